@@ -33,6 +33,8 @@ NAMES = {
     "lone-send-latency": sending,
     "throughput-with-snapshots": snapshots,
     "snapshot-10000": snapshots,
+    "throughput-few-act": snapshots,
+    "snapshot-unchanged": snapshots,
     "snapshot-scaling": snapshots,
     "checkpoint-throughput": restoring,
     "restore-scaling": restoring,

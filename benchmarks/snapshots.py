@@ -40,7 +40,9 @@ class Runner(rs.SnapshotMixin):
 
 
 class Idle(rs.SnapshotMixin):
-    """A machine with a small state."""
+    """A machine with a small state, which is read in every snapshot."""
+
+    volatile: bool | None = True
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -49,11 +51,20 @@ class Idle(rs.SnapshotMixin):
         self.recent = [number, number + 1, number + 2]
 
 
+class Resting(Idle):
+    """The same, read once."""
+
+    volatile = None
+
+
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures `throughput-with-snapshots`, `snapshot-10000`, `snapshot-scaling`."""
+    """Yield the figures `throughput-with-snapshots`, `throughput-few-act`, `snapshot-10000`, `snapshot-unchanged` and
+    `snapshot-scaling`."""
     if "throughput-with-snapshots" in names:
         yield _throughput()
-    if names & {"snapshot-10000", "snapshot-scaling"}:
+    if "throughput-few-act" in names:
+        yield _few_act()
+    if names & {"snapshot-10000", "snapshot-unchanged", "snapshot-scaling"}:
         yield from _sizes(names)
 
 
@@ -66,6 +77,23 @@ def _throughput() -> Result:
         return alternate(
             "throughput-with-snapshots",
             ">= 0.95",
+            ("messages_per_s_with", lambda: _rate(system, machines[0])),
+            ("messages_per_s_without", lambda: _rate(system, None)),
+            pairs=6,
+        )
+
+
+def _few_act() -> Result:
+    """Of 10,000 machines every hundredth acts."""
+    with tempfile.TemporaryDirectory() as folder, rs.System("benchmark-few", history=folder) as system:
+        machines = system.spawn_many(Runner, args=[(n, 100) for n in range(100)], per_host=50)
+        system.spawn_many(Resting, args=[(number,) for number in range(9_900)], per_host=4_950)
+        system.start()
+        for machine in machines:
+            machine.pass_on.send(1)
+        return alternate(
+            "throughput-few-act",
+            ">= 0.98",
             ("messages_per_s_with", lambda: _rate(system, machines[0])),
             ("messages_per_s_without", lambda: _rate(system, None)),
             pairs=6,
@@ -85,9 +113,14 @@ def _rate(system: rs.System, metronome: Any) -> float:
 
 def _sizes(names: set[str]) -> Iterator[Result]:
     states = [dict(vars(_bare(number))) for number in range(10_000)]
+    plain = ("json_and_arrow_ms", lambda: _timed(lambda: _json_and_arrow(states)))
+    if "snapshot-unchanged" in names:
+        with _idle(10_000, "benchmark-unchanged", Resting) as system:
+            yield alternate("snapshot-unchanged", "<= 0.4", ("snapshot_ms", lambda: _timed(system.snapshot)), plain)
+    if not names & {"snapshot-10000", "snapshot-scaling"}:
+        return
     with _idle(10_000, "benchmark-large") as large:
         if "snapshot-10000" in names:
-            plain = ("json_and_arrow_ms", lambda: _timed(lambda: _json_and_arrow(states)))
             yield alternate("snapshot-10000", "<= 3", ("snapshot_ms", lambda: _timed(large.snapshot)), plain)
         if "snapshot-scaling" in names:
             with _idle(1_000, "benchmark-small") as small:
@@ -105,9 +138,9 @@ def _bare(number: int) -> Idle:
 
 
 @contextmanager
-def _idle(count: int, name: str) -> Iterator[rs.System]:
+def _idle(count: int, name: str, kind: type[Idle] = Idle) -> Iterator[rs.System]:
     with rs.System(name, detectors=[]) as system:
-        system.spawn_many(Idle, args=[(number,) for number in range(count)], per_host=count // 2)
+        system.spawn_many(kind, args=[(number,) for number in range(count)], per_host=count // 2)
         system.start()
         while system.snapshot().machine_count < count:
             time.sleep(0.1)

@@ -100,18 +100,22 @@ _parameters: dict[str, list[Parameters]] = {}
 is_active = False
 """Whether there is anything to take out."""
 
+version = 0
+"""Another one whenever there is more to take out: what was written before is to be written anew."""
+
 
 def redact(*names: str) -> None:
     """Never write the values of fields, keys and parameters of these names, in any case, with or without `_` in front.
 
     Call it before the system is made: it goes with every machine from then on. Raises `SettingError` for what is no name.
     """
-    global _names, is_active
+    global _names, is_active, version
     for name in names:
         if not isinstance(name, str) or not name.strip("_"):
             raise SettingError(f"redact({name!r}): name fields, like redact('password', 'token')")
     _names |= {_plain(name) for name in names}
     is_active = bool(_names or secret_count())
+    version += 1
 
 
 def names() -> tuple[str, ...]:
@@ -121,8 +125,8 @@ def names() -> tuple[str, ...]:
 
 def forget() -> None:
     """Redact nothing any more; for tests."""
-    global _names, is_active, _held, _is_full
-    _names, is_active, _held, _is_full = frozenset(), False, 0, False
+    global _names, is_active, _held, _is_full, version
+    _names, is_active, _held, _is_full, version = frozenset(), False, 0, False, version + 1
     for known in (_texts, _numbers, _bytes, _parameters):
         known.clear()
 
@@ -239,10 +243,12 @@ def _has_digits(text: str) -> bool:
 
 
 def _hold(known: dict[Any, bool], form: str | bytes | int | float, is_cut: bool) -> None:
-    global is_active, _held
+    global is_active, _held, version
+    is_more = form not in known or known[form] != is_cut
     _held += 0 if form in known else sys.getsizeof(form)
     known[form] = is_cut
     is_active = True
+    version += is_more  # behind all of it: what another thread writes meanwhile has the version before
 
 
 def _has_room() -> bool:

@@ -16,6 +16,9 @@ from clean import hear_signals
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
+os.environ.setdefault("RAY_SNAPSHOT_AUDIT", "100")
+"""What hosts keep of machines that have not acted is compared with what they are, in every snapshot."""
+
 hear_signals()
 
 

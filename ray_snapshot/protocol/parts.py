@@ -39,6 +39,8 @@ class OutChannel:
 
     def waiting(self) -> list[Message]:
         """What waits at the sending end: not yet on a link nor in a mailbox."""
+        if not self.held and not self.timers:
+            return []
         return [*self.held, *(message for _, message in sorted(self.timers.values(), key=lambda timer: timer[1][1]))]
 
 

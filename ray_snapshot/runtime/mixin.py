@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ray_snapshot.errors import NotAMachineError, SettingError
 
@@ -38,6 +38,12 @@ class SnapshotMixin:
     `rs.all_of(...)`, `rs.any_of(...)`, `rs.at_least(k, ...)` or None; `is_active()` says whether the machine may act
     unasked; `snapshot_kept(snapshot_id, state)` hears that a snapshot can be restored. Hooks must not send.
     """
+
+    volatile: ClassVar[bool | None] = None
+    """Whether the state may change outside of this machine's actions: in threads of its own, or in objects that it shares with
+    others. True: every snapshot reads it anew. None: only the state of a machine whose attributes nothing else refers to, and
+    which has no hooks of its own, is not read again until it acts. False promises that it does not change: hooks that ask for
+    nothing but its attributes, and shared objects that stay as they are, do no harm then."""
 
     def snapshot_state(self) -> Any:
         """What a snapshot records of this machine; by default all its attributes."""

@@ -49,6 +49,16 @@ class BodyCopy:
     """When the machine turned red by itself; None if its host did so as a whole."""
     kept: tuple[str, bytes] | None = None
     """For a restore: (key of the class, pickled state)."""
+    row: tuple[Any, ...] | None = field(default=None, compare=False)
+    """Its columns of `machines`, made when they are first asked for: a copy that is kept is shown in many snapshots."""
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Its columns of `machines`, but for counts and times."""
+        if self.row is None:
+            state = (None, False, None) if self.state is None else tuple(self.state)
+            self.row = self.class_name, self.status, *state, *self.short_wait
+        return self.row
 
 
 ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, name in enumerate(END_ROW)])
@@ -149,13 +159,11 @@ class _Rows:
         if not copy.is_born:
             return
         body: BodyCopy = copy.extra
-        state = (None, False, None) if body.state is None else tuple(body.state)
         own: tuple[Any, ...] = ()
         if body.recorded_at is not None:
             aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
             own = (int(body.recorded_at * 1e6), *aligned)
-        counts = (copy.accepted, copy.sent)
-        self.machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts, *own))
+        self.machines.rows.append((copy.machine, *(body.row or body.columns), copy.accepted, copy.sent, *own))
         found = self.part
         if body.state is None:
             found.without_state.append(copy.machine)
@@ -200,7 +208,8 @@ def host_payload(
     part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers)
     rows = _Rows(part, one_by_one=_turned_red_one_by_one(recording))
     counts = report(host, recording, rows, late, late_creations)
-    part.shapes = tuple({copy.extra.shape for copy in recording.copies if copy.is_born} - {None})
+    shapes = {id(shape): shape for copy in recording.copies if copy.is_born and (shape := copy.extra.shape) is not None}
+    part.shapes = tuple(set(shapes.values()))
     part.obstacles += facts.obstacles
     recorded_at = int(facts.recorded_at * 1e6)
     part.machines = rows.machines.batch(host=host, incarnation=1, max_concurrency=1, recorded_at=recorded_at)

@@ -78,7 +78,11 @@ class LoneHost:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, name="ray-snapshot-lone", daemon=True)
         self.post = HostPost(HostConfig(**given | options), self.service, self.loop)
-        self.driver = core_for(given["protocol"], DRIVER)
+        self.begin_driver()
+
+    def begin_driver(self) -> None:
+        """The driver's core, with no channel yet."""
+        self.driver = core_for(self.post.config.protocol, DRIVER)
         self.me = self.driver.born(DRIVER, self)
         self.driver.acting = None
 

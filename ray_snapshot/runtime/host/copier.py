@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ray_snapshot import redaction
@@ -24,6 +26,7 @@ from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
 from ray_snapshot.runtime.host.stage import Performance, Stage
+from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.shapes import shape_of
@@ -51,9 +54,30 @@ class Copier:
         self.ports = ports
         self.replies = replies
         self.abroad: Abroad | None = None
+        self.unchanged = Unchanged(is_checkpointing=config.checkpoint)
+        self.audited: Any = None
+        """The colour of the machines of which one has been audited."""
 
     def copy(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
+        kept = self.unchanged.copy_of(machine)
+        if kept is None:
+            return self._read(machine)
+        if self.config.audit and (machine.copied != self.audited or random.random() * 100 < self.config.audit):
+            self.audited = machine.copied
+            return self._audit(machine, kept)
+        return kept if kept.recorded_at is None else replace(kept, recorded_at=self._instant())
+
+    def _audit(self, machine: Machine, kept: BodyCopy) -> BodyCopy:
+        """A copy that does not come from what was kept, which must be the same."""
+        found = self._read(machine)
+        if replace(found, recorded_at=kept.recorded_at) != kept:
+            name = type(machine.body).__name__
+            told = f"the state of {name} has changed outside of its actions: set volatile = True in class {name}"
+            self._wrong_hook(machine, told, "snapshot_state")
+        return found
+
+    def _read(self, machine: Machine) -> BodyCopy:
         acting, HERE.machine = HERE.machine, None  # hooks look; they must not send
         try:
             return self._copied(machine)
@@ -78,12 +102,24 @@ class Copier:
             found.status = "stopped"
         elif machine.is_held:
             self._describe_held(found, machine)
+        is_kept = self._rests(machine) and self.unchanged.may_keep(machine)
         wrong = _ask_hooks(found, machine.body, self._keep(machine) if self.config.checkpoint else None)
         if wrong is not None:
             self._wrong_hook(machine, wrong)
         if found.status == "passive":
             found.inputs = self.ports.inputs_of(machine)
+        if is_kept:
+            self.unchanged.keep(machine, found)
         return found
+
+    def _rests(self, machine: Machine) -> bool:
+        """Whether a machine is in no action, and nothing but its object tells what is recorded of it.
+
+        Pickled for watched actors, a state shows what the watch knows of their handles.
+        """
+        action = self.stage.action
+        is_inside = machine.name in self.stage.suspended or (action is not None and action[0] is machine)
+        return not is_inside and not machine.is_held and not (self.config.checkpoint and self.abroad is not None)
 
     def _keep(self, machine: Machine) -> Callable[[BodyCopy, Any], None]:
         """What pickles a machine's state for a restore, or says why there will be none."""
@@ -101,13 +137,13 @@ class Copier:
         """When this machine turns red, if it does so by itself: now."""
         return time.time() if self.config.protocol in BARRIERS else None
 
-    def _wrong_hook(self, machine: Machine, text: str) -> None:
+    def _wrong_hook(self, machine: Machine, text: str, hook: str = "waiting_for") -> None:
         """A hook answered with what it may not: a mistake in the program, which would otherwise look like activity."""
         self.member.fail(
             MachineFailedError(
                 f"{machine.name} ({type(machine.body).__name__}): {text}",
                 machine=machine.name,
-                method="waiting_for",
+                method=hook,
                 message=None,
                 source=None,
                 traceback="",

@@ -84,7 +84,7 @@ class HostPost(Post):
         )
         self.runner = Runner(
             member, core, stage, floor, self.carrier, self.trace, self.recorder, self.held, self.notices, self.actions,
-            self._enter, self.stop_machine,
+            copier.unchanged, self._enter, self.stop_machine,
         )  # fmt: skip
         self.waiting = Waiting(member, core, stage, floor, self.carrier, self.recorder, tracer, self.runner.new_thread)
         self.warming = threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True)
@@ -232,6 +232,7 @@ class HostPost(Post):
     def declare(self, target: str, port: str, source: str, site: str | None = None) -> None:
         """`source` sends to that port of a machine of this host; under the lock. The system stops if it has no such port."""
         self.ports.declare(target, port, source, site)
+        self.copier.unchanged.changed(target)
         machine = self.core.machines.get(target)
         if machine is None or machine.body is None or machine.is_suspended:
             return

@@ -21,6 +21,7 @@ from ray_snapshot.runtime.host.notices import HOOK, Notice, Notices
 from ray_snapshot.runtime.host.recorder import Recorder
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.host.stops import Stops
+from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
@@ -41,6 +42,7 @@ class Runner:
         held: HeldWatch,
         notices: Notices,
         actions: Actions,
+        unchanged: Unchanged,
         enter: Callable[[], None],
         stop_machine: Callable[[Machine], None],
     ) -> None:
@@ -54,6 +56,7 @@ class Runner:
         self.held = held
         self.notices = notices
         self.actions = actions
+        self.unchanged = unchanged
         self.enter = enter
         """Called first in each action thread."""
         self.stop_machine = stop_machine
@@ -126,6 +129,8 @@ class Runner:
                 if work is not None:
                     # Under the lock that accepted it: a recording without a boundary must find the action here.
                     stage.action = action = None if isinstance(work, Creation) else (work[0], *work[1][0])
+                    if action is not None:
+                        self.unchanged.changed(action[0].name)
                     if action is not None and action[1].kind == CALL:
                         self.actions.replies.answering[action[0].name] = (action[2][3][0],)
                     if tracer is not None and not isinstance(work, Creation):
@@ -144,6 +149,7 @@ class Runner:
         if notice is not None:
             machine = self.core.machine(notice.machine)
             self.core.begin_action(machine)
+            self.unchanged.changed(machine.name)
             message = (0, 0, HOOK, (), 0.0, self.core.colour_of(machine))
             self.stage.action = (machine, Mailbox(machine.name, MAIL, machine.inbox), message)
             self.stage.began = time.time()

@@ -1,0 +1,114 @@
+"""What was recorded of machines that have not acted since: the one place that says which copies still hold.
+
+A machine's copy holds as long as no code of the program gets its object. That is so from one of its actions to the next:
+`changed` is called, under the host's lock, before each of them, whatever becomes of the counts (a machine that accepts nothing
+more may still change, when a wait in its action is over). While a machine is inside an action, or waits there, nothing is kept
+of it. All of it is of one generation: a host that goes back has a new one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ray_snapshot import redaction
+from ray_snapshot.fields import in_class
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.runtime.handles import handle_of
+from ray_snapshot.runtime.host.alone import has_a_dict, is_alone
+from ray_snapshot.runtime.mixin import SnapshotMixin
+from ray_snapshot.runtime.report import BodyCopy
+
+MOST_BYTES = 64_000
+"""A state whose text, with its pickle where checkpoints are kept, is longer is not kept."""
+
+MOST_BYTES_OF_ALL = 200_000_000
+"""What the kept texts and pickles of one host's machines have together, at most."""
+
+_HOOKS = ("snapshot_state", "waiting_for", "is_active")
+
+
+class Unchanged:
+    """The copies of one host, in one generation; under the host's lock.
+
+    A machine that acts between any two snapshots costs a dictionary entry. One that rests for longer costs 0.6 kB and the text
+    of its state once, with its pickle where checkpoints are kept.
+    """
+
+    def __init__(self, *, is_checkpointing: bool) -> None:
+        self.is_checkpointing = is_checkpointing
+        self.copies: dict[str, BodyCopy | None] = {}
+        """By machine that has not acted since its last copy: that copy, or None if it was not kept."""
+        self.held_bytes = 0
+        self.version = redaction.version
+
+    def changed(self, name: str) -> None:
+        """The program's code gets this machine's object, or what is declared of it changes: it is to be copied anew."""
+        if name in self.copies:
+            self.held_bytes -= _bytes_of(self.copies.pop(name))
+
+    def copy_of(self, machine: Machine) -> BodyCopy | None:
+        """What was recorded of the machine, if it would be recorded again.
+
+        Asked before each copy: what is kept of a copy during which a secret was learned does not hold either.
+        """
+        if self.version != redaction.version:  # what is secret now may stand in what was written before
+            self.copies.clear()
+            self.held_bytes, self.version = 0, redaction.version
+        found = self.copies.get(machine.name)
+        if found is None or machine.is_held or (found.status == "stopped") != machine.is_stopped:
+            return None
+        return found
+
+    def may_keep(self, machine: Machine) -> bool:
+        """Whether what is about to be copied of a machine that is in no action may be kept; asked before it is read.
+
+        Only a machine that has been copied before, and has not acted since, is looked at closely: the others cost nothing here.
+        """
+        if machine.name not in self.copies:
+            self.copies[machine.name] = None
+            return False
+        kind: type = type(machine.body)
+        is_volatile = _is_volatile(kind)
+        if is_volatile or any(hook in machine.body.__dict__ for hook in _HOOKS):
+            return False
+        return is_volatile is False or is_alone(machine, is_checkpointing=self.is_checkpointing)
+
+    def keep(self, machine: Machine, copy: BodyCopy) -> None:
+        """Keep a copy, if it is whole, and there is room for it."""
+        name, size = machine.name, _bytes_of(copy)
+        kind: type = type(machine.body)
+        self.changed(name)
+        self.copies[name] = None
+        is_whole = copy.state is not None and not copy.state.truncated and copy.obstacle is None
+        if is_whole and _is_volatile(kind) is False and copy.kept is not None:
+            is_whole = not _has_handles(copy.kept[1])  # else their places would have been looked at
+        if is_whole and size <= MOST_BYTES and self.held_bytes + size <= MOST_BYTES_OF_ALL:
+            self.copies[name] = copy
+            self.held_bytes += size
+
+
+def _bytes_of(copy: BodyCopy | None) -> int:
+    if copy is None or copy.state is None:
+        return 0
+    return copy.state.size + (0 if copy.kept is None else len(copy.kept[1]))
+
+
+def _has_handles(blob: bytes) -> bool:
+    return handle_of.__name__.encode() in blob
+
+
+@lru_cache(10_000)
+def _is_volatile(kind: Any) -> bool | None:
+    """Whether states of this class may change outside of actions; None: not where the machine is alone."""
+    said = getattr(kind, "volatile", None)
+    is_odd = not has_a_dict(kind) or in_class(kind, "__getattribute__") is not in_class(object, "__getattribute__")
+    if is_odd or _has_own(kind, "waiting_for") or _has_own(kind, "is_active"):
+        return True
+    if said is None:
+        return True if _has_own(kind, "snapshot_state") else None
+    return said is not False
+
+
+def _has_own(kind: type, hook: str) -> bool:
+    return in_class(kind, hook) is not in_class(SnapshotMixin, hook)

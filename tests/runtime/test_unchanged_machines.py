@@ -1,0 +1,274 @@
+"""What a host keeps of machines that have not acted: its snapshots are the same with it and without it."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import threading
+import uuid
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from resting import Program, Resting, Trusted, resting_host, rows_of, steps
+from resting_mutants import MUTANTS, Mutant
+from until import until
+
+import ray_snapshot as rs
+from ray_snapshot.encoding import Encoded
+from ray_snapshot.errors import MachineFailedError, SettingError
+from ray_snapshot.runtime.handles import handle_of
+from ray_snapshot.runtime.host import unchanged
+from ray_snapshot.runtime.host.alone import is_alone
+from ray_snapshot.runtime.host.config import AUDIT, asked_audit
+from ray_snapshot.runtime.host.unchanged import Unchanged
+from ray_snapshot.runtime.report import BodyCopy
+
+LONG = 40
+
+
+def _never(self: Unchanged, machine: Any) -> None:
+    """Nothing is kept."""
+
+
+def _same(program: Any, *, is_checkpointing: bool) -> bool:
+    """Whether a program's snapshots hold the same with what is kept, and without it."""
+    program = [*program]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Unchanged, "copy_of", _never)
+        expected = rows_of(program, checkpoint=is_checkpointing)
+    return bool(rows_of(program, checkpoint=is_checkpointing) == expected)
+
+
+@pytest.mark.parametrize("is_checkpointing", [False, True])
+@pytest.mark.parametrize("times", [pytest.param(3, id="few"), pytest.param(40, id="many", marks=pytest.mark.nightly)])
+def test_whatever_happens_snapshots_hold_the_same(is_checkpointing: bool, times: int, seed: int) -> None:
+    for number in range(seed, seed + times):
+        assert _same(steps(number, LONG), is_checkpointing=is_checkpointing), f"pytest --seed {number}"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_is_kept_for_too_long_is_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _same(mutant.program, is_checkpointing=mutant.is_checkpointing)
+    mutant.breaks(monkeypatch)
+    assert not _same(mutant.program, is_checkpointing=mutant.is_checkpointing)
+
+
+def test_of_a_machine_that_rests_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with resting_host() as host:
+        program = Program(host)
+        program.run([("spawn", 0, Trusted), ("spawn", 1, Resting), ("snapshot",), ("snapshot",)])
+        monkeypatch.setattr(Trusted, "snapshot_state", lambda self: pytest.fail("it was asked"))
+        monkeypatch.setattr(Resting, "snapshot_state", lambda self: pytest.fail("it was asked"))
+        first, second = program.run([("snapshot",)])[-2:]
+        assert first == second
+        assert first["obstacles"] == []
+
+
+def test_a_machine_that_is_in_an_action_is_not_kept() -> None:
+    with resting_host() as host:
+        Program(host).run([("spawn", 0, Trusted)])
+        machine, post = host.post.core.machines["m0"], host.post
+        for is_inside in (True, False):
+            with post.member.lock:
+                post.stage.action = (machine, None, None) if is_inside else None  # type: ignore[assignment]
+                post.copier.copy(machine)
+                post.copier.copy(machine)
+                assert (post.copier.unchanged.copies.get("m0") is None) == is_inside
+
+
+def test_a_machine_that_is_held_when_it_is_loaded_is_blocked() -> None:
+    with resting_host() as host:
+        Program(host).run([("spawn", 0, Trusted), ("snapshot",), ("snapshot",)])
+        machine, core = host.post.core.machines["m0"], host.post.core
+        with host.post.member.lock:
+            assert host.post.copier.copy(machine).status == "passive"
+            for _ in range(5):
+                core.send(machine, "far", "mail", "add", (1,), 0.0)
+            core.end_action(machine)
+            assert host.post.copier.copy(machine).status == "blocked"
+
+
+# ---- what is kept at all ----------------------------------------------------------------------------------------------
+
+
+def _copy(text: str, **how: Any) -> BodyCopy:
+    return BodyCopy("M", "passive", Encoded(text, how.pop("truncated", False), len(text)), **how)
+
+
+def test_what_is_cut_or_long_or_could_not_be_written_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, machine = Unchanged(is_checkpointing=False), _machine(dict)
+    refused = [
+        _copy("{}", truncated=True),
+        _copy("{}", obstacle="snapshot_state raised"),
+        BodyCopy("M", "active", None),
+        _copy("x" * (unchanged.MOST_BYTES + 1)),
+        _copy("{}", kept=("key", b"x" * unchanged.MOST_BYTES)),
+    ]
+    for copy in refused:
+        kept.keep(machine, copy)
+        assert kept.copies == {"m": None}
+        assert kept.held_bytes == 0
+    kept.keep(machine, _copy("{}"))
+    kept.keep(machine, _copy("{}"))
+    assert kept.held_bytes == 2
+    monkeypatch.setattr(unchanged, "MOST_BYTES_OF_ALL", 3)
+    kept.keep(_machine(dict, "n"), _copy("{}"))
+    assert kept.copies["n"] is None
+    kept.changed("m")
+    kept.changed("m")
+    assert kept.held_bytes == 0
+
+
+class Held(rs.SnapshotMixin):
+    """A machine's object."""
+
+
+class Colour(enum.Enum):
+    """What a state may hold."""
+
+    RED = 1
+    MANY = [1]  # noqa: RUF012 - a member of an enum
+
+
+class Slotted:
+    """What its `__dict__` does not tell."""
+
+    __slots__ = ("__dict__", "inner")
+
+
+class Odd:
+    """Answers with another `__dict__`."""
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return {}
+
+
+def _machine(attributes: Callable[[], dict[str, Any]], name: str = "m") -> Any:
+    """A machine with these attributes; pytest would hold on to what is made in a line with `assert`."""
+    body = Held()
+    body.__dict__.update(attributes())
+    machine = SimpleNamespace(name=name, body=body, finalizer=weakref.finalize(body, int))
+    del body
+    return machine
+
+
+def _is_alone(machine: Any, *, is_checkpointing: bool = False) -> bool:
+    return is_alone(machine, is_checkpointing=is_checkpointing)
+
+
+SHARED: list[Any] = [1]
+
+ALONE: dict[str, Any] = {
+    "plain": lambda: {"a": 1, "b": "text", "c": None, "d": (1, 2), "e": frozenset({1}), "f": ()},
+    "nested": lambda: {"a": [{"b": [set(), deque()]}], "c": ([1], [2])},
+    "object": lambda: {"a": Held(), "b": [Held()]},
+    "constants": lambda: {"a": Colour.RED, "b": uuid.uuid4(), "c": datetime.datetime.now(datetime.UTC)},
+}
+
+SHARES: dict[str, Any] = {
+    "a list of a module": lambda: {"a": SHARED},
+    "a list in a tuple": lambda: {"a": (SHARED,)},
+    "deep": lambda: {"a": [{"b": [SHARED]}]},
+    "twice": lambda: {"a": (same := [1]), "b": same},
+    "a thread": lambda: {"a": threading.Thread()},
+    "a lock": lambda: {"a": threading.Lock()},
+    "a function": lambda: {"a": lambda: None},
+    "a list with a default": lambda: {"a": defaultdict(list)},
+    "an array of bytes": lambda: {"a": bytearray(b"x")},
+    "a member that can change": lambda: {"a": Colour.MANY},
+    "slots": lambda: {"a": Slotted()},
+    "a strange object": lambda: {"a": Odd()},
+    "its class": lambda: {"a": Held},
+    "a view": lambda: {"a": {}.keys()},
+    "an iterator": lambda: {"a": iter([1])},
+    "very many": lambda: {"a": [*range(20_000)]},
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_only_the_machine_refers_to_is_its_own(name: str) -> None:
+    assert _is_alone(_machine(ALONE[name]))
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_what_others_may_refer_to_is_not(name: str) -> None:
+    assert not _is_alone(_machine(SHARES[name]))
+
+
+def test_each_reference_is_counted() -> None:
+    machine = _machine(lambda: {"items": [1], "inner": Held(), "names": {"a"}})
+    assert _is_alone(machine)
+    for take in (
+        lambda: machine.body,
+        lambda: machine.body.__dict__,
+        lambda: machine.body.items,
+        lambda: machine.body.inner,
+        lambda: machine.body.inner.__dict__,
+        lambda: weakref.ref(machine.body),
+        lambda: weakref.ref(machine.body.inner),
+        lambda: weakref.ref(machine.body.names),
+        lambda: machine.body.snapshot_state,
+        lambda: iter(machine.body.items),
+        lambda: threading.Thread(target=machine.body.is_active),
+    ):
+        taken = [take()]
+        assert not _is_alone(machine)
+        taken.clear()
+        assert _is_alone(machine)
+
+
+def test_what_is_pickled_must_be_plain_and_its_handles_placed() -> None:
+    handle = handle_of("alone", "m")
+    assert _is_alone(_machine(lambda: {"a": handle}))
+    for attributes in (lambda: {"a": handle}, lambda: {"a": Held()}, lambda: {"a": Colour.RED}):
+        assert not _is_alone(_machine(attributes), is_checkpointing=True)
+    handle_of("alone", "m", "host-1")
+    assert _is_alone(_machine(lambda: {"a": handle, "b": [{"c": 1}]}), is_checkpointing=True)
+
+
+# ---- the audit --------------------------------------------------------------------------------------------------------
+
+
+def test_a_broken_promise_is_told_with_the_remedy() -> None:
+    with resting_host(audit=100.0) as host:
+        program = Program(host)
+        program.run([("spawn", 0, Trusted), ("snapshot",), ("snapshot",)])
+        host.post.core.machines["m0"].body.total += 1
+        row = program.run([("snapshot",)])[-1]["machines"][0]
+        assert '"total":1' in row["state"]
+        error = host.failure()
+        assert isinstance(error, MachineFailedError)
+        assert str(error).startswith(
+            "m0 (Trusted): the state of Trusted has changed outside of its actions: set volatile = True"
+        )
+
+
+def test_an_audit_looks_at_one_machine_at_least_in_each_snapshot() -> None:
+    with resting_host(audit=1e-9) as host:
+        program = Program(host)
+        program.run([*(("spawn", number, Trusted) for number in range(3)), ("snapshot",), ("snapshot",)])
+        asked: list[Any] = []
+        read = host.post.copier._read
+        host.post.copier._read = lambda machine: asked.append(machine.name) or read(machine)  # type: ignore[method-assign,func-returns-value]
+        program.run([("snapshot",), ("snapshot",)])
+        until(lambda: len(asked) == 2)
+
+
+def test_an_audit_finds_nothing_in_programs_by_chance(seed: int) -> None:
+    for is_checkpointing in (False, True):
+        rows_of(steps(seed, LONG), checkpoint=is_checkpointing, audit=100.0)
+
+
+def test_what_the_environment_asks_for_is_a_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
+    for told, meant in (("", 0.0), ("1", 1.0), ("100", 100.0)):
+        monkeypatch.setenv(AUDIT, told)
+        assert asked_audit() == meant
+    for told in ("yes", "-1", "101", "nan"):
+        monkeypatch.setenv(AUDIT, told)
+        with pytest.raises(SettingError, match="a percentage"):
+            asked_audit()
