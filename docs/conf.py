@@ -9,6 +9,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import generated
+import glossary_links
 
 import ray_snapshot
 
@@ -17,7 +18,7 @@ author = "the authors of ray-snapshot"
 version = release = ray_snapshot.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["generated.py"]
+exclude_patterns = ["generated.py", "glossary_links.py"]
 templates_path: list[str] = []
 
 html_theme = "furo"
@@ -66,5 +67,6 @@ def fill_in(_app: Any, _docname: str, source: list[str]) -> None:
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", fill_in)
+    app.connect("doctree-read", glossary_links.link_terms)
     app.connect("autodoc-skip-member", generated.is_skipped)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -77,3 +77,11 @@ def test_the_reference_has_every_command_setting_error_and_column(site: Path) ->
     assert [name for name in vars(errors) if name.endswith("Error") and f">{name}<" not in page["errors"]] == []
     columns = {name for schema in TABLES.values() for name in schema.names}
     assert [name for name in columns if f">{name}<" not in page["tables"]] == []
+
+
+def test_pages_lead_to_the_glossary_once_for_each_term(site: Path) -> None:
+    page = (site / "howto" / "wrapping.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'href="\.\./glossary\.html#term-deadlock"', page)) == 1
+    heads = re.findall(r"<h[1-6]>.*?</h[1-6]>", page, re.DOTALL)
+    assert len(heads) > 3
+    assert not any("glossary.html#term" in head for head in heads)
