@@ -27,7 +27,7 @@ def run(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="Write a report into this folder when an alarm begins, and at the end; keeps a history there."
+            help="Write a report into this folder when an alarm begins, and at the end; a history is kept in its history/."
         ),
     ] = None,
     detect: Annotated[str, typer.Option(help="Detectors, with commas: names, or module:name.")] = "deadlock",
