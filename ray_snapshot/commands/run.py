@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ray_snapshot.commands.options import OnAlarm
 from ray_snapshot.names import OnDeadlock
 
 
@@ -47,13 +48,7 @@ def run(
         str | None,
         typer.Option(help="Raise inside one call of the deadlock: youngest, or what MODULE:FUNCTION chooses."),
     ] = None,
-    on_alarm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND|URL",
-            help="Tell each alarm to this command, the report on its standard input, or post it to this address as JSON.",
-        ),
-    ] = None,
+    on_alarm: OnAlarm = None,
     library_states: Annotated[
         bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
     ] = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ray_snapshot.commands.options import OnAlarm
 from ray_snapshot.errors import SettingError
 
 
@@ -42,13 +43,7 @@ def serve(
     allow_actions: Annotated[
         bool, typer.Option("--allow-actions", help="Systems may be rolled back from a page, with a confirmation.")
     ] = False,
-    on_alarm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND|URL",
-            help="Tell each alarm to this command, the report on its standard input, or post it to this address as JSON.",
-        ),
-    ] = None,
+    on_alarm: OnAlarm = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show histories and running systems in a browser, until Ctrl-C.
