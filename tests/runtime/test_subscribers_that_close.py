@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot.alarms import Notifier
+from ray_snapshot.errors import HostDiedError
+from ray_snapshot.news import News
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import actor as analysts
-from ray_snapshot.runtime.subscribers import Subscribers
+from ray_snapshot.runtime.subscribers import AlarmTeller, Subscribers
 
 BOUND_S = 10.0
 
@@ -55,3 +58,36 @@ def test_subscribers_that_close_wake_their_analyst(monkeypatch: pytest.MonkeyPat
     subscribers.close(BOUND_S)
     assert woken.is_set()
     assert not subscribers.thread.is_alive()
+
+
+def test_who_tells_of_alarms_says_so_once_when_the_analyst_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def __init__(self) -> None:
+            self.wake = self.subscribe = self.verdicts_after = self
+
+        def remote(self, *about: Any, **_: Any) -> Any:
+            hearing.wait(BOUND_S)
+            return about
+
+    def answer(asked: Any) -> Any:
+        if asked:
+            raise HostDiedError("the analyst has died", host=None)
+        return 0
+
+    lines: list[str] = []
+    hearing = threading.Event()
+    monkeypatch.setattr(waits, "answer_of", answer)
+    analyst = Gone()
+    analyst.subscribe = SimpleRemote()  # type: ignore[assignment]
+    subscribers = Subscribers(analyst)
+    subscribers.hearing.append(AlarmTeller(Notifier("exit 0", lines.append), "bank", None, News(lambda _: True)))
+    hearing.set()
+    subscribers.thread.join(BOUND_S)
+    assert lines == ["ray-snapshot: the analyst of bank is gone: no more alarms are told"]
+
+
+class SimpleRemote:
+    """A method of an actor that has nothing to say."""
+
+    def remote(self) -> tuple[()]:
+        return ()
