@@ -72,13 +72,22 @@ class LinkCounts:
 
 
 def report(
-    host: str, recording: Recording, rows: Rows, late: Iterable[Late] = (), creations: Iterable[Creation] = ()
+    host: str,
+    recording: Recording,
+    rows: Rows,
+    late: Iterable[Late] = (),
+    creations: Iterable[Creation] = (),
+    resting: LinkCounts | None = None,
 ) -> HostReport:
     """The counts of a host whose machines have all been copied; O(machines + channels + messages in flight).
 
-    `late` and `creations` are white and came after the copy: they go with this report.
+    `late` and `creations` are white and came after the copy: they go with this report. `resting`: the sums of the machines of
+    which there are no copies, for they were at rest.
     """
     counts = LinkCounts(host)
+    if resting is not None:
+        counts.sent.update(resting.sent)
+        counts.accepted.update(resting.accepted)
     counts.arrived.update(recording.arrived)
     show(recording, rows, counts)
     _behind(late, creations, rows, counts)

@@ -11,6 +11,11 @@ instant are what is in them when it is copied, less what is red; and white messa
 reported as they come (`Recording.late`). So the snapshot is exactly that of the instant, and a machine is held only while
 it is copied itself.
 
+A machine that nothing has touched since its last copy is at rest, if the world says that its body would be copied the same
+(`is_lasting`): it is not looked at when the host turns red, and recordings hold no copy of it. What it was, it still is, so the
+world shows its last one (`take_rested`). Whatever touches a machine or one of its channels wakes it first: an action, a message
+that arrives, a channel that is opened. So the cost of a snapshot is that of the machines that were touched since the last one.
+
 A machine that calls watched actors has a ledger for that (`calls`), which turns red with the host: what it records is of the
 same instant. In the process of a watched actor that sends to machines it is the other way round: there the actor's ledger
 says when to turn, and its `turn` is the `boundary` of a host without machines of its own.
@@ -50,7 +55,7 @@ from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.ledgers import Ledgers
 from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
 from ray_snapshot.protocol.mailbox import MAIL, TIMER, Inbox, Mailbox, Message
-from ray_snapshot.protocol.parts import Creation, Machine, MachineCopy, OutChannel, Recording, nothing_of
+from ray_snapshot.protocol.parts import RESTING, Creation, Machine, MachineCopy, OutChannel, Recording, nothing_of
 
 BOUND = 10_000
 """How many messages a channel may have sent and not seen accepted before its sender is held back."""
@@ -59,8 +64,9 @@ BOUND = 10_000
 class HostCore:
     """A host without its world.
 
-    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body. `life`: of
-    the ledgers of its machines.
+    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body.
+    `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; without it none ever rests.
+    `life`: of the ledgers of its machines.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class HostCore:
         *,
         protocol: HostProtocol | None = None,
         copy_body: Callable[[Machine], Any] = lambda machine: machine.body,
+        is_lasting: Callable[[Machine, Any], bool] | None = None,
         bound: int = BOUND,
         polled: Iterable[str] = (),
         open_at_birth: Iterable[int] = (),
@@ -82,9 +89,14 @@ class HostCore:
         self.inbox_class = inbox
         self.in_link_class = in_link
         self.copy_body = copy_body
+        self.is_lasting = is_lasting
         self.bound = bound
         self.acknowledge_every = max(1, bound // 4)
         self.machines: dict[str, Machine] = {}
+        self.awake: dict[str, Machine] = self.machines if is_lasting is None else {}
+        """Those that are not at rest."""
+        self.rested: list[MachineCopy] = []
+        """The copies of those that were put to rest since the world last took them."""
         self.outputs: dict[str, OutLink] = {}
         self.inputs: dict[str, InLink] = {}
         self.addresses = Addresses()
@@ -96,7 +108,7 @@ class HostCore:
         """Recorded and not closed; a host born red has nothing to record, but may meet white messages from its birth on."""
         self.closed: deque[int] = deque(maxlen=1_000)
         self.uncopied: deque[Machine] = deque()
-        self._due: tuple[Any, list[Recording]] = (None, [])
+        self._due: tuple[Any, list[Recording], bool] = (None, [], False)
         """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
         self.acting: Machine | None = None
         """The machine that is inside an action, as far as the core must know."""
@@ -123,7 +135,7 @@ class HostCore:
         """The machine `name` of this host; made, without a body, if messages come before its creation."""
         found = self.machines.get(name)
         if found is None:
-            found = self.machines[name] = self._new_machine(name)
+            found = self.machines[name] = self.awake[name] = self._new_machine(name)
         return found
 
     def _new_machine(self, name: str) -> Machine:
@@ -227,6 +239,7 @@ class HostCore:
         if found is None:
             if target in self.addresses.stopped:
                 raise MachineStoppedError(f"{machine.name} cannot send to {target}: it has stopped", machine=target)
+            self.wake(machine)
             found = machine.outputs[target, kind] = OutChannel(machine, target, kind)
             self._route(found)
         return found
@@ -281,6 +294,7 @@ class HostCore:
     def _route(self, channel: OutChannel) -> None:
         target = channel.target
         if target in self.machines:
+            self.wake(self.machines[target])
             channel.mailbox = self.machines[target].inbox.mailbox(channel.owner.name, channel.kind)
             channel.mailbox.channel = channel
         elif (place := self.addresses.places.get(target)) is not None:
@@ -336,7 +350,9 @@ class HostCore:
             raise ProtocolError(
                 f"channel {index} of the link from {link.source} was declared out of turn", host=self.host
             )
-        link.mailboxes.append(self.machine(target).inbox.mailbox(source, kind, link.source, index))
+        machine = self.machine(target)
+        self.wake(machine)
+        link.mailboxes.append(machine.inbox.mailbox(source, kind, link.source, index))
 
     def _deliver(self, link: InLink, messages: list[Message]) -> None:
         mailboxes = link.mailboxes
@@ -351,8 +367,10 @@ class HostCore:
         mailbox.owner.put(mailbox, message)
         if not machine.is_queued:
             self._queue(machine)
-        if self.open and message[5] != machine.copied:
-            self._report_if_late(mailbox, machine, message)
+        if message[5] != machine.copied:
+            self.wake(machine)
+            if self.open:
+                self._report_if_late(mailbox, machine, message)
 
     def _report_if_late(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
         for number, recording in self.open.items():
@@ -522,7 +540,9 @@ class HostCore:
                 self.protocol.step(SnapshotAborted(number))
             else:
                 self.open[number] = self._begin(number)
-        self.uncopied = deque(self.machines.values())
+        if self.is_lasting is not None:
+            self.awake = dict(self.awake)  # a dictionary never gets smaller by itself
+        self.uncopied = deque(self.awake.values())
         if not self.uncopied:
             self._all_copied()
 
@@ -546,6 +566,8 @@ class HostCore:
             machine = self.uncopied.popleft()
             if machine.copied != self.colour:
                 self._copy_if_due(machine)
+                if self.is_lasting is not None:
+                    self._rest_if_quiet(machine, self.is_lasting)
                 break
         if self.uncopied:
             return True
@@ -553,7 +575,7 @@ class HostCore:
         return False
 
     def _all_copied(self) -> None:
-        self._due = (None, [])  # it would keep what was recorded
+        self._due = (None, [], False)  # it would keep what was recorded
         for recording in self.open.values():
             recording.is_copied = True
 
@@ -561,14 +583,63 @@ class HostCore:
         colour = self.turning.colour
         if machine.copied == colour:
             return
+        if machine.copied is RESTING:
+            self.wake(machine)
+            return
         key = (machine.copied, colour, *self.open)
         if self._due[0] != key:
-            self._due = key, self._due_for(machine.copied)
+            found = self._due_for(machine.copied)
+            self._due = key, found, found == [one for one in self.open.values() if not one.is_copied]
         due = self._due[1]
         extra = self.copy_body(machine) if due and machine.body is not None else None
         for recording in due:
             recording.copies.append(self._copy(machine, recording.number, extra))
         machine.copied = colour
+
+    def _rest_if_quiet(self, machine: Machine, is_lasting: Callable[[Machine, Any], bool]) -> None:
+        """Put a machine to rest that has just been copied for every recording that is not whole yet.
+
+        (One that is only in a later recording than another, which the world has not been shown, would be shown in that, too.)
+        """
+        _, due, is_in_all = self._due
+        if not (due and is_in_all) or machine.is_held or machine.is_suspended or machine.over:
+            return
+        copy: MachineCopy = due[-1].copies[-1]
+        if copy.extra is None or not is_lasting(machine, copy.extra):
+            return
+        if any(box.queue for box in machine.inbox.mailboxes.values()):
+            return
+        if any(channel.held or channel.timers for channel in machine.outputs.values()):
+            return
+        self.rested.append(copy)
+        machine.copied = RESTING
+        del self.awake[machine.name]
+
+    def wake(self, machine: Machine) -> None:
+        """Something is about to touch the machine, or one of its channels: it belongs to what is copied next time.
+
+        What it is now, it was whenever this host turned red since it was put to rest: those recordings need no copy.
+        """
+        if machine.copied is RESTING:
+            machine.copied = self.turning.colour
+            self.awake[machine.name] = machine
+
+    def copy_again(self, machine: Machine, number: int) -> MachineCopy:
+        """What a recording would hold of a machine at rest, for a world that checks what it shows of it."""
+        return self._copy(machine, number, self.copy_body(machine))
+
+    def wake_all(self) -> None:
+        """What the world has of machines at rest holds no more."""
+        for machine in self.machines.values():
+            self.wake(machine)
+
+    def take_rested(self) -> list[MachineCopy]:
+        """The copies of machines that were put to rest since this was last asked, in that order.
+
+        To be asked as soon as recordings are whole (`Recording.is_copied`): they hold no copies of what was at rest.
+        """
+        found, self.rested = self.rested, []
+        return found
 
     def _due_for(self, copied: Colour) -> list[Recording]:
         """The recordings that a machine copied up to that colour is missing from."""

@@ -11,6 +11,9 @@ from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.links import OutLink
 from ray_snapshot.protocol.mailbox import Inbox, Mailbox, Message
 
+RESTING: Any = None
+"""The `copied` of a machine at rest: no colour, so that whatever is about to touch it sees that it is to be woken."""
+
 
 class OutChannel:
     """The sending end of a channel."""
@@ -69,7 +72,7 @@ class Machine:
         self.inbox = inbox(machine=self)
         self.outputs: dict[tuple[str, str], OutChannel] = {}
         self.copied = copied
-        """The colour up to which this machine has been copied."""
+        """The colour up to which this machine has been copied, or `RESTING`."""
         self.accepted = 0
         self.sent = 0
         self.is_queued = False
@@ -150,6 +153,8 @@ class Recording:
         """White messages that arrived after their machine was copied."""
         self.late_creations: list[Creation] = []
         self.is_copied = False
+        self.has_resting = True
+        """Whether the machines at rest, of which there are no copies, belong to it."""
         self.has_markers = False
         """Whether every input of the host has delivered its marker."""
         self.marker_count = 0
@@ -158,5 +163,5 @@ class Recording:
 
 def nothing_of(number: int) -> Recording:
     recording = Recording(number)
-    recording.is_copied = True
+    recording.is_copied, recording.has_resting = True, False
     return recording

@@ -7,7 +7,7 @@ encoded while their machine was held); the arguments of messages in flight are e
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
-from ray_snapshot.parts.reporting import Late, late_report, report
+from ray_snapshot.parts.reporting import Late, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.payload import recorded_args
-from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, message_row, sender_row
+from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, message_row, receiver_row, sender_row
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
 
@@ -106,7 +106,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-class _Columns:
+class Columns:
     """Rows gathered as tuples of the columns named; columns that are not named are null, or a constant."""
 
     def __init__(self, schema: pa.Schema, *names: str) -> None:
@@ -141,19 +141,19 @@ class Facts:
     """Why this part cannot be restored."""
 
 
-class _Rows:
+class PartRows:
     """The columns of a part, as a recording is shown to them (`parts.reporting.Rows`)."""
 
-    def __init__(self, part: HostPart, *, one_by_one: bool = False) -> None:
-        self.part = part
-        self.machines = _Columns(
+    def __init__(self, part: HostPart | None = None, *, one_by_one: bool = False) -> None:
+        self.part = part or _part()
+        self.machines = Columns(
             MACHINES,
             *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
             *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
             *(_BY_ITSELF if one_by_one else ()),
         )
-        self.ends = _Columns(ENDS, *ENDS.names)
-        self.messages = _Columns(MESSAGES, *MESSAGE_ROW)
+        self.ends = Columns(ENDS, *ENDS.names)
+        self.messages = Columns(MESSAGES, *MESSAGE_ROW)
 
     def machine(self, copy: MachineCopy) -> None:
         if not copy.is_born:
@@ -177,7 +177,7 @@ class _Rows:
             found.obstacles.append(f"{copy.machine}: {body.obstacle}")
 
     def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:
-        self.ends.rows.append((mailbox.source, machine, mailbox.kind, 0, accepted, in_flight, 0, duplicates))
+        self.ends.rows.append(receiver_row(mailbox, machine, accepted, in_flight, duplicates))
 
     def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
         self.ends.rows.append(sender_row(channel, machine, sent, held))
@@ -192,36 +192,78 @@ class _Rows:
         head = (creation.creator, creation.child, "mail", 0, None, "__init__")
         self.messages.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
 
+    def machines_of(self, host: str, **constants: Any) -> pa.RecordBatch:
+        """The rows of machines; they all have the same host, and other columns of one value."""
+        return self.machines.batch(host=host, incarnation=1, max_concurrency=1, **constants)
+
     def pickled(self) -> bytes:
         """The part, with its columns."""
-        self.part.messages, self.part.ends = self.messages.batch(), self.ends.batch()
+        self.part.messages, self.part.ends = self.messages.batch(), _all_of(self.part.ends, self.ends.batch())
         return pickle.dumps(self.part, protocol=5)
 
 
+def _part(**facts: Any) -> HostPart:
+    return HostPart(_empty(inner(MESSAGES)), _empty(ENDS), **facts)
+
+
+def _all_of(table: Any, batch: pa.RecordBatch) -> Any:
+    """The rows of both."""
+    return pa.Table.from_batches([*table.to_batches(), batch]) if isinstance(table, pa.Table) else batch
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """What a report shows of the machines that were at rest when its host turned red; see `host.resting`."""
+
+    machines: pa.Table
+    ends: pa.Table
+    counts: LinkCounts
+    inputs: Mapping[str, Inputs]
+    shapes: Sequence[Shape]
+
+
 def host_payload(
-    host: str, recording: Recording, facts: Facts, late: Sequence[Late] = (), late_creations: Sequence[Creation] = ()
+    host: str,
+    recording: Recording,
+    facts: Facts,
+    late: Sequence[Late] = (),
+    late_creations: Sequence[Creation] = (),
+    resting: Resting | None = None,
 ) -> HostPayload:
     """The report of a host whose machines have all been copied; O(machines + channels + messages in flight).
 
-    `late` and `late_creations` are white and arrived after their machine was copied.
+    `late` and `late_creations` are white and arrived after their machine was copied. `resting`: those of which there are no
+    copies; what they cost is a fraction of a microsecond each.
     """
-    part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers)
-    rows = _Rows(part, one_by_one=_turned_red_one_by_one(recording))
-    counts = report(host, recording, rows, late, late_creations)
+    part = _part(markers=facts.markers)
+    rows = PartRows(part, one_by_one=_turned_red_one_by_one(recording))
+    counts = report(host, recording, rows, late, late_creations, None if resting is None else resting.counts)
     shapes = {id(shape): shape for copy in recording.copies if copy.is_born and (shape := copy.extra.shape) is not None}
-    part.shapes = tuple(set(shapes.values()))
     part.obstacles += facts.obstacles
     recorded_at = int(facts.recorded_at * 1e6)
-    part.machines = rows.machines.batch(host=host, incarnation=1, max_concurrency=1, recorded_at=recorded_at)
+    part.machines = rows.machines_of(host, recorded_at=recorded_at)
+    if resting is not None:
+        part.machines = _all_of(_at(resting.machines, recorded_at), part.machines)
+        part.ends = resting.ends
+        part.inputs = {**resting.inputs, **part.inputs}
+        shapes |= {id(shape): shape for shape in resting.shapes}
+    part.shapes = tuple(set(shapes.values()))
     return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
+
+
+def _at(machines: pa.Table, recorded_at: int) -> pa.Table:
+    """Rows of machines with the moment at which their host turned red."""
+    at = machines.schema.get_field_index("recorded_at")
+    item = machines.schema.field(at)
+    return machines.set_column(at, item, pa.repeat(pa.scalar(recorded_at, item.type), machines.num_rows))
 
 
 def late_payload(
     host: str, recording: Recording, facts: Facts, late: Sequence[Late], late_creations: Sequence[Creation]
 ) -> HostPayload:
     """White messages and creations that reached a host after its report."""
-    part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers, obstacles=list(facts.obstacles))
-    rows = _Rows(part)
+    part = _part(markers=facts.markers, obstacles=list(facts.obstacles))
+    rows = PartRows(part)
     counts = late_report(host, rows, late, late_creations)
     return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
 

@@ -24,6 +24,11 @@ MESSAGE_ROW = (
 """Columns of a message in flight."""
 
 
+def receiver_row(mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> tuple[Any, ...]:
+    """A channel as its receiver counts it."""
+    return mailbox.source, machine, mailbox.kind, 0, accepted, in_flight, 0, duplicates
+
+
 def sender_row(channel: OutChannel, machine: str, sent: int, held: int) -> tuple[Any, ...]:
     """A channel as its sender counts it."""
     return machine, channel.target, channel.kind, sent, 0, 0, held, 0

@@ -319,8 +319,8 @@ class Program:
         self.rows.append(
             {
                 "machines": sorted(machines.drop_columns(["recorded_at"]).to_pylist(), key=lambda row: row["machine"]),
-                "waits": [{key: item for key, item in row.items() if key != "waiting_since"} for row in part.waits],
-                "calls": [{key: row[key] for key in ("machine", "method")} for row in part.calls],
+                "waits": sorted(str({**row, "waiting_since": None}) for row in part.waits),
+                "calls": sorted((row["machine"], row["method"]) for row in part.calls),
                 "obstacles": sorted(part.obstacles),
                 "inputs": sorted(part.inputs.items()),
                 "shapes": sorted(part.shapes),

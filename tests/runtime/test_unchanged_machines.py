@@ -39,6 +39,7 @@ def _same(program: Any, *, is_checkpointing: bool) -> bool:
     program = [*program]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Unchanged, "copy_of", _never)
+        patch.setattr(Unchanged, "is_kept", lambda *_: False)
         expected = rows_of(program, checkpoint=is_checkpointing)
     return bool(rows_of(program, checkpoint=is_checkpointing) == expected)
 
@@ -239,8 +240,7 @@ def test_a_broken_promise_is_told_with_the_remedy() -> None:
         program = Program(host)
         program.run([("spawn", 0, Trusted), ("snapshot",), ("snapshot",)])
         host.post.core.machines["m0"].body.total += 1
-        row = program.run([("snapshot",)])[-1]["machines"][0]
-        assert '"total":1' in row["state"]
+        program.run([("snapshot",)])
         error = host.failure()
         assert isinstance(error, MachineFailedError)
         assert str(error).startswith(

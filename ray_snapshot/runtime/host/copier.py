@@ -15,6 +15,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
@@ -63,7 +64,8 @@ class Copier:
         kept = self.unchanged.copy_of(machine)
         if kept is None:
             return self._read(machine)
-        if self.config.audit and (machine.copied != self.audited or random.random() * 100 < self.config.audit):
+        is_first = machine.copied != self.audited or machine.copied is RESTING
+        if self.config.audit and (is_first or random.random() * 100 < self.config.audit):
             self.audited = machine.copied
             return self._audit(machine, kept)
         return kept if kept.recorded_at is None else replace(kept, recorded_at=self._instant())

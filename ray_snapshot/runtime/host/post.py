@@ -12,7 +12,7 @@ from typing import Any
 from ray_snapshot.errors import NotAMachineError, RaySnapshotError, RolledBackError
 from ray_snapshot.first_array import warm_up
 from ray_snapshot.names import check_machine_name
-from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.choosing import BARRIERS, core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, packed
@@ -69,6 +69,7 @@ class HostPost(Post):
             born=config.colour,
             barriers={"clock": time.monotonic, "on_open": self._opened},
             copy_body=copier.copy,
+            **({} if config.checkpoint or config.protocol in BARRIERS else {"is_lasting": copier.unchanged.is_kept}),
             bound=config.mailbox_bound,
             polled=("driver",),
             open_at_birth=config.open_at_birth,
@@ -77,7 +78,7 @@ class HostPost(Post):
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
         self.recorder = Recorder(
-            config, member, core, stage, floor, self.carrier, self.trace, self.classes, self.notices
+            config, member, core, stage, floor, self.carrier, self.trace, self.classes, self.notices, copier.unchanged
         )
         self.actions = Actions(
             member, core, stage, self.classes, self.ports, self.replies, tracer, lambda machine: Context(self, machine)
@@ -234,6 +235,8 @@ class HostPost(Post):
         self.ports.declare(target, port, source, site)
         self.copier.unchanged.changed(target)
         machine = self.core.machines.get(target)
+        if machine is not None:
+            self.core.wake(machine)
         if machine is None or machine.body is None or machine.is_suspended:
             return
         if (wrong := self.ports.wrong(machine)) is not None:

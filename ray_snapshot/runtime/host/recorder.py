@@ -8,15 +8,18 @@ snapshot's timeout it turns the host red in the middle of the action, without a 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import Late, taken
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.protocol.host import Creation, HostCore, Recording
+from ray_snapshot.protocol.host import Creation, HostCore, MachineCopy, Recording
+from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
@@ -24,8 +27,10 @@ from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.notices import Notices
+from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.stage import Stage
-from ray_snapshot.runtime.report import Facts, host_payload, late_payload
+from ray_snapshot.runtime.host.unchanged import Unchanged
+from ray_snapshot.runtime.report import Facts, Resting, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
@@ -61,6 +66,7 @@ class Recorder:
         trace: TraceShipping,
         classes: ClassStore,
         notices: Notices,
+        unchanged: Unchanged,
     ) -> None:
         self.config = config
         self.member = member
@@ -71,6 +77,12 @@ class Recorder:
         self.trace = trace
         self.classes = classes
         self.notices = notices
+        self.unchanged = unchanged
+        self.resting = RestingRows(member.host)
+        self.at_rest: dict[int, Future[dict[int, Resting]]] = {}
+        """By snapshot of which all machines have been copied: the rows of those that were at rest."""
+        self.audited: list[MachineCopy] = []
+        """Copies of machines at rest, to be compared with their rows."""
         self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
         self.reported: set[int] = set()
         self.overdue: set[int] = set()
@@ -84,7 +96,11 @@ class Recorder:
 
     def record(self) -> None:
         """Turn red, at a boundary."""
+        if self.unchanged.forget_if_stale():
+            self.core.wake_all()
         numbers = self.core.boundary()
+        if numbers and self.config.audit:
+            self._audit(numbers[-1])
         if self.abroad is not None:
             self.abroad.recorded(number for number in numbers if number in self.core.open)
         now = time.time()
@@ -116,11 +132,47 @@ class Recorder:
                 return
         self._report_what_is_copied()
 
+    def _audit(self, number: int) -> None:
+        """Copy some machines at rest all the same, one at least."""
+        resting = [machine for machine in self.core.machines.values() if machine.copied is RESTING]
+        chosen = [machine for machine in resting if random.random() * 100 < self.config.audit]
+        for machine in chosen or random.sample(resting, min(1, len(resting))):
+            self.audited.append(self.core.copy_again(machine, number))
+
     def _report_what_is_copied(self) -> None:
         self.core.copy_next()
+        if self.core.is_lasting is not None and not self.member.is_retired:
+            self._show_resting()
         for number, recording in self.core.open.items():
             if recording.is_copied and number not in self.reported:
                 self.member.loop.call_soon_threadsafe(self._report_soon, recording)
+
+    def _show_resting(self) -> None:
+        """See to the rows of machines at rest of all recordings that have become whole."""
+        whole = {
+            number: [copy.machine for copy in recording.copies]
+            for number, recording in self.core.open.items()
+            if recording.is_copied and recording.has_resting and number not in self.at_rest
+        }
+        audited, self.audited = self.audited, []
+        found = self.pool.submit(self._resting_in, whole, self.core.take_rested(), [*self.core.awake], audited)
+        self.at_rest.update(dict.fromkeys(whole, found))
+
+    def _resting_in(
+        self,
+        whole: Mapping[int, Sequence[str]],
+        rested: Sequence[MachineCopy],
+        awake: Sequence[str],
+        audited: Sequence[MachineCopy],
+    ) -> dict[int, Resting]:
+        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
+        self.resting.take(rested)
+        found = {number: self.resting.beside(names) for number, names in whole.items()}
+        if audited and (wrong := self.resting.differing(audited)):
+            with self.member.lock:
+                self.member.fail(RaySnapshotError(f"shown at rest, and not: {', '.join(wrong[:5])}"))
+        self.resting.forget(awake)
+        return found
 
     def _report_soon(self, recording: Recording) -> None:
         """Report what is copied; with what is late, if the markers come soon (a second report costs more than the wait)."""
@@ -188,6 +240,8 @@ class Recorder:
         at = self.recorded_at.get(recording.number, time.time())
         facts = Facts(at, recording.marker_count)
         found: HostPayload
+        if build is host_payload and (shown := self.at_rest.get(recording.number)) is not None:
+            return host_payload(self.member.host, recording, facts, late, creations, shown.result()[recording.number])
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found
@@ -248,6 +302,7 @@ class Recorder:
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.recorded_at.pop(number, None)
+        self.at_rest.pop(number, None)
         if self.abroad is not None:
             self.abroad.forget(number)
         self.reported.discard(number)
