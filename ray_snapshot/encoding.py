@@ -13,9 +13,12 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ray_snapshot import redaction
+from ray_snapshot.fields import in_class
 from ray_snapshot.plain import LARGEST_INTEGER, Reducer, TooMuch, type_name
 
 MOST_BYTES = 8_000_000
@@ -92,8 +95,8 @@ def to_json(value: Any, most_ms: float | None = None) -> Encoded:
 
 
 def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0912 - called for every state and message
-    """Whether the C encoder can take it as it is: small, shallow, exact built-in types, short integers."""
-    kind = type(value)
+    """Whether the C encoder can take it as it is: small, shallow, exact built-in types, short integers, handles."""
+    kind: Any = type(value)
     if kind is dict:
         for key in value:
             if type(key) is not str or len(key) > _PLAIN_CHARACTERS:
@@ -115,11 +118,25 @@ def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0912 - called for eve
         elif kind is int:
             if not -LARGEST_INTEGER <= item <= LARGEST_INTEGER:
                 return False
-        elif kind not in _SIMPLE and (
-            depth == 1 or (kind is not dict and kind is not list) or not _is_plain(item, depth - 1)
-        ):
+        elif kind in _SIMPLE:
+            pass
+        elif kind is dict or kind is list:
+            if depth == 1 or not _is_plain(item, depth - 1):
+                return False
+        elif (name := _name_function(kind)) is None or len(name(item)) > _PLAIN_CHARACTERS:
             return False
     return True
+
+
+@lru_cache(10_000)
+def _name_function(kind: Any) -> Callable[[Any], str] | None:
+    """What tells the machine's name, of a class of handles; None of any other class."""
+    return None if in_class(kind, "__machine_name__") is None else kind.__machine_name__
+
+
+def _handle(value: Any) -> dict[str, str]:
+    """A machine's handle as it is written; called by the encoder for what it does not know."""
+    return {"$machine": type(value).__machine_name__(value)}
 
 
 def _reduced(value: Any, until: float | None) -> Encoded:
@@ -149,7 +166,9 @@ def _dump(value: Any) -> str:
 
 def _make_encoder() -> Any:
     """The encoder in C, made once: `json.dumps` makes one for every call, which takes as long as its work."""
-    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+    encoder = json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=_handle
+    )
     try:
         made = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
             None, encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False

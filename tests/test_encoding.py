@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from ray_snapshot import encoding, redaction
 from ray_snapshot.encoding import HEAD_BYTES, MOST_BYTES, RETRY_EVERY, Patience, to_json
 from ray_snapshot.plain import Reducer
+from ray_snapshot.runtime.handles import MachineHandle
 
 
 def strict(text: str) -> Any:
@@ -134,7 +135,8 @@ ANYTHING = st.recursive(
     | st.decimals()
     | st.timedeltas()
     | st.sampled_from([Colour.RED, Level.LOW, len, Point, object()])
-    | st.builds(Unwilling),
+    | st.builds(Unwilling)
+    | st.builds(MachineHandle, st.just("run"), st.text(max_size=300)),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(HASHABLE, inner, max_size=4)
@@ -161,6 +163,12 @@ def test_anything_becomes_strict_json_whose_size_is_told(value: Any) -> None:
     found = to_json(value)
     strict(found.text)
     assert found.truncated or found.size == len(found.text.encode())
+
+
+@BUSY
+@given(ANYTHING)
+def test_what_goes_straight_to_the_encoder_is_written_as_what_does_not(value: Any) -> None:
+    assert to_json(value) == encoding._reduced(value, None)
 
 
 @BUSY

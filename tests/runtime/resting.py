@@ -91,6 +91,10 @@ class Resting(rs.SnapshotMixin):
         for _ in range(count):
             self.machine("far").add.send(1)
 
+    def later(self) -> None:
+        """Something is on its way to itself, for longer than any test takes."""
+        self.handle.add.send_after(1_000, 1)
+
     def ask(self) -> None:
         """As `ray.get` does it, and the state changes on both sides of the wait."""
         self.total += 1
@@ -184,8 +188,9 @@ def steps(seed: int, length: int = 40) -> Iterator[Step]:
                 ("send", name, "register_weakly"), ("send", name, "leave"), ("hold", name), ("release", name),
                 ("wait", name), ("go_on", name), ("stop", name), ("spawn", name, KINDS[other % len(KINDS)]),
                 ("secret", other), ("declare", name, other), ("tell",), ("restore", other % 3), ("place", name),
+                ("send", name, "later"),
             ],
-            [14, 3, 3, 3, 2, 3, 2, 4, 2, 2, 2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1],
+            [14, 3, 3, 3, 2, 3, 2, 4, 2, 2, 2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 1],
         )[0]  # fmt: skip
     yield ("snapshot",)
 
@@ -325,6 +330,7 @@ class Program:
                 "inputs": sorted(part.inputs.items()),
                 "shapes": sorted(part.shapes),
                 "ends": sorted(map(str, part.ends.to_pylist())),
+                "messages": sorted(map(str, part.messages.drop_columns(["call_id", "sent_at", "due_at"]).to_pylist())),
                 "kept": kept,
             }
         )

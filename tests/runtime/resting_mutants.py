@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from resting import Asked, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
 
+from ray_snapshot.protocol import host
 from ray_snapshot.runtime.host import alone, unchanged
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -152,6 +153,11 @@ def what_a_machine_says_of_its_state_is_kept(patch: Patch) -> None:
     _not_looked_at(patch, "snapshot_state")
 
 
+def what_waits_at_its_sender_is_not_looked_at(patch: Patch) -> None:
+    """A machine with a timer is put to rest, and its rows show none."""
+    patch.setattr(host, "any", lambda _: False, raising=False)
+
+
 def _not_looked_at(patch: Patch, hook: str) -> None:
     has_own = unchanged._has_own
     patch.setattr(unchanged, "_is_volatile", unchanged._is_volatile.__wrapped__)
@@ -214,4 +220,5 @@ MUTANTS = [
     Mutant(what_a_machine_says_it_waits_for_is_kept, _another_lends(Asked)),
     Mutant(what_a_machine_says_of_being_active_is_kept, _another_lends(Lively)),
     Mutant(what_a_machine_says_of_its_state_is_kept, _another_lends(Telling)),
+    Mutant(what_waits_at_its_sender_is_not_looked_at, (("spawn", 0, Trusted), ("send", 0, "later"), *TWICE, *ONCE)),
 ]

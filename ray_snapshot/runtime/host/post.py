@@ -69,7 +69,7 @@ class HostPost(Post):
             born=config.colour,
             barriers={"clock": time.monotonic, "on_open": self._opened},
             copy_body=copier.copy,
-            **({} if config.checkpoint or config.protocol in BARRIERS else {"is_lasting": copier.unchanged.is_kept}),
+            is_lasting=None if config.checkpoint or config.protocol in BARRIERS else copier.unchanged.is_kept,
             bound=config.mailbox_bound,
             polled=("driver",),
             open_at_birth=config.open_at_birth,

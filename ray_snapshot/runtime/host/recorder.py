@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ray_snapshot.errors import RaySnapshotError
@@ -241,7 +242,7 @@ class Recorder:
         facts = Facts(at, recording.marker_count)
         found: HostPayload
         if build is host_payload and (shown := self.at_rest.get(recording.number)) is not None:
-            return host_payload(self.member.host, recording, facts, late, creations, shown.result()[recording.number])
+            build = partial(host_payload, resting=shown.result()[recording.number])
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found

@@ -137,7 +137,8 @@ class _OwnedRows:
         """A machine that is only being born is not at rest."""
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        return tuple(pa.Table.from_batches([found]) for found in (self.rows.machines_of(self.host), self.ends.batch()))  # type: ignore[return-value]
+        machines, ends = self.rows.machines_of(self.host), self.ends.batch()
+        return pa.Table.from_batches([machines]), pa.Table.from_batches([ends])
 
 
 def _joined(one: pa.Table, other: pa.Table) -> pa.Table:

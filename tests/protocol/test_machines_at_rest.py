@@ -1,0 +1,309 @@
+"""Machines that nothing touches are not copied: what their host records is the same with them at rest, and without."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol import host as host_module
+from ray_snapshot.protocol.chandy_lamport import ChandyLamport
+from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
+from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.protocol.observer import Observer
+
+HOSTS = ("A", "B")
+HOMES = {name: host for host, names in zip(HOSTS, ("acegi", "bdfhj"), strict=True) for name in names}
+LENGTH = 200
+
+
+class World:
+    """Two hosts and their links; a machine's state is how often it has acted. `shown` is what each recording holds."""
+
+    def __init__(self, protocol: Callable[[], Any], *, rests: bool) -> None:
+        self.states = dict.fromkeys(HOMES, 0)
+        self.cores = {
+            name: HostCore(
+                name,
+                protocol=protocol(),
+                copy_body=lambda machine: self.states[machine.name] + 1,
+                is_lasting=self.lasts if rests else None,
+                bound=3,
+            )
+            for name in HOSTS
+        }
+        self.at_rest: dict[str, dict[str, MachineCopy]] = {name: {} for name in HOSTS}
+        self.shown: dict[tuple[str, int], Any] = {}
+        self.late: dict[tuple[str, int], list[Any]] = {}
+        self.links: dict[tuple[str, str], list[Any]] = {("A", "B"): [], ("B", "A"): []}
+        self.rested = 0
+        for name, host in HOMES.items():
+            if name in "abcdef":
+                self.cores[host].born(name, object())
+
+    def lasts(self, machine: Machine, extra: Any) -> bool:
+        return machine.name not in "cd"  # those are copied each time
+
+    def home(self, name: str) -> HostCore:
+        return self.cores[HOMES[name]]
+
+    def machine(self, name: str) -> Machine | None:
+        found = self.home(name).machines.get(name)
+        return None if found is None or found.body is None or found.is_stopped else found
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def act(self, host: str, then: str | None) -> None:
+        core = self.cores[host]
+        if core.must_record or (found := core.next_action()) is None:
+            return
+        machine, _ = found
+        self.states[machine.name] += 1
+        if then is not None and then not in core.addresses.stopped:
+            core.send(machine, then, MAIL, "note", (), 0.0)
+        core.end_action(machine)
+
+    def start(self, name: str, target: str, delay: bool) -> None:
+        """The machine acts by itself: it sends, or sets a timer."""
+        core, machine = self.home(name), self.machine(name)
+        if machine is None or core.must_record or machine.is_held or target in core.addresses.stopped:
+            return
+        core.begin_action(machine)
+        if delay:
+            core.set_timer(machine, target, "note", (0.0, ()), 0.0, 1.0)
+        else:
+            core.send(machine, target, MAIL, "note", (), 0.0)
+        core.end_action(machine)
+
+    def fire(self, name: str) -> None:
+        for channel in self.home(name).machines[name].outputs.values() if self.machine(name) else ():
+            for number in [*channel.timers][:1]:
+                self.home(name).fire(channel, number)
+
+    def connect(self, name: str, target: str) -> None:
+        if (machine := self.machine(name)) is not None and target not in self.home(name).addresses.stopped:
+            self.home(name).channel(machine, target, MAIL)
+
+    def find(self, host: str, name: str) -> None:
+        self.cores[host].resolve(name, HOMES[name])
+
+    def create(self, name: str) -> None:
+        if self.machine(name) is None and name not in self.home(name).addresses.stopped:
+            self.home(name).born(name, object())
+
+    def stop(self, name: str) -> None:
+        if (machine := self.machine(name)) is not None:
+            self.home(name).stop(machine)
+
+    def carry(self, source: str, target: str) -> None:
+        self.links[source, target] += [batch for _, batch in self.cores[source].take_batches(10)]
+        if self.links[source, target]:
+            self.cores[source].outputs[target].in_flight -= 1
+            self.cores[target].arrive(self.links[source, target].pop(0))
+
+    def request(self, host: str, number: int) -> None:
+        self.cores[host].request(number)
+
+    def turn(self, host: str) -> None:
+        core = self.cores[host]
+        core.boundary()
+        if not core.uncopied:
+            self.look(host)
+
+    def copy(self, host: str) -> None:
+        if self.cores[host].uncopied and not self.cores[host].copy_next():
+            self.look(host)
+
+    def give_up(self, number: int) -> None:
+        for core in self.cores.values():
+            core.abort(number)
+
+    def wake_all(self, host: str) -> None:
+        self.cores[host].wake_all()
+
+    # ---- what a world shows -----------------------------------------------------------------------------------------
+
+    def look(self, host: str) -> None:
+        """Recordings have become whole: take what they hold."""
+        core, rows = self.cores[host], self.at_rest[host]
+        rested = core.take_rested()
+        self.rested += len(rested)
+        rows.update({copy.machine: copy for copy in rested})
+        for number, recording in core.open.items():
+            if recording.is_copied and recording.has_resting and (host, number) not in self.shown:
+                found = {**rows, **{copy.machine: copy for copy in recording.copies}}
+                self.shown[host, number] = {name: seen(copy) for name, copy in found.items()}
+                self.late[host, number] = recording.late
+        if core.is_lasting is not None:
+            for name in core.awake:
+                rows.pop(name, None)
+
+    def told(self) -> Any:
+        """All recordings, with the messages that came behind the copies: those in flight are in one or the other."""
+        for host in HOSTS:
+            self.turn(host)
+            while self.cores[host].uncopied:
+                self.copy(host)
+        return {
+            key: (copies, sorted((box.source, machine.name, message[1]) for box, machine, message in self.late[key]))
+            for key, copies in self.shown.items()
+        }
+
+
+def seen(copy: MachineCopy) -> Any:
+    inputs = sorted((box.source, box.kind, accepted, [one[1] for one in white]) for box, accepted, white in copy.inputs)
+    outputs = sorted((one.target, one.kind, sent, [m[1] for m in waiting]) for one, sent, waiting in copy.outputs)
+    return copy.is_born, copy.accepted, copy.sent, copy.extra, inputs, outputs
+
+
+def merged(told: Any) -> Any:
+    """Where a message in flight is told does not matter: in a mailbox that was copied later, or behind an earlier copy."""
+    found = {}
+    for key, (copies, late) in told.items():
+        in_flight = sorted(late)
+        for name, (_, _, _, _, inputs, _) in copies.items():
+            in_flight += [(source, name, number) for source, _, _, numbers in inputs for number in numbers]
+        rows = {
+            name: (
+                *facts,
+                [(source, kind, accepted) for source, kind, accepted, _ in inputs if accepted],
+                _used(outputs),
+            )
+            for name, (*facts, inputs, outputs) in copies.items()
+        }
+        found[key] = rows, sorted(in_flight)
+    return found
+
+
+def _used(outputs: Any) -> Any:
+    """Channels that carry nothing yet may be opened behind the instant."""
+    return [(target, kind, sent, waiting) for target, kind, sent, waiting in outputs if sent]
+
+
+def steps(seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    chance = random.Random(seed)
+    number = 0
+    for _ in range(LENGTH):
+        name, other = chance.choice([*HOMES]), chance.choice([*HOMES])
+        host = chance.choice(HOSTS)
+        far = HOSTS[1 - HOSTS.index(host)]
+        kind = chance.choices(
+            [
+                "act", "start", "timer", "fire", "connect", "find", "create", "stop", "carry", "request", "turn", "copy",
+                "give_up", "wake",
+            ],
+            [10, 4, 1, 1, 1, 3, 1, 0.3, 14, 5, 14, 40, 0.5, 0.2],
+        )[0]  # fmt: skip
+        if kind == "request":
+            number += chance.random() < 0.6
+        yield {
+            "act": ("act", (host, chance.choice([other, None, None]))),
+            "start": ("start", (name, other, False)),
+            "timer": ("start", (name, other, True)),
+            "fire": ("fire", (name,)),
+            "connect": ("connect", (name, other)),
+            "find": ("find", (host, name)),
+            "create": ("create", (name,)),
+            "stop": ("stop", (name,)),
+            "carry": ("carry", (host, far)),
+            "request": ("request", (host, max(1, number))),
+            "turn": ("turn", (host,)),
+            "copy": ("copy", (host,)),
+            "give_up": ("give_up", (max(1, number - 1),)),
+            "wake": ("wake_all", (host,)),
+        }[kind]
+
+
+def run(seed: int, protocol: Callable[[], Any], *, rests: bool) -> World:
+    world = World(protocol, rests=rests)
+    for step, args in steps(seed):
+        getattr(world, step)(*args)
+    return world
+
+
+@pytest.mark.parametrize("protocol", [ChandyLamport, Observer])
+@pytest.mark.parametrize(
+    "times", [pytest.param(150, id="few"), pytest.param(5_000, id="many", marks=pytest.mark.nightly)]
+)
+def test_recordings_are_the_same_with_machines_at_rest(protocol: Callable[[], Any], times: int, seed: int) -> None:
+    rested = compared = 0
+    for number in range(seed, seed + times):
+        plain, resting = run(number, protocol, rests=False), run(number, protocol, rests=True)
+        differing, same = compare(plain, resting)
+        assert differing == {}, f"pytest --seed {number}"
+        rested += resting.rested
+        compared += same
+    assert rested > 2 * times, "hardly anything was put to rest"
+    assert compared > 2 * times, "hardly anything was recorded"
+
+
+def compare(plain: World, resting: World) -> tuple[dict[Any, Any], int]:
+    """Which recordings of two worlds differ, and how many do not; those that one of them gave up first are not compared."""
+    ours, theirs = merged(resting.told()), merged(plain.told())
+    both = ours.keys() & theirs.keys()
+    differing = {key: (ours[key], theirs[key]) for key in both if ours[key] != theirs[key]}
+    return differing, len(both) - len(differing)
+
+
+def _never_woken_by(patch: pytest.MonkeyPatch, function: str) -> None:
+    wake = HostCore.wake
+
+    def perhaps(self: HostCore, machine: Machine) -> None:
+        if sys._getframe(1).f_code.co_name != function:
+            wake(self, machine)
+
+    patch.setattr(HostCore, "wake", perhaps)
+
+
+def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
+    _never_woken_by(patch, "_put")
+
+
+def who_has_messages_rests(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(host_module, "any", lambda _: False, raising=False)
+
+
+def who_is_in_a_later_recording_only_rests(patch: pytest.MonkeyPatch) -> None:
+    rest = HostCore._rest_if_quiet
+
+    def rests(self: HostCore, machine: Machine, is_lasting: Any) -> None:
+        self._due = (*self._due[:2], True)
+        rest(self, machine, is_lasting)
+
+    patch.setattr(HostCore, "_rest_if_quiet", rests)
+
+
+def who_is_woken_is_not_copied_next_time(patch: pytest.MonkeyPatch) -> None:
+    def wake(self: HostCore, machine: Machine) -> None:
+        if machine.copied is host_module.RESTING:
+            machine.copied = self.turning.colour
+
+    patch.setattr(HostCore, "wake", wake)
+
+
+MUTANTS = [
+    messages_wake_nobody,
+    who_has_messages_rests,
+    who_is_in_a_later_recording_only_rests,
+    who_is_woken_is_not_copied_next_time,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_machine_that_rests_for_too_long_is_seen(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    assert any(map(_is_seen, range(3_000)))
+
+
+def _is_seen(number: int) -> bool:
+    plain = run(number, ChandyLamport, rests=False)
+    try:
+        return compare(plain, run(number, ChandyLamport, rests=True))[0] != {}
+    except ProtocolError:
+        return True
