@@ -10,6 +10,8 @@ import typer
 from ray_snapshot.commands.options import OnAlarm
 from ray_snapshot.names import OnDeadlock
 
+LEAST_S = 0.05
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -23,7 +25,12 @@ def run(
     program: Annotated[
         list[str], typer.Argument(metavar="(SCRIPT | -m MODULE) [ARGS]...", help="The program and its arguments.")
     ],
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
+    every: Annotated[
+        str,
+        typer.Option(
+            metavar="SECONDS|PERCENT", help="Seconds between snapshots, or a share of processor time for them, like 1%."
+        ),
+    ] = "1",
     history: Annotated[Path | None, typer.Option(help="Keep a history in this folder.")] = None,
     report: Annotated[
         Path | None,
@@ -56,12 +63,13 @@ def run(
 ) -> int:
     """The command `run`; `register` has its help text."""
     from ray_snapshot.instrument.running import Options, run_program
+    from ray_snapshot.pace import every_of
 
     wanted = [item.strip() for item in detect.split(",") if item.strip()]
     if exit_on is not None and exit_on not in wanted:
         wanted.append(exit_on)
     options = Options(
-        every=every,
+        every=every_of(every, LEAST_S),
         history=history,
         detectors=wanted,
         exit_on=exit_on,

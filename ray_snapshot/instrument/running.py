@@ -31,6 +31,7 @@ from ray_snapshot.instrument.report_files import ReportFiles
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import OnDeadlock
 from ray_snapshot.news import News
+from ray_snapshot.pace import Every
 from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
@@ -49,7 +50,7 @@ END_S = 120.0
 class Options:
     """What `ray-snapshot run` was told."""
 
-    every: float
+    every: Every
     history: Path | None
     detectors: list[str]
     exit_on: str | None

@@ -26,6 +26,7 @@ from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
+from ray_snapshot.pace import Every
 from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
@@ -130,8 +131,8 @@ class Watch(Session):
             self.raiser = Raiser(self, has_reporter=has_reporter, end=lambda: end_program(close_quietly))
             self._hear_by(self.raiser)
 
-    def set_clock(self, every: float) -> None:
-        """From now on a snapshot every `every` seconds."""
+    def set_clock(self, every: Every) -> None:
+        """From now on a snapshot every `every` seconds, or as often as that share allows."""
         self.settings = self.settings.model_copy(update={"every": every})
         self._service.set_clock.remote(every)
 

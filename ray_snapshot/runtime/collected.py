@@ -52,6 +52,12 @@ class SnapshotHeader:
     generation: int = 0
     listeners: list[str] = field(default_factory=list)
     """Hosts that want to hear that it is kept."""
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    """By host, or watched process: the processor time that it has spent on this snapshot, as far as it has told."""
+
+    def spent(self, party: str, seconds: float) -> None:
+        """A party has spent more processor time on it."""
+        self.cpu_s[party] = self.cpu_s.get(party, 0.0) + seconds
 
     @property
     def snapshot_id(self) -> str:
@@ -114,6 +120,8 @@ class HostPayload:
     """Whether a machine of this host wants to hear that the snapshot is kept."""
     calls: MachineCalls | None = None
     """Where its machines and watched actors are one system."""
+    cpu_s: float = 0.0
+    """The processor time that was spent on it: turning red, copying, and making this report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import difflib
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from ray import cloudpickle
 
 from ray_snapshot import redaction
@@ -19,6 +19,7 @@ from ray_snapshot.errors import (
     SettingError,
 )
 from ray_snapshot.names import OnDeadlock
+from ray_snapshot.pace import Every, every_of
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.verdicts import Detector, ReadyMade, check_detector
 
@@ -27,6 +28,11 @@ _ALIGNING = ("aligned-barrier", "unaligned-barrier")
 
 
 Protocols = Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"]
+
+
+def _every(given: Any) -> Any:
+    return None if given is None else every_of(given)
+
 
 OF_WATCHES = ("on_deadlock", "deadlock_grace", "victim")
 """Settings of apps that are watched, which machines of one's own have no use for."""
@@ -43,8 +49,9 @@ class Settings(BaseModel):
     """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of its timeout); with
     `unaligned-barrier`, begin aligned and turn unaligned after it (default: unaligned at once). At most a quarter of
     `send_timeout`: inputs that are blocked must not hold a sender that long."""
-    every: float | None = Field(None, gt=0)
-    """Seconds between snapshots, from `start()` on; None: only those that are asked for."""
+    every: Annotated[Every, BeforeValidator(_every)] | None = None
+    """Seconds between snapshots, from `start()` on; or a share of processor time that they may take, like `"1%"`: then they
+    come as often as that allows, see docs/howto/overhead.md; None: only those that are asked for."""
     mailbox_bound: int = Field(10_000, ge=1)
     """Messages that a channel may have sent and not seen accepted before its sender is held back."""
     send_timeout: float = Field(60.0, gt=0)
@@ -92,7 +99,7 @@ class SettingsGiven(TypedDict, total=False):
 
     protocol: Protocols
     alignment_timeout: float | None
-    every: float | None
+    every: Every | None
     mailbox_bound: int
     send_timeout: float
     spawn_timeout: float
@@ -112,7 +119,7 @@ class SettingsGiven(TypedDict, total=False):
 class WatchSettingsGiven(TypedDict, total=False):
     """The fields of `Settings` that `rs.watch(...)` and `rs.install(...)` take."""
 
-    every: float | None
+    every: Every | None
     start_timeout: float
     snapshot_timeout: float
     most_open: int

@@ -57,9 +57,18 @@ def _course(said: Mapping[str, Any]) -> str:
         text += f", {said['aborted']:,} given up"
     for one in said["open"]:
         text += f", one being taken ({one['reported']:,} of {one['reported'] + one['lacking']:,} parties have reported)"
-    if said["age_s"] is None:
-        return text
-    return text + f"; the last {said['age_s']:,.0f} s ago"
+    if said["age_s"] is not None:
+        text += f"; the last {said['age_s']:,.0f} s ago"
+    return text + pace(said)
+
+
+def pace(said: Mapping[str, Any]) -> str:
+    """How often snapshots are taken, and what they take; empty without a clock."""
+    if said["every"] is None:
+        return ""
+    text = f"; one every {said['interval_s']:.3g} s"
+    text += f" for {said['every']} of a processor" if isinstance(said["every"], str) else ""
+    return text if said["cpu_share"] is None else f"{text}: {said['cpu_share']:.2%} where they take most"
 
 
 def _counted(count: int, what: str) -> str:

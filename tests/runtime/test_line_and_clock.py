@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from runtime_machines import BOUND_S
 
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.service.clock import Clock
+from ray_snapshot.runtime.service.clock import FIRST_S, LEAST_S, MOST_S, Clock
 from ray_snapshot.runtime.service.line import Line
 
 
@@ -116,3 +117,39 @@ def test_a_clock_that_is_told_another_pace_goes_at_that_and_no_more_at_the_old_o
         clock.stop()
 
     asyncio.run(asyncio.wait_for(play(), BOUND_S))
+
+
+async def _nothing() -> int:
+    return 1
+
+
+def test_a_share_is_kept_by_what_snapshots_have_taken() -> None:
+    clock = Clock(_nothing)
+    assert clock.about() == {"every": None, "interval_s": None, "cpu_share": None}
+    clock.every = "2%"
+    assert clock.interval == FIRST_S
+    clock.took(0.010)
+    assert clock.about() == {"every": "2%", "interval_s": pytest.approx(0.5), "cpu_share": pytest.approx(0.02)}
+    clock.took(0.050)
+    assert clock.interval == pytest.approx(2.5), "one that takes more counts at once"
+    clock.took(0.010)
+    assert clock.interval == pytest.approx(2.0), "one that takes less by and by"
+    for _ in range(100):
+        clock.took(0.010)
+    assert clock.interval == pytest.approx(0.5)
+
+
+def test_by_a_share_it_goes_neither_too_fast_nor_for_ever_too_slowly() -> None:
+    clock = Clock(_nothing)
+    clock.every = "50%"
+    clock.took(1e-6)
+    assert clock.interval == LEAST_S
+    clock.took(1e6)
+    assert clock.interval == MOST_S
+
+
+def test_seconds_stay_seconds_whatever_a_snapshot_takes() -> None:
+    clock = Clock(_nothing)
+    clock.every = 0.25
+    clock.took(10.0)
+    assert clock.about() == {"every": 0.25, "interval_s": 0.25, "cpu_share": 40.0}

@@ -93,6 +93,7 @@ class Recording:
                 process.ledger.wake(wait_id)
 
     def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
+        began = time.thread_time()
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
         sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
         self.kept = None
@@ -115,8 +116,9 @@ class Recording:
                 has_parked = any(wait.is_local for wait in report.waits)
                 passed, before = process.passed.known() if has_parked else ((), ())
                 births = process.making.unborn(report)
+                cpu_s = time.thread_time() - began
                 self.reports[number] = ProcessReport(
-                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting
+                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting, cpu_s
                 )
                 process.control.report(self.reports[number])
         for wait_id in parked:

@@ -43,3 +43,5 @@ class ProcessReport:
     """What it has sent to machines of hosts."""
     was_starting: bool = False
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
+    cpu_s: float = 0.0
+    """The processor time that it took to record."""

@@ -308,6 +308,7 @@ class Processes:
         if pending is not None:
             pending.recorded.setdefault(recorded.report.machine, recorded)
             pending.header.control_messages += 1
+            pending.header.spent(recorded.report.machine, recorded.cpu_s)
             self.collecting.look(number)
 
     def _look_at_all(self) -> None:

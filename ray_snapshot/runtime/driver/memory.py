@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.pace import Every
 from ray_snapshot.protocol.recovery_line import Base, DriverLine
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Recollection:
     unclaimed: list[str]
     numbers: int
     """No number of a snapshot that is higher has been given out."""
-    every: float | None
+    every: Every | None
     base: Base
     claimed: dict[str, str]
     classes: dict[str, tuple[str, bytes]]
@@ -56,7 +57,7 @@ class Memory(DriverLine):
     declared: list[tuple[str, str, str | None]] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     unclaimed: set[str] = field(default_factory=set)
-    every: float | None = None
+    every: Every | None = None
     wanted: str | None = None
     """The snapshot that the program was started to go on from, and where the program wants its machines."""
     claimed: Mapping[str, str] = field(default_factory=dict)

@@ -84,12 +84,16 @@ class Recorder:
         """By snapshot of which all machines have been copied: the rows of those that were at rest."""
         self.audited: list[MachineCopy] = []
         """Copies of machines at rest, to be compared with their rows."""
+        self.copying_s = 0.0
+        """Processor time that turning red and copying have taken, not reported yet."""
         self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
         self.reported: set[int] = set()
         self.overdue: set[int] = set()
         """Snapshots that this host must record now, in the middle of an action if need be."""
         self.is_guarding = False
         self.abroad: Abroad | None = None
+        self.building_s = 0.0
+        """Processor time that the thread of reports has taken, not reported yet."""
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-report")
         """Reports are built here, one after the other."""
 
@@ -97,6 +101,7 @@ class Recorder:
 
     def record(self) -> None:
         """Turn red, at a boundary."""
+        began = time.thread_time()
         if self.unchanged.forget_if_stale():
             self.core.wake_all()
         numbers = self.core.boundary()
@@ -112,6 +117,7 @@ class Recorder:
         self.guard_soon()
         if not self.core.uncopied:
             self._report_what_is_copied()
+        self.copying_s += time.thread_time() - began
 
     def record_without_boundary(self) -> None:
         """Turn red in the middle of an action: that machine is recorded as active, without a state."""
@@ -127,11 +133,13 @@ class Recorder:
 
     def copy_slice(self) -> None:
         """Copy machines for a moment; the rest when the next action is over."""
-        until = time.perf_counter() + COPY_SLICE_S
-        while self.core.copy_next():
+        began, until = time.thread_time(), time.perf_counter() + COPY_SLICE_S
+        while is_more := self.core.copy_next():
             if time.perf_counter() > until:
-                return
-        self._report_what_is_copied()
+                break
+        if not is_more:
+            self._report_what_is_copied()
+        self.copying_s += time.thread_time() - began
 
     def _audit(self, number: int) -> None:
         """Copy some machines at rest all the same, one at least."""
@@ -167,12 +175,14 @@ class Recorder:
         audited: Sequence[MachineCopy],
     ) -> dict[int, Resting]:
         """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
+        began = time.thread_time()
         self.resting.take(rested)
         found = {number: self.resting.beside(names) for number, names in whole.items()}
         if audited and (wrong := self.resting.differing(audited)):
             with self.member.lock:
                 self.member.fail(RaySnapshotError(f"shown at rest, and not: {', '.join(wrong[:5])}"))
         self.resting.forget(awake)
+        self.building_s += time.thread_time() - began
         return found
 
     def _report_soon(self, recording: Recording) -> None:
@@ -228,12 +238,23 @@ class Recorder:
         creations: Sequence[Creation],
         calls: MachineCalls | None = None,
     ) -> None:
-        payload = await self.member.loop.run_in_executor(self.pool, self._payload, build, recording, late, creations)
+        payload = await self.member.loop.run_in_executor(
+            self.pool, self._timed_payload, build, recording, late, creations
+        )
         if calls is not None:
             payload = replace(payload, calls=calls)
         if self.stage.is_broken or self.member.is_retired:
             return
         await self.trace.report(payload, self.pool)
+
+    def _timed_payload(self, *given: Any) -> HostPayload:
+        """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports."""
+        began = time.thread_time()
+        found = self._payload(*given)
+        with self.member.lock:
+            copying_s, self.copying_s = self.copying_s, 0.0
+        building_s, self.building_s = self.building_s, 0.0
+        return replace(found, cpu_s=copying_s + building_s + time.thread_time() - began)
 
     def _payload(
         self, build: Any, recording: Recording, late: Sequence[Late], creations: Sequence[Creation]

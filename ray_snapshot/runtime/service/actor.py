@@ -11,6 +11,7 @@ import ray
 from ray_snapshot.errors import RaySnapshotError, RolledBackError, UnknownMachineError
 from ray_snapshot.glances import Totals
 from ray_snapshot.names import DRIVER
+from ray_snapshot.pace import Every
 from ray_snapshot.protocol.commands import (
     AwaitInput,
     DeclarePort,
@@ -57,6 +58,7 @@ class Service:
             self.lost, others or NoOthers(),
         )  # fmt: skip
         self.clock = Clock(self.begin_snapshot)
+        self.collecting.took = self.clock.took
         course.background(self.collecting.reap())
         if others is None:
             self.admit_hosts()
@@ -137,12 +139,12 @@ class Service:
             return None
         return number
 
-    async def start_clock(self, every: float) -> None:
-        """Take a snapshot every `every` seconds from now on."""
+    async def start_clock(self, every: Every) -> None:
+        """Take a snapshot every `every` seconds from now on, or as often as that share allows."""
         self.clock.start(every)
 
-    async def set_clock(self, every: float) -> None:
-        """Take a snapshot every `every` seconds from now on, whatever it was before."""
+    async def set_clock(self, every: Every) -> None:
+        """The same, whatever it was before."""
         self.clock.go_at(every)
 
     async def completed_after(self, number: int) -> int:
@@ -359,6 +361,7 @@ class Service:
             "snapshots": self.coordinator.last,
             "pending": len(self.coordinator.pending),
             "skipped": self.clock.skipped,
+            **self.clock.about(),
             "generation": self.recovery.generation,
             "rolling": self.recovery.is_rolling or not self.course.opened.is_set(),
             "goes_back_to": None if self.recovery.base is None else self.recovery.base.snapshot_id,

@@ -1,10 +1,22 @@
-"""Snapshots that the system takes by itself: one every so many seconds, without drifting."""
+"""Snapshots that the system takes by itself: one every so many seconds, or as often as a share of processor time allows."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ray_snapshot.pace import Every, share_of
+
+FIRST_S = 1.0
+"""How long the clock waits where it goes by a share, and no snapshot has been completed yet that tells what one takes."""
+
+LEAST_S, MOST_S = 0.05, 600.0
+"""It never goes faster, nor slower, by a share."""
+
+LETTING_GO = 0.25
+"""How fast it forgets that a snapshot took more: by this part with each that takes less."""
 
 
 class Clock:
@@ -17,14 +29,19 @@ class Clock:
         self.begin = begin
         self.skipped = 0
         """How many ticks came to nothing."""
+        self.every: Every | None = None
+        """Seconds, or a share of processor time."""
+        self.cost: float | None = None
+        """What a snapshot takes of the party that it takes most of, in seconds of processor time, as of the last ones."""
         self.task: asyncio.Task[None] | None = None
 
-    def start(self, every: float) -> None:
+    def start(self, every: Every) -> None:
         """Begin a snapshot every `every` seconds from now on; a clock that goes already keeps its pace."""
         if self.task is None:
-            self.task = asyncio.get_running_loop().create_task(self._tick(every))
+            self.every = every
+            self.task = asyncio.get_running_loop().create_task(self._tick())
 
-    def go_at(self, every: float) -> None:
+    def go_at(self, every: Every) -> None:
         """Begin a snapshot every `every` seconds from now on, whatever the pace was."""
         self.stop()
         self.task = None
@@ -35,10 +52,34 @@ class Clock:
         if self.task is not None:
             self.task.cancel()
 
-    async def _tick(self, every: float) -> None:
+    def took(self, seconds: float) -> None:
+        """A snapshot has been completed, which took so much processor time of the party that it took most of.
+
+        One that takes more counts at once, one that takes less by and by: so the share is not exceeded where costs change.
+        """
+        last = seconds if self.cost is None else self.cost
+        self.cost = max(seconds, last + LETTING_GO * (seconds - last))
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds from one snapshot to the next; None without a clock."""
+        if self.every is None:
+            return None
+        share = share_of(self.every)
+        if share is None:
+            return float(self.every)
+        return FIRST_S if self.cost is None else min(MOST_S, max(LEAST_S, self.cost / share))
+
+    def about(self) -> dict[str, Any]:
+        """What people are shown: the setting, what follows from it, and what was measured (a part of one processor)."""
+        interval = self.interval
+        share = None if interval is None or self.cost is None else self.cost / interval
+        return {"every": self.every, "interval_s": interval, "cpu_share": share}
+
+    async def _tick(self) -> None:
         due = time.monotonic()
         while True:
-            due = max(due + every, time.monotonic())
+            due = max(due + (self.interval or 0.0), time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             if await self.begin() is None:
                 self.skipped += 1

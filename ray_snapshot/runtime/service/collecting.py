@@ -176,6 +176,8 @@ class Collecting:
         self.others = others
         self.protocol = config.protocol
         self.line = Line(self._tell_analyst)
+        self.took: Callable[[float], None] = lambda _: None
+        """Told of each complete snapshot: the processor time of the party that spent most on it."""
         self.collections: dict[int, Collection] = {}
         """By number: the snapshots that are being collected."""
         self.traces: list[bytes] = []
@@ -335,6 +337,7 @@ class Collecting:
         if collection is None or answer is not Answer.SUCCESS:
             return
         collection.payloads.append(payload)
+        collection.header.spent(payload.counts.host, payload.cpu_s)
         if payload.listens:
             collection.header.listeners.append(payload.counts.host)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
@@ -349,6 +352,7 @@ class Collecting:
         collection = self.collections.pop(number)
         header, payloads = collection.header, collection.payloads
         header.completed_at = time.time()
+        self.took(max(header.cpu_s.values(), default=0.0))
         reported = {found.counts.host for found in payloads}
         header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
         found = self.others.found(header, completed, payloads)
