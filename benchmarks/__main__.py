@@ -116,6 +116,8 @@ def _print(row: dict[str, object], as_json: bool) -> None:
         f"{row['name']:<26} {row['ratio']:>8} ({row['low']} to {row['high']})  {row['goal']:<8} {verdict:<8} {arms}",
         flush=True,
     )
+    if "parts" in row:
+        print("    " + ", ".join(f"{name} {value:,}" for name, value in row["parts"].items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 
@@ -18,6 +18,8 @@ class Result:
     goal: str
     arms: dict[str, float]
     """Median of each arm, by a name that holds its unit."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Where the difference comes from, by names with units."""
 
     @property
     def is_met(self) -> bool:
@@ -32,8 +34,13 @@ class Result:
             "high": round(self.high, 3),
             "goal": self.goal,
             "met": self.is_met,
-            "arms": {name: float(f"{value:.4g}") for name, value in self.arms.items()},
+            "arms": _short(self.arms),
+            **({"parts": _short(self.parts)} if self.parts else {}),
         }
+
+
+def _short(values: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in values.items()}
 
 
 def alternate(

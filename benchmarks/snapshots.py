@@ -7,13 +7,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import ray
 
 import ray_snapshot as rs
 from benchmarks.measure import Result, alternate
+from benchmarks.processes import Spent
+from ray_snapshot.runtime.cluster import service_of
 from ray_snapshot.schema import MACHINES
 
 EVERY_S = 0.25
@@ -72,15 +76,7 @@ def _throughput() -> Result:
     with tempfile.TemporaryDirectory() as folder, rs.System("benchmark-throughput", history=folder) as system:
         machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
         system.start()
-        for machine in machines:
-            machine.pass_on.send(1)
-        return alternate(
-            "throughput-with-snapshots",
-            ">= 0.95",
-            ("messages_per_s_with", lambda: _rate(system, machines[0])),
-            ("messages_per_s_without", lambda: _rate(system, None)),
-            pairs=6,
-        )
+        return _compared("throughput-with-snapshots", ">= 0.95", system, machines)
 
 
 def _few_act() -> Result:
@@ -89,23 +85,31 @@ def _few_act() -> Result:
         machines = system.spawn_many(Runner, args=[(n, 100) for n in range(100)], per_host=50)
         system.spawn_many(Resting, args=[(number,) for number in range(9_900)], per_host=4_950)
         system.start()
-        for machine in machines:
-            machine.pass_on.send(1)
-        return alternate(
-            "throughput-few-act",
-            ">= 0.98",
-            ("messages_per_s_with", lambda: _rate(system, machines[0])),
-            ("messages_per_s_without", lambda: _rate(system, None)),
-            pairs=6,
-        )
+        return _compared("throughput-few-act", ">= 0.98", system, machines)
 
 
-def _rate(system: rs.System, metronome: Any) -> float:
+def _compared(name: str, goal: str, system: rs.System, machines: list[Any]) -> Result:
+    for machine in machines:
+        machine.pass_on.send(1)
+    spent = Spent(hosts=2)
+    found = alternate(
+        name,
+        goal,
+        ("messages_per_s_with", lambda: _rate(system, machines[0], spent)),
+        ("messages_per_s_without", lambda: _rate(system, None, spent)),
+        pairs=6,
+    )
+    return replace(found, parts=spent.per_snapshot())
+
+
+def _rate(system: rs.System, metronome: Any, spent: Spent) -> float:
     """Messages accepted a second between two snapshots, with one every `EVERY_S` in between or with none."""
+    service = service_of(system.name)
     first = system.snapshot()
-    if metronome is not None:
-        metronome.beat.send(EVERY_S, int(WINDOW_S / EVERY_S) - 1)
-    time.sleep(WINDOW_S)
+    with spent.measured(lambda: ray.get(service.last_number.remote()), is_with=metronome is not None):
+        if metronome is not None:
+            metronome.beat.send(EVERY_S, int(WINDOW_S / EVERY_S) - 1)
+        time.sleep(WINDOW_S)
     last = system.snapshot()
     accepted = [pc.sum(found.tables["machines"]["accepted_count"]).as_py() for found in (first, last)]
     return (accepted[1] - accepted[0]) / (last.started_at - first.started_at).total_seconds()

@@ -6,9 +6,9 @@ import difflib
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from ray import cloudpickle
 
 from ray_snapshot import redaction
@@ -30,10 +30,6 @@ _ALIGNING = ("aligned-barrier", "unaligned-barrier")
 Protocols = Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"]
 
 
-def _every(given: Any) -> Any:
-    return None if given is None else every_of(given)
-
-
 OF_WATCHES = ("on_deadlock", "deadlock_grace", "victim")
 """Settings of apps that are watched, which machines of one's own have no use for."""
 
@@ -49,7 +45,7 @@ class Settings(BaseModel):
     """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of its timeout); with
     `unaligned-barrier`, begin aligned and turn unaligned after it (default: unaligned at once). At most a quarter of
     `send_timeout`: inputs that are blocked must not hold a sender that long."""
-    every: Annotated[Every, BeforeValidator(_every)] | None = None
+    every: Every | None = None
     """Seconds between snapshots, from `start()` on; or a share of processor time that they may take, like `"1%"`: then they
     come as often as that allows, see docs/howto/overhead.md; None: only those that are asked for."""
     mailbox_bound: int = Field(10_000, ge=1)
@@ -92,6 +88,11 @@ class Settings(BaseModel):
     """The seconds in which `most_failures` are counted."""
     grace: float = Field(10.0, ge=0)
     """When the driver or a host gets SIGTERM, a last snapshot may take so long before it ends; 0: none is taken."""
+
+    @field_validator("every", mode="before")
+    @classmethod
+    def _seconds_or_a_share(cls, given: Any) -> Any:
+        return None if given is None else every_of(given)
 
 
 class SettingsGiven(TypedDict, total=False):

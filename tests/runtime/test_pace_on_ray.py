@@ -33,13 +33,13 @@ def paced(name: str) -> dict[str, Any]:
 
 def test_the_more_a_snapshot_takes_the_more_seldom_it_is_taken(ray_cluster: None) -> None:
     intervals = []
-    for size in (10, 20_000):
-        with rs.System(f"paced-{size}", every="5%", detectors=[]) as system:
+    for size in (10, 5_000):
+        with rs.System(f"paced-{size}", every="10%", detectors=[]) as system:
             system.spawn(Ledger, size)
             system.start()
             found = paced(f"paced-{size}")
-            assert found["every"] == "5%"
-            assert found["cpu_share"] <= 0.0501
+            assert found["every"] == "10%"
+            assert found["cpu_share"] <= 0.1001
             intervals.append(found["interval_s"])
     assert intervals[1] > intervals[0] >= 0.05
 

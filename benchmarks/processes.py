@@ -1,0 +1,74 @@
+"""Where time goes: the processor time of each of a system's processes, and for how long it waited, from Linux's own counts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_OURS = {"Host": "hosts", "Service": "service", "Analyst": "analyst"}
+"""What Ray calls the processes of our actors."""
+
+
+def cpu_s() -> Counter[str]:
+    """Seconds of processor time so far: of hosts, service, analyst and driver, and of all Ray's own processes."""
+    found: Counter[str] = Counter()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                counts = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended meanwhile
+                continue
+            if (name := _name(int(folder.name), command)) is not None:
+                found[name] += (int(counts[11]) + int(counts[12])) * _TICK_S
+    return found
+
+
+def _name(pid: int, command: str) -> str | None:
+    if pid == os.getpid():
+        return "driver"
+    if command.startswith("ray::"):
+        return _OURS.get(command[5:].split(".", maxsplit=1)[0].split("(", maxsplit=1)[0].strip())
+    return "ray" if "raylet" in command or "gcs_server" in command else None
+
+
+@dataclass(slots=True)
+class Spent:
+    """What two arms took, one with snapshots and one without; the difference is what a snapshot costs."""
+
+    hosts: int
+    seconds: dict[bool, float] = field(default_factory=lambda: defaultdict(float))
+    cpu: dict[bool, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    snapshots: Counter[bool] = field(default_factory=Counter)
+
+    @contextmanager
+    def measured(self, count: Callable[[], int], *, is_with: bool) -> Iterator[None]:
+        """Count what is done inside for an arm; `count`: how many snapshots there have been."""
+        began, before, first = time.monotonic(), cpu_s(), count()
+        yield
+        self.seconds[is_with] += time.monotonic() - began
+        self.cpu[is_with].update(cpu_s() - before)
+        self.snapshots[is_with] += count() - first
+
+    def per_snapshot(self) -> dict[str, float]:
+        """Milliseconds of processor time that a snapshot takes, by process; and for which share of the time hosts waited.
+
+        Of busy hosts the time may be below zero: what they wait longer, they do not work.
+        """
+        more = self.snapshots[True] - self.snapshots[False] * self.seconds[True] / self.seconds[False]
+        found = {}
+        for name in ("hosts", "service", "analyst", "driver", "ray"):
+            spent = (self._a_second(name, True) - self._a_second(name, False)) * self.seconds[True]
+            found[f"{name}_cpu_ms"] = 1e3 * spent / more
+        for words, is_with in (("with", True), ("without", False)):
+            found[f"hosts_waiting_{words}"] = 1 - self._a_second("hosts", is_with) / self.hosts
+        return found
+
+    def _a_second(self, name: str, is_with: bool) -> float:
+        return self.cpu[is_with][name] / self.seconds[is_with]
