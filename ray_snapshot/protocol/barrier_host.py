@@ -14,7 +14,7 @@ A host has recorded when each of its machines has. The clock is an input; it onl
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.ledgers import NoLedgers
 from ray_snapshot.protocol.links import InLink
-from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NUMBER, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NOTHING, NUMBER, Inbox, Mailbox, Message
 from ray_snapshot.protocol.parts import Machine, MachineCopy, OutChannel
 from ray_snapshot.protocol.turning import Turning
 
@@ -120,6 +120,8 @@ class StreamInbox(Inbox):
         if self.alignment.mode is Mode.UNALIGNED or self._is_parked(mailbox):
             self._meet(mailbox, message[COLOUR])
             return
+        if mailbox.queue is NOTHING:
+            mailbox.queue = deque()
         mailbox.queue.append(message)
         self.step(BarrierQueued((mailbox.source, mailbox.kind), message[COLOUR]))
         if len(mailbox.queue) == 1:
@@ -148,7 +150,7 @@ class StreamInbox(Inbox):
         """The mailbox is blocked no more: a join that had to leave what is behind its head looks again."""
         if self._is_parked(mailbox):
             self.parked[str(mailbox.queue[0][METHOD])].remove(mailbox)
-            self.ready.append(mailbox)
+            super().offer(mailbox)
         elif not (self.ports and mailbox in self.ready):
             self.offer(mailbox)
 

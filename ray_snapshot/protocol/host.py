@@ -54,7 +54,7 @@ from ray_snapshot.protocol.chandy_lamport import (
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.ledgers import Ledgers
 from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
-from ray_snapshot.protocol.mailbox import MAIL, TIMER, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import MAIL, NOTHING, TIMER, Inbox, Mailbox, Message
 from ray_snapshot.protocol.parts import RESTING, Creation, Machine, MachineCopy, OutChannel, Recording, nothing_of
 
 BOUND = 10_000
@@ -225,13 +225,16 @@ class HostCore:
             mailbox = channel.mailbox
             self._put(mailbox, mailbox.owner.machine, (0, number, method, args, now, colour))
         else:
-            channel.held.append((0, number, method, args, now, colour))
+            channel.hold((0, number, method, args, now, colour))
         if (
             number - channel.acknowledged > self.bound
             and channel not in machine.over
             and channel.target != machine.name
         ):
-            machine.over.append(channel)  # a machine is not held at its own mailbox, which only it could empty
+            machine.over = [
+                *machine.over,
+                channel,
+            ]  # few; a machine is not held at its own mailbox, which only it could empty
 
     def channel(self, machine: Machine, target: str, kind: str) -> OutChannel:
         """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""
@@ -240,6 +243,8 @@ class HostCore:
             if target in self.addresses.stopped:
                 raise MachineStoppedError(f"{machine.name} cannot send to {target}: it has stopped", machine=target)
             self.wake(machine)
+            if not machine.outputs:
+                machine.outputs = {}
             found = machine.outputs[target, kind] = OutChannel(machine, target, kind)
             self._route(found)
         return found
@@ -250,13 +255,15 @@ class HostCore:
         self._copy_if_due(machine)
         channel.sent += 1
         machine.sent += 1
+        if not channel.timers:
+            channel.timers = {}
         channel.timers[channel.sent] = (due, (channel.index, channel.sent, method, args, now, self.colour_of(machine)))
         return channel
 
     def fire(self, channel: OutChannel, number: int) -> None:
         """A timer is due: its message goes its way, with the colour of this moment."""
         self._copy_if_due(channel.owner)
-        due_and_message = channel.timers.pop(number, None)
+        due_and_message = channel.timers.pop(number, None) if channel.timers else None
         if due_and_message is not None:
             self._dispatch(channel, due_and_message[1])
 
@@ -269,7 +276,7 @@ class HostCore:
         for channel in self.addresses.found(name):
             self._copy_if_due(channel.owner)
             self._route(channel)
-            held, channel.held = channel.held, []
+            held, channel.held = channel.held, NOTHING
             for message in held:
                 self._dispatch(channel, message)
 
@@ -311,7 +318,7 @@ class HostCore:
         elif channel.mailbox is not None:
             self._put(channel.mailbox, self.machines[channel.target], message)
         else:
-            channel.held.append(message)
+            channel.hold(message)
 
     # ---- arrival --------------------------------------------------------------------------------------------------
 
@@ -611,6 +618,7 @@ class HostCore:
             return
         if any(channel.held or channel.timers for channel in machine.outputs.values()):
             return
+        machine.inbox.let_go()
         self.rested.append(copy)
         machine.copied = RESTING
         del self.awake[machine.name]

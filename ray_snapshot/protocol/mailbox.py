@@ -12,7 +12,7 @@ A message is a plain tuple, not a class: a host moves hundreds of thousands of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import islice, takewhile
 from typing import Any
 
@@ -27,6 +27,28 @@ NUMBER, METHOD, ARGS, SENT_AT, COLOUR = 1, 2, 3, 4, 5
 
 MAIL, CALL, TIMER = "mail", "call", "timer"
 
+NOTHING: Any = ()
+"""In place of a list or a queue that nothing has been put into: most machines of many wait for nothing, and an empty queue of
+Python's own takes 760 bytes. Whoever puts something in makes one."""
+
+
+class _NoEntries(dict[Any, Any]):
+    """An empty dictionary that stays so; there is one, also behind a copy."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(f"{key!r} was put into the one empty dictionary that all share: make one first")
+
+    def __reduce__(self) -> str:
+        return "NO_ENTRIES"
+
+
+NO_ENTRIES: Any = _NoEntries()
+"""The same, in place of a dictionary."""
+
+_NO_PORTS: frozenset[str] = frozenset()
+
 
 class Mailbox:
     """What has arrived on one channel and was not accepted yet."""
@@ -40,7 +62,7 @@ class Mailbox:
         self.link = link
         """The host that the channel comes from; None if its source lives on this host."""
         self.index = index
-        self.queue: deque[Message] = deque()
+        self.queue: deque[Message] = NOTHING
         self.arrived = 0
         self.accepted = 0
         self.acknowledged = 0
@@ -60,18 +82,22 @@ class Inbox:
 
     def __init__(self, joins: Sequence[tuple[str, ...]] = (), machine: Any = None) -> None:
         self.machine = machine
-        self.mailboxes: dict[tuple[str, str], Mailbox] = {}
-        self.ready: deque[Mailbox] = deque()
-        self.joins: list[tuple[str, ...]] = []
-        self.ports: set[str] = set()
-        self.parked: dict[str, deque[Mailbox]] = {}
+        self.mailboxes: dict[tuple[str, str], Mailbox] = NO_ENTRIES
+        self.ready: deque[Mailbox] = NOTHING
+        self.joins: list[tuple[str, ...]] = NOTHING
+        self.ports: Set[str] = _NO_PORTS
+        self.parked: dict[str, deque[Mailbox]] = NO_ENTRIES
         """Mailboxes whose head waits for the rest of its join, by port."""
-        self.set_joins(joins)
+        if joins:
+            self.set_joins(joins)
 
     def set_joins(self, joins: Sequence[tuple[str, ...]]) -> None:
         """Declare the patterns; what is already in the mailboxes is chosen by them from now on."""
         for waiting in self.parked.values():
-            self.ready.extend(waiting)
+            self.ready = deque((*self.ready, *waiting))
+        if not joins:
+            self.joins, self.ports, self.parked = NOTHING, _NO_PORTS, NO_ENTRIES
+            return
         self.joins = [tuple(ports) for ports in joins]
         self.ports = {port for ports in self.joins for port in ports}
         self.parked = {port: deque() for port in self.ports}
@@ -80,6 +106,8 @@ class Inbox:
         """The mailbox of the channel from `source`, made if there is none yet."""
         found = self.mailboxes.get((source, kind))
         if found is None:
+            if not self.mailboxes:
+                self.mailboxes = {}
             found = self.mailboxes[source, kind] = Mailbox(source, kind, self, link, index)
         return found
 
@@ -91,22 +119,34 @@ class Inbox:
             raise ProtocolError(
                 f"message {message[1]} from {mailbox.source} arrived where {number} was due", source=mailbox.source
             )
-        mailbox.queue.append(message)
-        if len(mailbox.queue) == 1:
+        queue = mailbox.queue
+        if queue is NOTHING:
+            queue = mailbox.queue = deque()
+        queue.append(message)
+        if len(queue) == 1:
             self.offer(mailbox)
         elif self.ports:
             self._unpark(mailbox, message[2])
 
     def offer(self, mailbox: Mailbox) -> None:
         """The mailbox has a new head: it takes part in the choice."""
-        self.ready.append(mailbox)
+        ready = self.ready
+        if ready is NOTHING:
+            ready = self.ready = deque()
+        ready.append(mailbox)
+
+    def let_go(self) -> None:
+        """Nothing waits here: keep no room for it."""
+        self.ready = NOTHING
+        for mailbox in self.mailboxes.values():
+            mailbox.queue = NOTHING
 
     def _unpark(self, mailbox: Mailbox, method: str) -> None:
         """What waits for the rest of its join looks again when a port arrives right behind it."""
         waiting = self.parked.get(mailbox.queue[0][2], ())
         if method in self.ports and mailbox in waiting:
             self.parked[mailbox.queue[0][2]].remove(mailbox)
-            self.ready.append(mailbox)
+            Inbox.offer(self, mailbox)
 
     def take(self) -> list[tuple[Mailbox, Message]] | None:
         """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
@@ -156,7 +196,7 @@ class Inbox:
         if chosen is not None:
             mailbox = chosen[0][1]
             self.parked[mailbox.queue[0][2]].remove(mailbox)
-            self.ready.append(mailbox)
+            Inbox.offer(self, mailbox)
 
     def _chosen(self, ports: tuple[str, ...]) -> list[tuple[str, Mailbox]] | None:
         """A mailbox for each port, in the order of taking; None if one is missing.

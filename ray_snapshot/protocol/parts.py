@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.links import OutLink
-from ray_snapshot.protocol.mailbox import Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import NO_ENTRIES, NOTHING, Inbox, Mailbox, Message
 
 RESTING: Any = None
 """The `copied` of a machine at rest: no colour, so that whatever is about to touch it sees that it is to be woken."""
@@ -30,15 +30,21 @@ class OutChannel:
         self.index = 0
         self.mailbox: Mailbox | None = None
         """The receiving end, if it is on this host."""
-        self.held: list[Message] = []
+        self.held: list[Message] = NOTHING
         """Sent, but the target's host is not known yet."""
-        self.timers: dict[int, tuple[float, Message]] = {}
+        self.timers: dict[int, tuple[float, Message]] = NO_ENTRIES
         """Pending timers by message number: (when due, message)."""
 
     @property
     def outstanding(self) -> int:
         """Messages sent and not known to be accepted."""
         return self.sent - self.acknowledged
+
+    def hold(self, message: Message) -> None:
+        """Keep a message until the target's host is known."""
+        if self.held is NOTHING:
+            self.held = []
+        self.held.append(message)
 
     def waiting(self) -> list[Message]:
         """What waits at the sending end: not yet on a link nor in a mailbox."""
@@ -70,7 +76,7 @@ class Machine:
         self.body: Any = None
         """What the world hangs on the machine; None until it is constructed."""
         self.inbox = inbox(machine=self)
-        self.outputs: dict[tuple[str, str], OutChannel] = {}
+        self.outputs: dict[tuple[str, str], OutChannel] = NO_ENTRIES
         self.copied = copied
         """The colour up to which this machine has been copied, or `RESTING`."""
         self.accepted = 0
@@ -81,7 +87,7 @@ class Machine:
         self.is_suspended = False
         """Inside an action, at a tracked wait."""
         self.is_stopped = False
-        self.over: list[OutChannel] = []
+        self.over: list[OutChannel] = NOTHING
         """Channels that went over their bound in the current action."""
 
 

@@ -70,7 +70,7 @@ class Holding:
 
     def _held_too_long(self, machine: Machine) -> MailboxFullError:
         target = machine.over[0].target
-        machine.over.clear()
+        machine.over = []
         return MailboxFullError(
             f"the driver was held at the full mailbox of {target} for {self.send_timeout:g} s: its message is sent, but not"
             " accepted; send less, or raise mailbox_bound or send_timeout",

@@ -425,7 +425,7 @@ class DriverPost(Post):
         self.stops = []
         self._send_again(share)
         self.core.learn_stopped(share.stopped)
-        self.me.over.clear()  # no thread is inside a send
+        self.me.over = []  # no thread is inside a send
         self.on_rollback(share)
 
     def forget_before(self, number: int) -> None:
