@@ -65,7 +65,8 @@ class HostCore:
     """A host without its world.
 
     `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body.
-    `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; without it none ever rests.
+    `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; where it would, the machine is
+    at rest from then on. Without it none ever rests.
     `life`: of the ledgers of its machines.
     """
 
@@ -612,11 +613,11 @@ class HostCore:
         if not (due and is_in_all) or machine.is_held or machine.is_suspended or machine.over:
             return
         copy: MachineCopy = due[-1].copies[-1]
-        if copy.extra is None or not is_lasting(machine, copy.extra):
-            return
         if any(box.queue for box in machine.inbox.mailboxes.values()):
             return
         if any(channel.held or channel.timers for channel in machine.outputs.values()):
+            return
+        if copy.extra is None or not is_lasting(machine, copy.extra):
             return
         machine.inbox.let_go()
         self.rested.append(copy)

@@ -15,6 +15,7 @@ import pytest
 from resting import Asked, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
 
 from ray_snapshot.protocol import host
+from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.host import alone, unchanged
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -61,6 +62,17 @@ def what_a_hook_does_changes_nothing(patch: Patch) -> None:
 def what_is_declared_changes_nothing(patch: Patch) -> None:
     """The mark where inputs are declared is missing."""
     _not_called_by(patch, "declare")
+
+
+def what_is_declared_wakes_nobody(patch: Patch) -> None:
+    """The machine stays at rest."""
+    wake = HostCore.wake
+
+    def perhaps(self: HostCore, machine: Any) -> None:
+        if sys._getframe(1).f_code.co_name != "declare":
+            wake(self, machine)
+
+    patch.setattr(HostCore, "wake", perhaps)
 
 
 def what_is_copied_at_a_wait_is_kept(patch: Patch) -> None:
@@ -169,7 +181,11 @@ def _another_lends(kind: type) -> tuple[Step, ...]:
 
 
 MUTANTS = [
-    Mutant(what_a_machine_accepts_changes_nothing, (("spawn", 0, Trusted), *TWICE, ("send", 0, "add", 1), *ONCE)),
+    Mutant(
+        what_a_machine_accepts_changes_nothing,
+        (("spawn", 0, Resting), ("place", 0), *TWICE, ("send", 0, "add", 1), *ONCE),
+        is_checkpointing=True,
+    ),
     Mutant(
         what_a_hook_does_changes_nothing,
         (("spawn", 0, Resting), ("place", 0), *TWICE, ("tell",), *ONCE),
@@ -177,6 +193,11 @@ MUTANTS = [
     ),
     Mutant(
         what_is_declared_changes_nothing,
+        (("spawn", 0, Joined), ("spawn", 1, Resting), ("place", 0), *TWICE, ("declare", 0, 1), *ONCE),
+        is_checkpointing=True,
+    ),
+    Mutant(
+        what_is_declared_wakes_nobody,
         (("spawn", 0, Joined), ("spawn", 1, Resting), *TWICE, ("declare", 0, 1), *ONCE),
     ),
     Mutant(
@@ -187,7 +208,11 @@ MUTANTS = [
         what_is_copied_of_a_held_machine_is_kept,
         (("spawn", 0, Trusted), ("hold", 0), *TWICE, ("release", 0), *ONCE),
     ),
-    Mutant(a_stopped_machine_is_as_it_was, (("spawn", 0, Resting), *TWICE, ("stop", 0), *ONCE)),
+    Mutant(
+        a_stopped_machine_is_as_it_was,
+        (("spawn", 0, Resting), ("place", 0), *TWICE, ("stop", 0), *ONCE),
+        is_checkpointing=True,
+    ),
     Mutant(what_is_secret_now_was_written_before, (("spawn", 0, Resting), *TWICE, ("secret", 1), *ONCE)),
     Mutant(
         what_was_kept_outlives_its_generation,

@@ -39,7 +39,7 @@ def _same(program: Any, *, is_checkpointing: bool) -> bool:
     program = [*program]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Unchanged, "copy_of", _never)
-        patch.setattr(Unchanged, "is_kept", lambda *_: False)
+        patch.setattr(Unchanged, "rests", lambda *_: False)
         expected = rows_of(program, checkpoint=is_checkpointing)
     return bool(rows_of(program, checkpoint=is_checkpointing) == expected)
 

@@ -27,7 +27,7 @@ from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
 from ray_snapshot.runtime.host.stage import Performance, Stage
-from ray_snapshot.runtime.host.unchanged import Unchanged
+from ray_snapshot.runtime.host.unchanged import Unchanged, changed_by_itself
 from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.shapes import shape_of
@@ -74,9 +74,7 @@ class Copier:
         """A copy that does not come from what was kept, which must be the same."""
         found = self._read(machine)
         if replace(found, recorded_at=kept.recorded_at) != kept:
-            name = type(machine.body).__name__
-            told = f"the state of {name} has changed outside of its actions: set volatile = True in class {name}"
-            self._wrong_hook(machine, told, "snapshot_state")
+            self.member.fail(changed_by_itself(machine.name, type(machine.body).__name__))
         return found
 
     def _read(self, machine: Machine) -> BodyCopy:
@@ -139,13 +137,13 @@ class Copier:
         """When this machine turns red, if it does so by itself: now."""
         return time.time() if self.config.protocol in BARRIERS else None
 
-    def _wrong_hook(self, machine: Machine, text: str, hook: str = "waiting_for") -> None:
+    def _wrong_hook(self, machine: Machine, text: str) -> None:
         """A hook answered with what it may not: a mistake in the program, which would otherwise look like activity."""
         self.member.fail(
             MachineFailedError(
                 f"{machine.name} ({type(machine.body).__name__}): {text}",
                 machine=machine.name,
-                method=hook,
+                method="waiting_for",
                 message=None,
                 source=None,
                 traceback="",

@@ -33,6 +33,7 @@ from ray_snapshot.runtime.host.runner import Runner
 from ray_snapshot.runtime.host.stage import Performance, Stage
 from ray_snapshot.runtime.host.waiting import Waiting
 from ray_snapshot.runtime.payload import isolate
+from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post, Timer
@@ -69,7 +70,7 @@ class HostPost(Post):
             born=config.colour,
             barriers={"clock": time.monotonic, "on_open": self._opened},
             copy_body=copier.copy,
-            is_lasting=None if config.checkpoint or config.protocol in BARRIERS else copier.unchanged.is_kept,
+            is_lasting=None if config.checkpoint or config.protocol in BARRIERS else self._may_rest,
             bound=config.mailbox_bound,
             polled=("driver",),
             open_at_birth=config.open_at_birth,
@@ -99,6 +100,10 @@ class HostPost(Post):
         """Watched actors are part of the system; before the host starts."""
         self.is_joined = self.member.may_be_undone = True
         self.abroad = self.waiting.abroad = self.runner.abroad = self.recorder.abroad = self.copier.abroad = abroad
+
+    def _may_rest(self, machine: Machine, copy: BodyCopy) -> bool:
+        """Whether a machine that has just been copied, and that nothing waits for, is to be put to rest."""
+        return self.recorder.resting.has_room and self.copier.unchanged.rests(machine, copy)
 
     def _opened(self, number: int) -> None:
         """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""

@@ -178,9 +178,11 @@ class Recorder:
         began = time.thread_time()
         self.resting.take(rested)
         found = {number: self.resting.beside(names) for number, names in whole.items()}
-        if audited and (wrong := self.resting.differing(audited)):
+        try:
+            self.resting.check(audited)
+        except RaySnapshotError as error:
             with self.member.lock:
-                self.member.fail(RaySnapshotError(f"shown at rest, and not: {', '.join(wrong[:5])}"))
+                self.member.fail(error)
         self.resting.forget(awake)
         self.building_s += time.thread_time() - began
         return found

@@ -16,13 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import LINK, LinkCounts, show
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
+from ray_snapshot.runtime.host.unchanged import changed_by_itself
 from ray_snapshot.runtime.report import ENDS, Columns, PartRows, Resting
 from ray_snapshot.runtime.rows import receiver_row, sender_row
 from ray_snapshot.shapes import Shape
+
+MOST_BYTES = 2_000_000_000
+"""While rows have more, no more machines are put to rest."""
 
 MOST_CHUNKS = 32
 """Of more pieces a column is put together anew: each time that machines are put to rest there is one more."""
@@ -36,6 +41,8 @@ class RestingRows:
 
     def __init__(self, host: str) -> None:
         self.host = host
+        self.size = 0
+        """Of all rows, in bytes."""
         self.names: set[str] = set()
         rows = _OwnedRows(host)
         self.machines, self.ends = rows.tables()
@@ -44,6 +51,11 @@ class RestingRows:
         self.shape_counts: Counter[Shape] = Counter()
         self.filtered: tuple[Collection[str], tuple[pa.Table, pa.Table]] = ((), (self.machines, self.ends))
         """What `_without` was last asked for, and its answer."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more machines may be put to rest; asked by other threads too."""
+        return self.size < MOST_BYTES
 
     def take(self, rested: Sequence[MachineCopy]) -> None:
         """These have been put to rest, in that order."""
@@ -57,6 +69,7 @@ class RestingRows:
         show(recording, rows)
         machines, ends = rows.tables()
         self.machines, self.ends = _joined(self.machines, machines), _joined(self.ends, ends)
+        self.size = int(self.machines.nbytes + self.ends.nbytes)
         self.names |= latest.keys()
         self.inputs |= rows.rows.part.inputs
         shapes = {name: copy.extra.shape for name, copy in latest.items() if copy.extra.shape is not None}
@@ -88,12 +101,20 @@ class RestingRows:
         shapes = self.shape_counts - Counter(self.shapes[name] for name in hidden if name in self.shapes)
         return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes))
 
-    def differing(self, looked_at: Sequence[MachineCopy]) -> list[str]:
-        """Those of these machines at rest that look different now from how they are shown."""
+    def check(self, looked_at: Sequence[MachineCopy]) -> None:
+        """Raise if one of these machines at rest looks different now from how it is shown.
+
+        `MachineFailedError` if its state does: the class's mistake. Else one of ours, `RaySnapshotError`.
+        """
         now = RestingRows(self.host)
         now.take(looked_at)
         shown = _by_machine(*self._without(self.names - now.names))
-        return sorted(name for name, rows in _by_machine(now.machines, now.ends).items() if shown.get(name) != rows)
+        for name, (machine, ends) in sorted(_by_machine(now.machines, now.ends).items()):
+            before, ends_before = shown.get(name, ({}, []))
+            if machine.get("state") != before.get("state"):
+                raise changed_by_itself(name, str(machine["class_name"]))
+            if (machine, ends) != (before, ends_before):
+                raise RaySnapshotError(f"{name} is shown at rest as {before}, {ends_before}, and is {machine}, {ends}")
 
     def _without(self, names: Collection[str]) -> tuple[pa.Table, pa.Table]:
         """The rows but for those of some machines at rest."""
@@ -157,11 +178,9 @@ def _counts(host: str, ends: pa.Table) -> LinkCounts:
     return found
 
 
-def _by_machine(machines: pa.Table, ends: pa.Table) -> dict[str, list[str]]:
-    """All rows of each machine, as text in one order."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, table in (("machine", machines), ("owner", ends)):
-        row: dict[str, Any]
-        for row in table.to_pylist():
-            found[row[name]].append(repr(row))
-    return {name: sorted(rows) for name, rows in found.items()}
+def _by_machine(machines: pa.Table, ends: pa.Table) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    """The row of each machine, and those of its channels' ends as text in one order."""
+    of: dict[str, list[str]] = defaultdict(list)
+    for row in ends.to_pylist():
+        of[row["owner"]].append(repr(row))
+    return {row["machine"]: (row, sorted(of[row["machine"]])) for row in machines.to_pylist()}

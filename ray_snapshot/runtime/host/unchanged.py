@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from ray_snapshot import redaction
+from ray_snapshot.errors import MachineFailedError
 from ray_snapshot.fields import in_class
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.handles import handle_of
@@ -31,8 +32,9 @@ _HOOKS = ("snapshot_state", "waiting_for", "is_active")
 class Unchanged:
     """The copies of one host, in one generation; under the host's lock.
 
-    A machine that acts between any two snapshots costs a dictionary entry. One that rests for longer costs 0.6 kB and the text
-    of its state once, with its pickle where checkpoints are kept.
+    A machine that acts between any two snapshots costs a dictionary entry. One that rests for longer costs its row
+    (`host.resting`); where none is at rest, for checkpoints are kept or machines turn red one by one, 0.6 kB, the text of its
+    state, and its pickle.
     """
 
     def __init__(self, *, is_checkpointing: bool) -> None:
@@ -66,9 +68,13 @@ class Unchanged:
         self.held_bytes, self.version = 0, redaction.version
         return True
 
-    def is_kept(self, machine: Machine, copy: BodyCopy) -> bool:
-        """Whether a copy of a machine holds until the machine is touched."""
-        return self.copies.get(machine.name) is copy
+    def rests(self, machine: Machine, copy: BodyCopy) -> bool:
+        """Whether a copy of a machine holds until the machine is touched: then it is not kept here, for its row will be."""
+        if self.copies.get(machine.name) is not copy:
+            return False
+        self.changed(machine.name)
+        self.copies[machine.name] = None
+        return True
 
     def may_keep(self, machine: Machine) -> bool:
         """Whether what is about to be copied of a machine that is in no action may be kept; asked before it is read.
@@ -96,6 +102,19 @@ class Unchanged:
         if is_whole and size <= MOST_BYTES and self.held_bytes + size <= MOST_BYTES_OF_ALL:
             self.copies[name] = copy
             self.held_bytes += size
+
+
+def changed_by_itself(name: str, class_name: str) -> MachineFailedError:
+    """What is told of a machine whose state is another one, though it has not acted."""
+    told = f"the state of {class_name} has changed outside of its actions: set volatile = True in class {class_name}"
+    return MachineFailedError(
+        f"{name} ({class_name}): {told}",
+        machine=name,
+        method="snapshot_state",
+        message=None,
+        source=None,
+        traceback="",
+    )
 
 
 def _bytes_of(copy: BodyCopy | None) -> int:
