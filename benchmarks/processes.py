@@ -30,6 +30,23 @@ def cpu_s() -> Counter[str]:
     return found
 
 
+def memory_gb() -> dict[str, float]:
+    """Gigabytes of memory by the names of `cpu_s`, what processes share in parts; and of all together."""
+    found: Counter[str] = Counter()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                rollup = (folder / "smaps_rollup").read_text()
+            except OSError:  # it has ended meanwhile
+                continue
+            if (name := _name(int(folder.name), command)) is not None:
+                found[name] += (
+                    next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1e6
+                )
+    return {**found, "all": found.total()}
+
+
 def _name(pid: int, command: str) -> str | None:
     if pid == os.getpid():
         return "driver"

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -152,7 +152,7 @@ def counted_in(out: Path) -> Counter[str]:
 # ---- the system ---------------------------------------------------------------------------------------------------------
 
 
-def build(system: rs.System, parts: list[Path], out: Path, slowness_s: float) -> list[Any]:
+def build(system: rs.System, parts: list[Path], out: Path, slowness_s: float) -> Sequence[Any]:
     """Spawn and connect everything, each kind on a host of its own; returns the sources."""
     schema = pa.schema([("word", pa.string()), ("count", pa.int64())])
     sink = system.spawn(Growth, str(out), schema, name="sink", role="sink")
@@ -166,7 +166,7 @@ def build(system: rs.System, parts: list[Path], out: Path, slowness_s: float) ->
     return sources
 
 
-def _many(system: rs.System, kind: type, name: str, args: list[tuple[Any, ...]], **more: Any) -> list[Any]:
+def _many(system: rs.System, kind: type, name: str, args: list[tuple[Any, ...]], **more: Any) -> Sequence[Any]:
     return system.spawn_many(kind, args=args, names=[f"{name}-{number}" for number in range(len(args))], **more)
 
 

@@ -43,6 +43,9 @@ ENTRANCES: list[Entrance] = []
 _INTERNED: dict[tuple[str, str], MachineHandle] = {}
 
 
+KINDS: dict[str, Any] = {}
+"""By run: the classes of the machines that this process, as its driver, has spawned (`spawned.Kinds`)."""
+
 _ALIASES: dict[str, str] = {}
 """By a run that another run was restored from: that other run. Handles in the recorded states mean machines of it."""
 
@@ -96,9 +99,16 @@ def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
     found = _INTERNED.get((run_id, name))
     if found is None:
         found = _INTERNED[run_id, name] = MachineHandle(run_id, name, host)
+        if KINDS and (kinds := KINDS.get(run_id)) is not None:
+            found.__dict__["_kind"] = kinds.of(name)
     elif host is not None and found._host is None:
         found.__dict__["_host"] = host
     return found
+
+
+def interned(run_id: str, name: str) -> MachineHandle | None:
+    """The handle of a machine, if this process has one."""
+    return _INTERNED.get((run_id, name))
 
 
 def forget_places(run_id: str, aliases: Iterable[str] = ()) -> None:
@@ -116,6 +126,7 @@ def forget_all_handles() -> None:
 
 def forget_handles(run_id: str) -> None:
     """Drop the interned handles of a run that is over."""
+    KINDS.pop(run_id, None)
     for key in [key for key in _INTERNED if key[0] == run_id]:
         del _INTERNED[key]
 

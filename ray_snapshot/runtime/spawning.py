@@ -34,6 +34,7 @@ from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.planning import Share
 from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.settings import host_options
+from ray_snapshot.runtime.spawned import Handles, Kinds
 from ray_snapshot.runtime.transport.post import Created
 from ray_snapshot.waits import machine_name
 
@@ -85,6 +86,7 @@ class Spawner:
         self.shipped: set[tuple[str, str]] = set()
         """(host, key of a class) of what each host has been sent."""
         self.lock = threading.Lock()
+        self.kinds = Kinds()
 
     @property
     def memory(self) -> Memory | None:
@@ -109,7 +111,7 @@ class Spawner:
         per_host: int,
         resources: dict[str, float] | None,
         role: str | None,
-    ) -> list[MachineHandle]:
+    ) -> Handles[Any]:
         """Create machines on hosts that are made for them, and return their handles."""
         self.session._check()
         self.post.acting()
@@ -123,15 +125,15 @@ class Spawner:
             check_fits(machine_class, class_name, "__init__", args, kwargs)
         payloads = [isolate(DRIVER, class_name, "__init__", args, kwargs) for args, kwargs in many]
         if not many:
-            return []
+            return Handles(self.run_id, [], [])
         options = host_options(resources)
         places = self._places(len(many), per_host)
-        names, generation = self._claim(class_name, names, places, role)
-        found = self._restored_among(names)
-        spawned = [item for item in zip(names, places, payloads, strict=True) if item[0] not in found]
+        claimed, generation = self._claim(class_name, names, places, role)
+        found = self._restored_among(claimed)
+        spawned = [item for item in zip(claimed, places, payloads, strict=True) if item[0] not in found]
         if self.post.is_dropping or self.is_claiming:  # not started: no machine has been restored yet
-            self.claimed.update((name, host) for name, host in zip(names, places, strict=True))
-            self.claimed_classes.update((name, (key, blob)) for name in (names if self.is_claiming else found))
+            self.claimed.update((name, host) for name, host in zip(claimed, places, strict=True))
+            self.claimed_classes.update((name, (key, blob)) for name in (claimed if self.is_claiming else found))
         for host in dict.fromkeys(places if self.post.is_dropping else [host for _, host, _ in spawned]):
             if host not in self.hosts:
                 self._new_host(host, options)
@@ -139,11 +141,8 @@ class Spawner:
             self.born_later.append(lambda: self._create(kind, key, blob, spawned, role, generation))
         else:
             self._create(kind, key, blob, spawned, role, generation)
-        lives = dict.fromkeys(names) if self.wanted else dict(zip(names, places, strict=True))
-        handles = [handle_of(self.run_id, name, lives[name]) for name in names]
-        for handle in handles:
-            handle.__dict__["_kind"] = machine_class
-        return handles
+        self.kinds.add(self.run_id, claimed, machine_class, is_named=names is not None)
+        return Handles(self.run_id, claimed, [None] * len(claimed) if self.wanted else places)
 
     def _places(self, count: int, per_host: int) -> list[str]:
         """The hosts of so many machines."""
@@ -153,9 +152,10 @@ class Spawner:
             return [f"host-{number % most}" for number in range(self.host_count - count, self.host_count)]
         with self.lock:
             first = self.host_count
-            self.host_count += -(-count // per_host)
+            self.host_count = last = first - (-count // per_host)
         behind = f".{self.life}" if self.life > 1 else ""  # hosts of another system had the others' names
-        return [f"host-{first + position // per_host}{behind}" for position in range(count)]
+        names = [f"host-{number}{behind}" for number in range(first, last)]
+        return [names[position // per_host] for position in range(count)]  # each name once in memory
 
     def _restored_among(self, names: list[str]) -> set[str]:
         """The names among these that are restored, and need not be made; each is returned once."""

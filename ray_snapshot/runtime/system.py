@@ -284,8 +284,8 @@ class System(Session):
         per_host: int = 1_000,
         resources: dict[str, float] | None = None,
         role: str | None = None,
-    ) -> list[MachineHandle[M]]:
-        """Create many machines, `per_host` to a host; returns their handles in order.
+    ) -> Sequence[MachineHandle[M]]:
+        """Create many machines, `per_host` to a host; returns their handles in order, each made when it is asked for.
 
         `args`: one tuple of constructor arguments per machine (else `count` machines without arguments). `names`: as many
         (default: "Account-0", "Account-1", ...). Errors as `spawn`.

@@ -18,6 +18,7 @@ from resting_mutants import MUTANTS, Mutant
 from until import until
 
 import ray_snapshot as rs
+from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import MachineFailedError, SettingError
 from ray_snapshot.runtime.handles import handle_of
@@ -272,3 +273,41 @@ def test_what_the_environment_asks_for_is_a_percentage(monkeypatch: pytest.Monke
         monkeypatch.setenv(AUDIT, told)
         with pytest.raises(SettingError, match="a percentage"):
             asked_audit()
+
+
+class Keyring(Resting):
+    """Has a secret from some action on, which no message tells."""
+
+    def find(self) -> None:
+        """The secret stands in another machine's state already."""
+        self.password = "-".join(["account", "99"])
+
+
+class Notebook(Resting):
+    """Has the same text where nobody calls it a secret."""
+
+    def __init__(self, start: int = 0) -> None:
+        super().__init__(start)
+        self.note = "see account-99"
+
+
+def test_a_secret_that_is_met_while_others_are_copied_is_in_no_row_of_a_machine_at_rest() -> None:
+    redaction.redact("password")
+    try:
+        with resting_host() as host:
+            program = Program(host)
+            rows = program.run(
+                [
+                    ("spawn", 0, Notebook),
+                    ("spawn", 1, Keyring),
+                    *[("snapshot",)] * 3,
+                    ("send", 1, "find"),
+                    ("snapshot",),
+                ]
+            )
+            assert host.post.recorder.resting.names == {"m0"}, "the other one is awake"
+        before, after = ({row["machine"]: row["state"] for row in found["machines"]} for found in rows[-2:])
+        assert "see account-99" in before["m0"]
+        assert "account-99" not in after["m0"] + after["m1"]
+    finally:
+        redaction.forget()

@@ -19,7 +19,7 @@ from typing import Any
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import Late, taken
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.protocol.host import Creation, HostCore, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, HostCore, Machine, MachineCopy, Recording
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
@@ -143,7 +143,7 @@ class Recorder:
 
     def _audit(self, number: int) -> None:
         """Copy some machines at rest all the same, one at least."""
-        resting = [machine for machine in self.core.machines.values() if machine.copied is RESTING]
+        resting = self._at_rest()
         chosen = [machine for machine in resting if random.random() * 100 < self.config.audit]
         for machine in chosen or random.sample(resting, min(1, len(resting))):
             self.audited.append(self.core.copy_again(machine, number))
@@ -163,9 +163,15 @@ class Recorder:
             for number, recording in self.core.open.items()
             if recording.is_copied and recording.has_resting and number not in self.at_rest
         }
-        audited, self.audited = self.audited, []
-        found = self.pool.submit(self._resting_in, whole, self.core.take_rested(), [*self.core.awake], audited)
-        self.at_rest.update(dict.fromkeys(whole, found))
+        rested, audited, self.audited = self.core.take_rested(), self.audited, []
+        if self.unchanged.forget_if_stale():  # a secret was met while others were copied: it may stand in what was written
+            rested += [self.core.copy_again(machine, 0) for machine in self._at_rest()]
+        if whole or rested:
+            found = self.pool.submit(self._resting_in, whole, rested, [*self.core.awake], audited)
+            self.at_rest.update(dict.fromkeys(whole, found))
+
+    def _at_rest(self) -> list[Machine]:
+        return [machine for machine in self.core.machines.values() if machine.copied is RESTING]
 
     def _resting_in(
         self,

@@ -1,0 +1,96 @@
+"""What a driver knows of the machines that it has spawned: handles made when they are asked for, and classes by name."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from ray_snapshot.runtime import handles
+from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of, interned
+from ray_snapshot.runtime.spawned import Handles, Kinds
+
+RUN = "run-of-handles"
+
+
+class Account:
+    """A class of machines."""
+
+
+class Till:
+    """Another."""
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    forget_handles(RUN)
+
+
+def many(count: int) -> Handles[Account]:
+    return Handles(RUN, [f"Account-{number}" for number in range(count)], ["host-0"] * count)
+
+
+def test_handles_are_a_sequence_of_handles() -> None:
+    found = many(5)
+    expected = [handle_of(RUN, f"Account-{number}", "host-0") for number in range(5)]
+    assert [*found] == expected
+    assert (len(found), found[1], found[-1]) == (5, expected[1], expected[4])
+    assert found[1:3] == expected[1:3]
+    assert isinstance(found[1:3], Handles)
+    assert (found == expected, found == many(5), found == many(4), found == "Account-0") == (True, True, False, False)
+    assert operator.add(found, [1]) == [*expected, 1]
+    assert operator.add([1], found) == [1, *expected]
+    assert expected[2] in found
+    assert found[0]._host == "host-0"
+    assert repr(found) == "<5 machines, Account-0 to Account-4>"
+    assert repr(many(0)) == "<no machines>"
+    with pytest.raises(IndexError):
+        found[5]
+
+
+def test_where_they_are_sent_they_are_a_list() -> None:
+    assert type(pickle.loads(pickle.dumps(many(3)))) is list
+    assert pickle.loads(pickle.dumps(many(3))) == many(3)
+
+
+def test_a_handle_that_nobody_asks_for_is_not_made() -> None:
+    found = many(3)
+    found[1]
+    assert [interned(RUN, f"Account-{number}") is None for number in range(3)] == [True, False, True]
+    tracemalloc.start()
+    try:
+        many(10_000)
+        assert tracemalloc.get_traced_memory()[1] / 10_000 < 100
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_class_is_known_of_handles_that_are_there_and_of_those_that_come() -> None:
+    kinds = Kinds()
+    early = handle_of(RUN, "till")
+    assert early._kind is None
+    kinds.add(RUN, ["till", "safe"], Till, is_named=True)
+    kinds.add(RUN, ["Account-0", "Account-1"], Account, is_named=False)
+    assert (early._kind, handle_of(RUN, "safe")._kind, handle_of(RUN, "Account-1")._kind) == (Till, Till, Account)
+    assert handle_of(RUN, "unheard-of")._kind is None
+    assert handle_of(RUN, "Account-x")._kind is None
+    assert handle_of("another run", "Account-1")._kind is None
+    del handles._INTERNED["another run", "Account-1"]
+
+
+def test_of_two_classes_of_one_name_none_is_taken_for_the_other() -> None:
+    kinds = Kinds()
+    kinds.add(RUN, ["Account-0"], Account, is_named=False)
+    kinds.add(RUN, ["Account-1"], type("Account", (), {}), is_named=False)
+    assert kinds.of("Account-0") is None
+
+
+def test_what_was_known_of_a_run_ends_with_it() -> None:
+    Kinds().add(RUN, ["till"], Till, is_named=True)
+    forget_handles(RUN)
+    assert isinstance(found := handle_of(RUN, "till"), MachineHandle)
+    assert found._kind is None
