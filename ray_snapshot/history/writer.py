@@ -294,9 +294,9 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
         table = tables.in_order(table, tables.ORDER[name][1:] or ("snapshot_id",))
     schema = tables.stored_schema(name)
     added = {"system": pa.scalar(system), "date": pa.scalar(day, pa.date32())}
+    there = dict(zip(table.column_names, table.columns, strict=True))
     columns = [
-        table[field.name] if field.name in table.column_names else pa.repeat(added[field.name], table.num_rows)
-        for field in schema
+        there[field.name] if field.name in there else pa.repeat(added[field.name], table.num_rows) for field in schema
     ]
     return pa.table(columns, schema=schema)
 
