@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import weakref
+from functools import cached_property
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.names import check_target_name
@@ -37,6 +40,13 @@ class Context:
         self.post.acting()
         self.post.stop_machine(self.record)
 
+    def now(self) -> float:
+        return time.time()
+
+    @cached_property
+    def random(self) -> Random:
+        return Random()
+
     def request_snapshot(self) -> None:
         self.post.member.service.begin_snapshot.remote()
 
@@ -45,6 +55,16 @@ def attach(body: Any, context: Context) -> None:
     """Give a machine object its context, for as long as it lives."""
     _CONTEXTS[id(body)] = context
     weakref.finalize(body, _CONTEXTS.pop, id(body), None)
+
+
+def lend(body: Any, context: Any) -> None:
+    """Give a machine object a context until `take_back`; cheaper than `attach`."""
+    _CONTEXTS[id(body)] = context
+
+
+def take_back(body: Any) -> None:
+    """The object has no context any more."""
+    _CONTEXTS.pop(id(body), None)
 
 
 def context_of(body: Any) -> Context | None:
