@@ -71,8 +71,12 @@ class Counterexample:
 
     def diagram(self, path: str | os.PathLike[str]) -> str:
         """Draw it as a space-time diagram (SVG) into a file; returns the path."""
-        Path(path).write_text(diagram(self.events, title=f"Counterexample to {self.broken}"), encoding="utf-8")
+        Path(path).write_text(self.svg(), encoding="utf-8")
         return os.fspath(path)
+
+    def svg(self) -> str:
+        """The diagram as text."""
+        return diagram(self.events, title=f"Counterexample to {self.broken}")
 
     def __str__(self) -> str:
         lines = []
@@ -118,7 +122,7 @@ class Exploration:
         raise TypeError("an Exploration is neither true nor false: ask .ok, and .complete")
 
     def __str__(self) -> str:
-        rate = f", {self.states / self.seconds:,.0f} a second" if self.seconds else ""
+        rate = f", {self.states / self.seconds:,.0f} a second" if self.seconds > 1 else ""
         head = f"{self.states:,} states{rate}; {'complete' if self.complete else 'not complete'}"
         reasons = [f"  not complete: {reason}" for reason in self.why]
         return "\n".join([head, *reasons, str(self.counterexample) if self.counterexample else "no counterexample"])

@@ -26,7 +26,6 @@ from typing import Any
 from ray_snapshot.errors import UnwindingCaughtError
 
 _OURS = str(Path(__file__).parent.parent) + os.sep
-_OUR_EXAMPLES = str(Path(__file__).parent.parent.parent / "examples") + os.sep
 _LIBRARIES = (
     "<frozen ",
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -49,6 +48,11 @@ _ATOMS = (int, float, str, bool, bytes, type(None), tuple, frozenset)
 _ABSENT = "(absent)"
 
 
+@lru_cache(10_000)
+def _is_library(file: str) -> bool:
+    return file.startswith((_OURS, *_LIBRARIES))
+
+
 class _Stopped(BaseException):
     """Ends an action that asks the real clock or real chance."""
 
@@ -64,6 +68,8 @@ class Guards:
         """The line of the handler that would catch what ends the action, as far as that can be seen."""
         self.globals: dict[int, list[tuple[Any, str]]] = {0: []}
         """By class: the names outside of its machines that its methods may change."""
+        self.own: set[str] = set()
+        """Files of machine classes, wherever they are installed."""
         self._originals: list[tuple[types.ModuleType, str, Any]] = []
 
     # ---- time and chance --------------------------------------------------------------------------------------------
@@ -102,11 +108,9 @@ class Guards:
 
         return sleep
 
-    @staticmethod
-    @lru_cache(10_000)
-    def is_library(file: str) -> bool:
-        """Whether a file is Python's, a library's, or ours."""
-        return (file.startswith(_OURS) and not file.startswith(_OUR_EXAMPLES)) or file.startswith(_LIBRARIES)
+    def is_library(self, file: str) -> bool:
+        """Whether a file is Python's, a library's, or ours, and no machine's."""
+        return file not in self.own and _is_library(file)
 
     def site(self) -> str | None:
         """ "file:line" of the innermost frame that is the user's."""
@@ -132,6 +136,10 @@ class Guards:
 
     def watch(self, kind: type) -> None:
         """The next class."""
+        for one in kind.__mro__:
+            file = getattr(sys.modules.get(one.__module__), "__file__", None)
+            if file is not None and one is not object and not one.__module__.startswith("ray_snapshot.runtime"):
+                self.own.add(file)
         self.globals[len(self.globals)] = list(_names_of(kind))
 
     def begin(self, kind: int) -> list[Any]:

@@ -20,6 +20,7 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnapshot
+from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.exploring import Counterexample, Exploration
@@ -469,8 +470,10 @@ class _Player:
         """What has come of it."""
         world, found = self.world, Interpreter(stage)
         protocol = self.settings["protocol"]
-        snapshots = [found.snapshot(recorded, protocol) for recorded in world.central.completed]
-        verdicts = [verdict for snapshot in snapshots for verdict in _verdicts(detectors, snapshot, Standards())]
+        completed = sorted(world.central.completed, key=lambda recorded: recorded.number)
+        snapshots = [found.snapshot(recorded, protocol) for recorded in completed]
+        standards = Standards()
+        verdicts = [verdict for snapshot in snapshots for verdict in _verdicts(detectors, snapshot, standards)]
         machines = {}
         for name, record in sorted(world.states().items()):
             if name != DRIVER and isinstance(record, Rest | Inside):
@@ -639,12 +642,11 @@ class _HostedSearch:
             place += 1
             for step in pickle.loads(saved).enabled():
                 after: HostedWorld = pickle.loads(saved)
-                after.perform(step)
+                path = (*way, step, *_taken_eagerly(after, step))
                 mark = hash(fingerprint(after))
                 if mark in seen:
                     continue
                 seen.add(mark)
-                path = (*way, step)
                 if (found := self._judge(after)) is not None:
                     return Exploration(len(seen), False, self._counterexample(*found, path), why)
                 queue.append((pickle.dumps(after), path))
@@ -667,6 +669,19 @@ class _HostedSearch:
         schedule = Schedule(tuple(frozen(steps)), self.player.settings)
         run = replay_hosted(self.stage.build, schedule)
         return Counterexample(name, sentence, run.steps, schedule, None, True, run.events)
+
+
+def _taken_eagerly(world: HostedWorld, step: Step) -> list[Step]:
+    """Take a step, and then all those whose moment does not matter: they bring batches onto the network, and parts home."""
+    world.perform(step)
+    taken: list[Step] = []
+    while True:
+        steps = [one for one in world.enabled() if one[0] in EAGER]
+        steps += [("control", place) for place, one in enumerate(world.control) if one[0] in ("part", "close")]
+        if not steps:
+            return taken
+        world.perform(steps[0])
+        taken.append(steps[0])
 
 
 def _no_chance(options: int) -> int:

@@ -33,7 +33,7 @@ class Run:
     seed: int | None = None
     """What chose the order; None: a schedule did."""
     snapshots: list[Snapshot] = field(default_factory=list)
-    """Those that were taken, in the order of their completion."""
+    """Those that were taken and are complete, in the order of their numbers."""
     verdicts: list[Verdict] = field(default_factory=list)
     """Of each detector on each snapshot."""
     failure: str | None = None

@@ -322,10 +322,13 @@ class Stage:
                 method=act.method,
                 call_site=trouble[1],
             )
-        unwound: Any = self._end
-        if unwound is not None and not isinstance(error, Unwound):
-            raise caught_at(unwound, self.told(act), act.machine, act.method, self.guards.handler)
+        self._check_unwound(act, error)
         return self._outcome(act, body, result, error)
+
+    def _check_unwound(self, act: Act, error: BaseException | None) -> None:
+        """An action that was unwound must not go on."""
+        if self._end is not None and not isinstance(error, Unwound):
+            raise caught_at(self._end, self.told(act), act.machine, act.method, self.guards.handler)
 
     def _run(self, act: Act, body: Any) -> Any:
         given = [decoded(payload) for payload in act.payloads]
