@@ -289,10 +289,10 @@ class ByMoving(ByLooks):
             return False
         seen = self._sorts
         sorts = [seen[item] if item in seen else self._sort(item) for item in enumerate(state)]
-        if _BLOCKED not in sorts:
-            return True
         if _UNSURE in sorts:
             return False
+        if _BLOCKED not in sorts:
+            return True
         blocked = {
             name: [(record.wait.k, [*self._owers(state, record)])]
             for name, record in self._of_sort(state, sorts, _BLOCKED)

@@ -6,7 +6,7 @@ its joins where its inputs are declared.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -148,7 +148,15 @@ class Shown:
             calls += inside
         machines.append(self._driver(state, waits))
         coverage: Row = {"coverage": {"uncovered": [], "undeclared": undeclared}} if undeclared else {}
-        return {"machines": machines, "messages": messages, "waits": waits, "calls": calls, **coverage}
+        channels = _channels(messages)
+        return {
+            "machines": machines,
+            "messages": messages,
+            "channels": channels,
+            "waits": waits,
+            "calls": calls,
+            **coverage,
+        }
 
     def _class_name(self, state: State, cell: int) -> str:
         return str(self.space.stage.kinds[self.space.values[state[cell]].kind].__name__)
@@ -278,6 +286,16 @@ def _arriving(messages: list[Row]) -> dict[str, list[list[str]]]:
             key = row["source"], row["kind"], row["number"] if row["kind"] == "timer" else None
             found[row["target"]][key].append(row["method"])
     return {target: list(channels.values()) for target, channels in found.items()}
+
+
+def _channels(messages: list[Row]) -> list[Row]:
+    """The channels that hold something; a creation is on its channel, and is not counted."""
+    counts = Counter((row["source"], row["target"], row.get("kind", "mail")) for row in messages if row["number"])
+    counts.update({(row["source"], row["target"], "mail"): 0 for row in messages if not row["number"]})
+    return [
+        {"source": source, "target": target, "kind": kind, "sent_count": count, "in_flight_count": count}
+        for (source, target, kind), count in counts.items()
+    ]
 
 
 def _lacks(joins: Mapping[tuple[str, ...], str], lacking: Any) -> str:
