@@ -22,7 +22,7 @@ from ray_snapshot.testing.schedules import Schedule
 from ray_snapshot.testing.space import Move, NeedsClockError, Space, State
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, public
-from ray_snapshot.views.space_time import Event, diagram
+from ray_snapshot.views.space_time import diagram
 
 MOST_STATES = 1_000_000
 EVERY = 1_000
@@ -67,7 +67,8 @@ class Counterexample:
     """From this place in `steps` on it repeats for ever; None: it ends with the last step."""
     is_shortest: bool = True
     """Whether none has fewer steps; of a lasso it is not known."""
-    events: list[Event] = field(default_factory=list, repr=False)
+    events: list[Any] = field(default_factory=list, repr=False)
+    """Its actions, as `views.space_time` draws them."""
 
     def diagram(self, path: str | os.PathLike[str]) -> str:
         """Draw it as a space-time diagram (SVG) into a file; returns the path."""
@@ -106,6 +107,7 @@ class Exploration:
     executions: int = 0
     """How many actions were carried out; all others were known."""
     seconds: float = 0.0
+    """How long the search took."""
     reduction: str = "off: every order was tried, for every action may be seen by a predicate over all machines"
 
     @property

@@ -17,7 +17,7 @@ from ray_snapshot.testing.space import Move, Space, State
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, short
 from ray_snapshot.verdicts import Verdict
-from ray_snapshot.views.space_time import Cut, Event, diagram
+from ray_snapshot.views.space_time import diagram
 
 
 @dataclass
@@ -40,8 +40,10 @@ class Run:
     """What an action raised; None: nothing."""
     is_over: bool = True
     """Whether there was nothing left to happen; False: `most_steps` came first, or the schedule ended."""
-    events: list[Event] = field(default_factory=list, repr=False)
-    cuts: list[Cut] = field(default_factory=list, repr=False)
+    events: list[Any] = field(default_factory=list, repr=False)
+    """Its actions, as `views.space_time` draws them."""
+    cuts: list[Any] = field(default_factory=list, repr=False)
+    """How many actions of each machine lie before each snapshot."""
 
     def diagram(self, path: str | os.PathLike[str]) -> str:
         """Draw the run as a space-time diagram (SVG) into a file; returns the path."""

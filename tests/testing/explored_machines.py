@@ -290,3 +290,84 @@ def no_overdraft(states: Any) -> bool:
 
 def a_is_rich(states: Any) -> bool:
     return states["a"].balance != 95
+
+
+class Asker(rs.SnapshotMixin):
+    """Asks for ever; its calls have numbers that come again."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def ask(self, one: rs.MachineHandle, other: rs.MachineHandle) -> None:
+        refs = [one.read.remote(), other.read.remote()]
+        self.last = ray.get(refs)
+        self.handle.ask.send(one, other)
+
+
+def asking_for_ever(system: Any) -> None:
+    one, other = system.spawn(Account, 1, name="one"), system.spawn(Account, 2, name="other")
+    system.spawn(Asker, name="asker").ask.send(one, other)
+
+
+class Chooser(rs.SnapshotMixin):
+    """Takes the first answer, or none in time."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def choose(self, one: rs.MachineHandle, other: rs.MachineHandle) -> None:
+        refs = [one.read.remote(), other.read.remote()]
+        ready, _ = ray.wait(refs, num_returns=1)
+        self.got.append(ray.get(ready[0]))
+
+    def hurry(self, one: rs.MachineHandle) -> None:
+        try:
+            self.got.append(ray.get(one.read.remote(), timeout=1.5))
+        except ray.exceptions.GetTimeoutError:
+            self.got.append("late")
+
+
+def choosing(system: Any) -> None:
+    one, other = system.spawn(Account, 1, name="one"), system.spawn(Account, 2, name="other")
+    system.spawn(Chooser, name="chooser").choose.send(one, other)
+
+
+def hurrying(system: Any) -> None:
+    one = system.spawn(Account, 1, name="one")
+    system.spawn(Chooser, name="chooser").hurry.send(one)
+
+
+class Leaver(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def leave(self) -> None:
+        self.count += 1
+        self.stop()
+
+
+def leaving(system: Any) -> None:
+    leaver = system.spawn(Leaver, name="leaver")
+    leaver.leave.send()
+    leaver.leave.send()
+
+
+class Keeper(rs.SnapshotMixin):
+    """Keeps a reference, and waits for it in a later action."""
+
+    def __init__(self) -> None:
+        self.ref: Any = None
+        self.value: Any = None
+
+    def start(self, to: rs.MachineHandle) -> None:
+        self.ref = to.read.remote()
+        self.handle.finish.send()
+
+    def finish(self) -> None:
+        self.value = ray.get(self.ref)
+        self.ref = None
+
+
+def keeping(system: Any) -> None:
+    one = system.spawn(Account, 11, name="one")
+    system.spawn(Keeper, name="keeper").start.send(one)

@@ -282,6 +282,7 @@ def test_full_mailboxes_hold_their_senders_in_a_circle() -> None:
     assert testing.explore(build, never=[detectors.Deadlock()]).ok
     found = testing.explore(build, never=[detectors.Deadlock()], mailbox_bound=1)
     assert found.broken == "deadlock"
+    assert testing.replay(build, found.counterexample.schedule).is_over, "each is held at the other"  # type: ignore[union-attr]
 
 
 def test_check_stable_names_the_step_after_which_it_does_not_hold() -> None:
@@ -327,3 +328,76 @@ def test_a_wait_for_the_driver_inside_build_is_followed() -> None:
     found = testing.explore(build, eventually=[detectors.Termination()])
     assert found.ok, str(found)
     assert set(read) == {7, 8}
+
+
+def test_calls_asked_again_and_again_come_back_to_the_same_states() -> None:
+    found = testing.explore(machines.asking_for_ever, most_states=500)
+    assert found.complete, str(found)
+    assert found.states < 40
+
+
+def _values(build: Any, machine: str, attribute: str) -> set[str]:
+    seen = set()
+
+    def note(states: Any) -> bool:
+        seen.add(repr(getattr(states[machine], attribute)))
+        return True
+
+    found = testing.explore(build, always=[note], never=[detectors.Deadlock()], eventually=[detectors.Termination()])
+    assert found.ok, str(found)
+    assert found.complete, found.why
+    return seen
+
+
+def test_whoever_answers_first_is_chosen() -> None:
+    assert _values(machines.choosing, "chooser", "got") == {"[]", "[1]", "[2]"}
+
+
+def test_a_wait_with_a_timeout_ends_in_both_ways() -> None:
+    assert _values(machines.hurrying, "chooser", "got") == {"[]", "[1]", "['late']"}
+
+
+def test_a_machine_that_has_stopped_accepts_nothing() -> None:
+    assert _values(machines.leaving, "leaver", "count") == {"0", "1"}
+
+
+def test_a_machine_that_the_program_stops_accepts_nothing() -> None:
+    def build(system: Any) -> None:
+        import ray
+
+        a = system.spawn(machines.Account, 1, name="a")
+        ray.get(a.read.remote())
+        a.deposit.send(1)
+        system.stop(a)
+
+    assert _values(build, "a", "balance") == {"1"}
+
+
+def test_a_reference_may_be_kept_for_a_later_action() -> None:
+    assert _values(machines.keeping, "keeper", "value") == {"None", "11"}
+
+
+def test_an_error_of_a_called_method_is_raised_where_it_is_waited_for() -> None:
+    class Caller(rs.SnapshotMixin):
+        def __init__(self) -> None:
+            self.said = ""
+
+        def call(self, bad: rs.MachineHandle) -> None:
+            import ray
+
+            try:
+                ray.get(bad.fail.remote())
+            except ValueError as error:
+                self.said = str(error)
+
+    def build(system: Any) -> None:
+        bad = system.spawn(machines.Bad, name="bad")
+        system.spawn(Caller, name="caller").call.send(bad)
+
+    assert _values(build, "caller", "said") == {"''", "'as meant'"}
+
+
+def test_a_machine_that_is_waited_for_and_crashes_is_told_of() -> None:
+    found = testing.explore(machines.asking, crashes=1)
+    assert found.broken == "no action raises"
+    assert "HostDiedError: the host of b died" in found.counterexample.sentence  # type: ignore[union-attr]

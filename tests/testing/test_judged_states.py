@@ -139,7 +139,10 @@ def test_sets_in_another_order_and_equal_texts_are_one_state() -> None:
     from ray_snapshot.testing.values import decoded, encoded
 
     word = "".join(["w", "ord"])
-    one, other = {"a": {3, 1, 2}, "b": [word, word]}, {"a": {2, 3, 1}, "b": ["word", "".join(["wo", "rd"])]}
+    one, other = (
+        {"a": set(range(0, 24, 8)), "b": [word, word]},
+        {"a": set(range(16, -8, -8)), "b": ["word", "".join(["wo", "rd"])]},
+    )
     assert encoded(one).data == encoded(other).data
     shared: list[int] = []
     assert encoded({"a": shared, "b": shared}).data != encoded({"a": [], "b": []}).data, "one list is not two"
