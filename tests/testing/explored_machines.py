@@ -371,3 +371,8 @@ class Keeper(rs.SnapshotMixin):
 def keeping(system: Any) -> None:
     one = system.spawn(Account, 11, name="one")
     system.spawn(Keeper, name="keeper").start.send(one)
+
+
+class Timekeeper(rs.SnapshotMixin):
+    def tell(self, throws: int) -> tuple[float, list[int]]:
+        return self.now(), [self.random.randint(1, 6) for _ in range(throws)]
