@@ -58,7 +58,7 @@ def explore(
         int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
     ] = None,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
-    workers: Annotated[int, typer.Option(min=1, help="So many processes search.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="So many processes may search; today one does.")] = 1,
     diagram: Annotated[str | None, typer.Option(help="Draw the counterexample (SVG) there.")] = None,
     schedule: Annotated[
         str | None, typer.Option(help="Write the counterexample's schedule there, for testing.replay.")

@@ -58,7 +58,8 @@ def explore(
     `always`: what holds in every state. `never`: what holds in none. `eventually`: what comes to hold on every run in which
     each message that can be accepted is accepted at some time, each timer comes, and each reply. An action that raises is a
     counterexample by itself. `crashes`: so many machines may be lost at any moment, with their timers and mailboxes.
-    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then.
+    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: one process searches
+    today, whatever is asked for; the result would be the same.
 
     The first counterexample is a shortest one (of `eventually`: one with a shortest way into its end or loop), the same in
     every process. Where the search does not end (`most_states`, memory), `complete` is False and `why` says so. Raises
