@@ -11,6 +11,7 @@ from types import ModuleType
 
 from benchmarks import (
     calls,
+    exploring,
     following,
     history,
     large_states,
@@ -62,6 +63,7 @@ NAMES = {
     "pages-50-viewers": pages,
     "pages-memory": pages,
     "detections-follow": following,
+    "explore-states": exploring,
     **dict.fromkeys(questions.QUESTIONS, questions),
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }

@@ -181,7 +181,13 @@ RESULTS = {
 """What public functions return or hold, and nobody makes by name."""
 
 
-MODULES = ("ray_snapshot.detectors", "ray_snapshot.history", "ray_snapshot.questions", "ray_snapshot.pipelines")
+MODULES = (
+    "ray_snapshot.detectors",
+    "ray_snapshot.history",
+    "ray_snapshot.questions",
+    "ray_snapshot.pipelines",
+    "ray_snapshot.testing",
+)
 """What else is public."""
 
 

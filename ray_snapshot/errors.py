@@ -175,6 +175,18 @@ class ProtocolError(RaySnapshotError, RuntimeError):
     """An event that the protocol's table does not allow: a bug of ray-snapshot, never of its user."""
 
 
+class NotDeterministicError(RaySnapshotError, RuntimeError):
+    """Under `ray_snapshot.testing` an action did something else when it was done again; `.machine`, `.method`, `.call_site`."""
+
+
+class UnwindingCaughtError(RaySnapshotError, RuntimeError):
+    """Under `ray_snapshot.testing` an action caught what ends it where it waits; `.machine`, `.method`, `.call_site`."""
+
+
+class ScheduleError(RaySnapshotError, ValueError):
+    """A schedule does not fit the machines that it is replayed on; `.step` is the first that cannot be taken."""
+
+
 class ClusterError(RaySnapshotError, RuntimeError):
     """Ray cannot be started or reached as asked; `.what` and `.remedy`, where the remedy is known."""
 

@@ -39,6 +39,8 @@ TESTED: dict[tuple[str, int], str] = {
     ("simulate", 1): "tests/simulation/test_simulate_command.py::test_a_protocol_that_is_wrong_is_told",
     ("witness", 0): "tests/witness/test_witness_on_ray.py::test_every_snapshot_of_a_run_is_proven",
     ("witness", 1): "tests/witness/test_witness_on_ray.py::test_a_history_that_was_tampered_with_is_caught",
+    ("explore", 1): "tests/testing/test_explore_command.py::test_a_counterexample_is_told_and_ends_with_1",
+    ("explore", 4): "tests/testing/test_explore_command.py::test_a_search_that_was_stopped_ends_with_4",
     ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_0_if_there_are_only_warnings",
     ("doctor", 1): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem",
     (
@@ -98,6 +100,7 @@ HERE: dict[str, Callable[[str, str], list[str]]] = {
     "vacuum": lambda history, _: ["vacuum", history],
     "completion": lambda _, __: ["completion", "bash"],
     "synth": lambda _, new: ["synth", "--machines", "16", "--snapshots", "2", "--out", new],
+    "explore": lambda _, __: ["explore", "ray_snapshot.examples.bank_without_ray:bank", "--never", "deadlock"],
     "simulate": lambda _, new: ["simulate", "--topology", f"{new}.topology", "--events", f"{new}.events"],
 }
 

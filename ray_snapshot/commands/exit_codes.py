@@ -39,6 +39,11 @@ OF: dict[str, dict[int, str]] = {
     "analyze": {0: "done", 1: "done, and `verify` found something, or a detector of `detections` raised"},
     "synth": {0: "made"},
     "simulate": {0: "every snapshot is as its protocol promises", 1: "one is not"},
+    "explore": {
+        0: "every state was looked at, and nothing is wrong",
+        1: "a counterexample",
+        4: "no counterexample, but not every state was looked at, or something could not be told",
+    },
     "witness": {0: "all was shown", 1: "something differed"},
     "grafana": {0: "printed, or installed"},
     "doctor": {0: "nothing is in the way; there may be warnings", 1: "a problem"},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import weakref
+from functools import cached_property
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.names import check_target_name
@@ -37,6 +40,13 @@ class Context:
         self.post.acting()
         self.post.stop_machine(self.record)
 
+    def now(self) -> float:
+        return time.time()
+
+    @cached_property
+    def random(self) -> Random:
+        return Random()
+
     def request_snapshot(self) -> None:
         self.post.member.service.begin_snapshot.remote()
 
@@ -64,6 +74,16 @@ def attach(body: Any, context: Context) -> None:
     found = _Attached(body, _forget)
     found.context, found.key = context, id(body)
     _ATTACHED[id(body)] = found
+
+
+def lend(body: Any, context: Any) -> None:
+    """Give a machine object a context until `take_back`; cheaper than `attach`."""
+    _CONTEXTS[id(body)] = context
+
+
+def take_back(body: Any) -> None:
+    """The object has no context any more."""
+    _CONTEXTS.pop(id(body), None)
 
 
 def context_of(body: Any) -> Context | None:

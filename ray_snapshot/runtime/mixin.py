@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import lru_cache
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ray_snapshot.errors import NotAMachineError, SettingError
@@ -82,6 +84,16 @@ class SnapshotMixin:
     machine_name = _Own[str](lambda machine: str(_context(machine).record.name), "This machine's name.")
     handle = _Own["MachineHandle"](lambda machine: _context(machine).handle, "This machine's own handle.")
 
+    random = _Own[Random](
+        lambda machine: _chance(machine),  # noqa: PLW0108 - it is defined below
+        "This machine's generator of chance; under `ray_snapshot.testing` an input of the schedule.",
+    )
+
+    def now(self) -> float:
+        """The time in seconds since 1970; under `ray_snapshot.testing` virtual time, from 0, an input of the schedule."""
+        context = _context_or_none(self)
+        return time.time() if context is None else float(context.now())
+
     def machine(self, name: str) -> MachineHandle:
         """A machine of this system by name, existing or not."""
         found: MachineHandle = _context(self).machine(name)
@@ -103,10 +115,24 @@ class SnapshotMixin:
         _context(self).request_snapshot()
 
 
-def _context(machine: SnapshotMixin) -> Any:
+def _context_or_none(machine: SnapshotMixin) -> Any:
     from ray_snapshot.runtime.context import context_of
 
-    context = context_of(machine)
+    return context_of(machine)
+
+
+_CHANCE = Random()
+"""For machines that were not spawned: such a class can be tried by itself."""
+
+
+def _chance(machine: SnapshotMixin) -> Random:
+    context = _context_or_none(machine)
+    found: Random = _CHANCE if context is None else context.random
+    return found
+
+
+def _context(machine: SnapshotMixin) -> Any:
+    context = _context_or_none(machine)
     if context is None:
         raise NotAMachineError(
             f"{type(machine).__name__} object was not spawned: create machines with system.spawn(...) or .remote(...)"

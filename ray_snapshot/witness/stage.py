@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from ray_snapshot.decoding import NotDecodableError, decoded
 from ray_snapshot.encoding import to_json
@@ -97,6 +97,21 @@ class StageContext:
 
     def request_snapshot(self) -> None:
         """Nothing to do: snapshots change no machine."""
+
+    def now(self) -> float:
+        """The time that the machine was told is in no trace."""
+        raise self._not_in_the_trace("the time, by self.now()")
+
+    @property
+    def random(self) -> NoReturn:
+        """How chance came out is in no trace."""
+        raise self._not_in_the_trace("chance, by self.random")
+
+    def _not_in_the_trace(self, what: str) -> NotReplayableError:
+        assert self.stage.action is not None
+        return _not_replayable(
+            self.stage.action, f"asks for {what}, and what it was told is not in the trace: let a message bring it"
+        )
 
 
 @dataclass(slots=True)

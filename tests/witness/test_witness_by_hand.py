@@ -315,3 +315,13 @@ def test_a_machine_may_answer_by_getattr() -> None:
     assert stage_class("run")._method(replace(action, method="other"), body) == "other"
     with pytest.raises(NotReplayableError, match="field"):
         stage_class("run")._method(replace(action, method="field"), body)
+
+
+@pytest.mark.parametrize(("method", "what"), [("age", "the time, by self.now()"), ("draw", "chance, by self.random")])
+def test_what_a_machine_was_told_of_time_and_chance_is_not_in_the_trace(method: str, what: str) -> None:
+    trace, recorded = two_purses()
+    trace.act("driver", "send", [], [message({"target": "a"}, 3, method)], colour=1)
+    trace.act("a", method, [message({"source": "driver"}, 3, method)], [], colour=1)
+    with pytest.raises(NotReplayableError, match="asks for") as caught:
+        proof_of(trace, recorded)
+    assert f"asks for {what}, and what it was told is not in the trace" in str(caught.value)

@@ -107,6 +107,12 @@ class Purse(rs.SnapshotMixin):
     def take(self, coins: int) -> None:
         self.coins += coins
 
+    def age(self) -> None:
+        self.coins += int(self.now())
+
+    def draw(self) -> None:
+        self.coins += self.random.randrange(2)
+
 
 def message(end: Mapping[str, str], number: int, method: str, *args: Any, kind: str = "mail", **more: Any) -> Any:
     """A message as the table `actions` has it; `end` is {"source": ...} or {"target": ...}."""

@@ -1,0 +1,132 @@
+"""Your own machine classes, unchanged, in a deterministic world without Ray: every order tried, every failure a schedule.
+
+`build` is a function of a system on which `spawn`, `spawn_many`, `connect`, `machine`, sends, timers and calls work as on
+`rs.System`. An item of `always`, `never` and `eventually` is a detector, or a function of the machine objects by name that
+returns a bool. Read `docs/howto/testing-machines.md` first, then `stage` (one action as a value), `space` (states and steps),
+`exploring`. Needs no running Ray, and imports it only where a machine calls another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.testing.exploring import (
+    MOST_STATES,
+    Counterexample,
+    Exploration,
+    Progress,
+    Report,
+    listed,
+    search,
+)
+from ray_snapshot.testing.judging import over
+from ray_snapshot.testing.runs import Run, replay_states
+from ray_snapshot.testing.schedules import Schedule, schedule_of
+
+__all__ = [
+    "Counterexample",
+    "Exploration",
+    "Report",
+    "Run",
+    "Schedule",
+    "check_stable",
+    "explore",
+    "over",
+    "replay",
+    "simulate",
+]
+
+
+def explore(
+    build: Callable[[Any], object],
+    *,
+    always: Any = (),
+    never: Any = (),
+    eventually: Any = (),
+    protocol: str | None = None,
+    crashes: int = 0,
+    most_states: int = MOST_STATES,
+    workers: int = 1,
+    mailbox_bound: int | None = None,
+    progress: Progress | None = None,
+) -> Exploration:
+    """Try every order in which a system may run, and look at every state that it can reach.
+
+    `always`: what holds in every state. `never`: what holds in none. `eventually`: what comes to hold on every run in which
+    each message that can be accepted is accepted at some time, each timer comes, and each reply. An action that raises is a
+    counterexample by itself. `crashes`: so many machines may be lost at any moment, with their timers and mailboxes.
+    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: one process searches
+    today, whatever is asked for; the result would be the same.
+
+    The first counterexample is a shortest one (of `eventually`: one with a shortest way into its end or loop), the same in
+    every process. Where the search does not end (`most_states`, memory), `complete` is False and `why` says so. Raises
+    `NotDeterministicError`, `UnwindingCaughtError`, `DetectorError`, `SettingError`.
+    """
+    if most_states < 1 or crashes < 0 or workers < 1:
+        raise SettingError("explore: most_states and workers are at least 1, crashes at least 0")
+    if protocol is not None:
+        from ray_snapshot.testing.hosted import explore_hosted
+
+        return explore_hosted(
+            build,
+            protocol,
+            always=listed(always),
+            never=listed(never),
+            eventually=listed(eventually),
+            most_states=most_states,
+        )
+    return search(
+        build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,
+        bound=mailbox_bound, most_states=most_states, progress=progress,
+    )  # fmt: skip
+
+
+def check_stable(
+    detector: Any, build: Callable[[Any], object], *, most_states: int = MOST_STATES, crashes: int = 0
+) -> Exploration:
+    """Try whether a detector that says it is stable is: where it holds, it still holds after every step.
+
+    A function of the machine objects by name is taken, too. The counterexample's last step is the one after which it does not
+    hold any more.
+    """
+    return search(build, stays=listed(detector), most_states=most_states, crashes=crashes)
+
+
+def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLike[str] | dict[str, Any]) -> Run:
+    """Run a system once more as a schedule has it: `.schedule` of a run or of a counterexample, its text, or the file of it.
+
+    Raises `ScheduleError` at the first step that cannot be taken: then the machines are not those of the schedule.
+    """
+    found = schedule_of(schedule)
+    if found.settings.get("protocol") is not None:
+        from ray_snapshot.testing.hosted import replay_hosted
+
+        return replay_hosted(build, found)
+    return replay_states(build, found)
+
+
+def simulate(
+    build: Callable[[Any], object],
+    *,
+    seed: int = 0,
+    protocol: str = "chandy-lamport",
+    detectors: Any = (),
+    snapshots: int = 1,
+    hosts: int | None = None,
+    crashes: int = 0,
+    most_steps: int = 10_000,
+) -> Run:
+    """Run a system once, in an order that `seed` chooses, and take snapshots of it under a protocol.
+
+    `hosts`: how many hosts the machines are dealt out to (default: one each). `snapshots`: how many are taken, at moments
+    that the seed chooses; `detectors` are evaluated on each. The same seed gives the same run in every process.
+    """
+    from ray_snapshot.testing.hosted import simulate_hosted
+
+    return simulate_hosted(
+        build, seed=seed, protocol=protocol, detectors=listed(detectors), snapshots=snapshots, hosts=hosts, crashes=crashes,
+        most_steps=most_steps,
+    )  # fmt: skip

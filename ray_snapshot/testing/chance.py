@@ -1,0 +1,44 @@
+"""`self.random` under `ray_snapshot.testing`: a generator whose every outcome is an input of the schedule."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+_STEPS = 2**53
+"""So many values `random()` has."""
+
+
+class Chance(random.Random):
+    """Asks for one of so many outcomes; all that `random.Random` offers is made of that."""
+
+    def __init__(self, choose: Callable[[int], int]) -> None:
+        self._choose = choose
+        super().__init__(0)
+
+    def seed(self, *_: Any, **__: Any) -> None:
+        """Does nothing: chance is an input."""
+
+    def random(self) -> float:
+        """One of the 2**53 floats from 0 to 1 that the real one has."""
+        return self._choose(_STEPS) / _STEPS
+
+    def getrandbits(self, k: int, /) -> int:
+        """An integer of `k` bits."""
+        return self._choose(1 << k)
+
+    def _randbelow(self, n: int) -> int:
+        """What `choice`, `randrange`, `shuffle` and `sample` ask (see `random.Random.__init_subclass__`)."""
+        return self._choose(n)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _current, ()
+
+
+def _current() -> Any:
+    from ray_snapshot.runtime.handles import POSTS
+    from ray_snapshot.testing.stage import RUN
+
+    stage: Any = POSTS[RUN]
+    return stage.chance

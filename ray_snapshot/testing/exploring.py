@@ -1,0 +1,354 @@
+"""Every reachable state of a system, breadth first: so the first counterexample is a shortest one.
+
+Nothing is reduced: with a predicate over all machines every action is visible, and a reduction that keeps only the ends would
+not keep the states that `always` and `never` are about (`Exploration.reduction`). Never imports Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ray_snapshot.testing.judging import Judge, judge_of
+from ray_snapshot.testing.liveness import Edges, Lasso, lasso_of
+from ray_snapshot.testing.memory import Memory
+from ray_snapshot.testing.rows import Shown
+from ray_snapshot.testing.schedules import Schedule
+from ray_snapshot.testing.space import Move, NeedsClockError, Space, State
+from ray_snapshot.testing.stage import Stage
+from ray_snapshot.testing.telling import Teller, public
+from ray_snapshot.views.space_time import diagram
+
+MOST_STATES = 1_000_000
+EVERY = 1_000
+"""So many states are expanded between two looks at the clock and the memory."""
+
+Progress = Callable[["Report"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How far a search has come."""
+
+    states: int
+    expanded: int
+    depth: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """States a second."""
+        return self.states / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.states:,} states, {self.states - self.expanded:,} to be expanded, {self.per_second:,.0f} a second"
+        )
+
+
+@dataclass
+class Counterexample:
+    """A run that breaks what was asked for."""
+
+    broken: str
+    """The name of the predicate that it breaks, or "no action raises"."""
+    sentence: str
+    """What is wrong at its end, or for ever in its loop."""
+    steps: list[str]
+    """What happens, a line a step."""
+    schedule: Schedule
+    """What `testing.replay` takes."""
+    loop_from: int | None = None
+    """From this place in `steps` on it repeats for ever; None: it ends with the last step."""
+    is_shortest: bool = True
+    """Whether none has fewer steps; of a lasso it is not known."""
+    events: list[Any] = field(default_factory=list, repr=False)
+    """Its actions, as `views.space_time` draws them."""
+
+    def diagram(self, path: str | os.PathLike[str]) -> str:
+        """Draw it as a space-time diagram (SVG) into a file; returns the path."""
+        Path(path).write_text(self.svg(), encoding="utf-8")
+        return os.fspath(path)
+
+    def svg(self) -> str:
+        """The diagram as text."""
+        return diagram(self.events, title=f"Counterexample to {self.broken}")
+
+    def __str__(self) -> str:
+        lines = []
+        for number, step in enumerate(self.steps):
+            if number == self.loop_from:
+                lines.append("      from here on, again and again:")
+            lines.append(f"{number + 1:>4}. {step}")
+        return "\n".join([f"{self.broken}: {self.sentence}", *lines])
+
+
+@dataclass
+class Exploration:
+    """What a search came to."""
+
+    states: int
+    """How many distinct states were reached."""
+    complete: bool
+    """Whether these are all that can be reached, and every predicate could be told in each. False where a counterexample
+    ended the search."""
+    counterexample: Counterexample | None = None
+    why: list[str] = field(default_factory=list)
+    """Why it is not complete, a sentence each."""
+    ends: int = 0
+    """How many states have nothing left to happen."""
+    depth: int = 0
+    """How many steps the farthest state is away, on the shortest way to it."""
+    executions: int = 0
+    """How many actions were carried out; all others were known."""
+    seconds: float = 0.0
+    """How long the search took."""
+    reduction: str = "off: every order was tried, for every action may be seen by a predicate over all machines"
+
+    @property
+    def ok(self) -> bool:
+        """Whether no counterexample was found."""
+        return self.counterexample is None
+
+    @property
+    def broken(self) -> str | None:
+        """The name of what the counterexample breaks."""
+        return None if self.counterexample is None else self.counterexample.broken
+
+    def __bool__(self) -> bool:
+        raise TypeError("an Exploration is neither true nor false: ask .ok, and .complete")
+
+    def __str__(self) -> str:
+        rate = f", {self.states / self.seconds:,.0f} a second" if self.seconds > 1 else ""
+        head = f"{self.states:,} states{rate}; {'complete' if self.complete else 'not complete'}"
+        reasons = [f"  not complete: {reason}" for reason in self.why]
+        return "\n".join([head, *reasons, str(self.counterexample) if self.counterexample else "no counterexample"])
+
+
+Births = tuple[Any, ...]
+
+
+class Search:
+    """One breadth-first search."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        always: Sequence[Any] = (),
+        never: Sequence[Any] = (),
+        eventually: Sequence[Any] = (),
+        stays: Sequence[Any] = (),
+        crashes: int = 0,
+        bound: int | None = None,
+        most_states: int = MOST_STATES,
+        has_clock: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.stage = stage
+        self.space = Space(stage, has_clock=has_clock, bound=bound, crashes=crashes)
+        self.shown = Shown(self.space)
+        self.always, self.never, self.eventually, self.stays = (
+            [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
+        )
+        self.most_states = most_states
+        self.progress = progress
+        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": crashes}
+        self.numbers: dict[State, int] = {}
+        self.states: list[State] = []
+        self.parents = array("q")
+        self.depths = array("l")
+        self.moves_to: list[Any] = []
+        """By state: (step, births) of the edge from its parent."""
+        self.edges = Edges() if eventually else None
+        self.goals = [bytearray() for _ in self.eventually]
+        self.unknown: dict[str, int] = {}
+        self.ends = 0
+        self.expanded = 0
+        self.began = time.perf_counter()
+
+    # ---- the search -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Exploration:
+        """Search; raises `NeedsClockError` if it is to be begun anew with the clock."""
+        why: list[str] = []
+        found = self._breadth_first(why)
+        if found is None and self.edges is not None:
+            found = self._liveness()
+        self._check_objects(why)
+        why += [f"{name} could not be told in {count:,} states" for name, count in sorted(self.unknown.items())]
+        why += [f"{name} cannot be pickled: all states share it" for name in self.stage.opaque]
+        why += [
+            f"{name} is outside of the machines' states: what it does to other orders is not followed"
+            for name in self.stage.leaks
+        ]
+        why += [*self.space.partial]
+        is_whole = found is None and self.expanded == len(self.states)
+        return Exploration(
+            len(self.states), is_whole and not why, found, why, self.ends, max(self.depths, default=0),
+            self.stage.executions, time.perf_counter() - self.began,
+        )  # fmt: skip
+
+    def _breadth_first(self, why: list[str]) -> Counterexample | None:
+        memory = Memory()
+        for move in self.space.start():
+            if (wrong := self._arrive(-1, (), move)) is not None:
+                return wrong
+        while self.expanded < len(self.states):
+            if self.expanded % EVERY == 0 and self.expanded:
+                if self.progress is not None:
+                    self.progress(self.report())
+                if (told := memory.is_short()) is not None:
+                    why.append(told)
+                    return None
+            if len(self.states) >= self.most_states:
+                why.append(
+                    f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded"
+                )
+                return None
+            if (wrong := self._expand(self.expanded)) is not None:
+                return wrong
+            self.expanded += 1
+        return None
+
+    def _expand(self, number: int) -> Counterexample | None:
+        state = self.states[number]
+        space, edges, numbers, is_end = self.space, self.edges, self.numbers, True
+        for task in space.tasks(state):
+            is_fault = type(task) is tuple and task[0] == "crash"
+            is_end = is_end and is_fault
+            for move in space.moves_of(state, task):
+                target = numbers.get(move.after)
+                if target is None or move.effect is None or move.effect.failure or move.births or self.stays:
+                    if (wrong := self._arrive(number, state, move)) is not None:
+                        return wrong
+                    target = numbers[move.after]
+                if edges is not None:
+                    edges.add(target, None if is_fault else task, move)
+        self.ends += is_end
+        if edges is not None:
+            edges.end_state(is_end=is_end)
+        return None
+
+    def _arrive(self, parent: int, before: State, move: Move) -> Counterexample | None:
+        """An edge leads to a state, known or not; what is wrong with it, if anything is."""
+        number = self.numbers.get(move.after)
+        is_new = number is None
+        if is_new:
+            self.numbers[move.after] = len(self.states)
+            self.states.append(move.after)
+            self.parents.append(parent)
+            self.depths.append(0 if parent < 0 else self.depths[parent] + 1)
+            self.moves_to.append((move.step, tuple(step for step, _ in move.births)))
+        if move.failure is not None:
+            return self._path("no action raises", move.failure, parent, move)
+        if is_new and (wrong := self._judge(move.after)) is not None:
+            return self._path(*wrong, parent, move)
+        for judge in self.stays if before else ():
+            if judge.holds(before) is True and judge.holds(move.after) is False:
+                text = f"it held one step before, and is to stay true. {judge.sentence(move.after)}"
+                return self._path(judge.name, text, parent, move)
+        return None
+
+    def _judge(self, state: State) -> tuple[str, str] | None:
+        for judge, wrong in [*((one, False) for one in self.always), *((one, True) for one in self.never)]:
+            holds = judge.holds(state)
+            if holds is wrong:
+                return judge.name, judge.sentence(state)
+            if holds is None:
+                self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
+        for goal, judge in zip(self.goals, self.eventually, strict=True):
+            holds = judge.holds(state)
+            goal.append(holds is True)
+            if holds is None:
+                self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
+        return None
+
+    @property
+    def _left(self) -> int:
+        return len(self.states) - self.expanded
+
+    def report(self) -> Report:
+        """How far it has come."""
+        depth = self.depths[self.expanded] if self.expanded < len(self.depths) else 0
+        return Report(len(self.states), self.expanded, depth, time.perf_counter() - self.began)
+
+    def _check_objects(self, why: list[str]) -> None:
+        changed = self.shown.changed()
+        if changed:
+            why.append(f"a predicate or a hook has changed {', '.join(changed[:3])}: they must only look")
+
+    # ---- counterexamples --------------------------------------------------------------------------------------------
+
+    def _edges_to(self, number: int) -> list[Any]:
+        found = []
+        while number >= 0:
+            found.append(self.moves_to[number])
+            number = self.parents[number]
+        return found[::-1]
+
+    def _path(self, name: str, sentence: str, parent: int, last: Move) -> Counterexample:
+        births = tuple(step for step, _ in last.births)
+        return self._counterexample(name, sentence, [*self._edges_to(parent), (last.step, births)], None)
+
+    def _liveness(self) -> Counterexample | None:
+        assert self.edges is not None
+        for judge, goal in zip(self.eventually, self.goals, strict=True):
+            found = lasso_of(self.edges, goal, self._roots())
+            if found is not None:
+                return self._lasso(judge, found)
+        return None
+
+    def _roots(self) -> list[int]:
+        return [number for number, parent in enumerate(self.parents) if parent < 0]
+
+    def _lasso(self, judge: Judge, found: Lasso) -> Counterexample:
+        edges = [self.moves_to[found.root], *found.steps]
+        state = self.states[found.last]
+        if found.loop_from is None:
+            return self._counterexample(
+                judge.name, f"nothing is left to happen, and it has never held. {judge.sentence(state)}", edges, None
+            )
+        count = len(found.steps) - found.loop_from
+        sentence = f"it never holds: the last {count} steps repeat for ever, fairly. {judge.sentence(state)}"
+        return self._counterexample(judge.name, sentence, edges, found.loop_from + 1)
+
+    def _counterexample(self, name: str, sentence: str, edges: list[Any], loop_from: int | None) -> Counterexample:
+        """Take the steps again, to tell them."""
+        teller = Teller(self.space, self.shown)
+        steps: list[Any] = []
+        state: State = ()
+        for step, births in edges:
+            moves = self.space.moves_of(state, step.task) if state else self.space.start()
+            move = next(one for one in moves if one.step == step and tuple(birth for birth, _ in one.births) == births)
+            teller.note(state, move)
+            steps.append(public(self.space, move))
+            state = move.after
+        schedule = Schedule(tuple(steps), self.settings, loop_from)
+        return Counterexample(name, sentence, teller.steps, schedule, loop_from, loop_from is None, teller.events)
+
+
+def search(build: Callable[[Any], object], **options: Any) -> Exploration:
+    """Search the states of a system; anew with the clock if a machine asks for the time."""
+    for has_clock in (False, True):
+        with Stage(build) as stage:
+            try:
+                found = Search(stage, has_clock=has_clock, **options).run()
+            except NeedsClockError:
+                continue
+            if has_clock and not found.complete:
+                found.why.append("machines ask for the time: states that differ in it alone are counted apart")
+            return found
+    raise AssertionError("a search with the clock has asked for the clock")
+
+
+def listed(items: Any) -> list[Any]:
+    """An item, or several, as a list."""
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        return [items]
+    return list(items)

@@ -1,0 +1,92 @@
+"""The system that a `build` function is given: what `rs.System` has for setting machines up. Never imports Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.errors import SettingError, UnknownMachineError
+from ray_snapshot.names import DRIVER, check_target_name
+from ray_snapshot.runtime.handles import MachineHandle, handle_of
+from ray_snapshot.waits import machine_name
+
+if TYPE_CHECKING:
+    from ray_snapshot.testing.stage import Stage
+
+
+class Front:
+    """The driver's side of a system without Ray; `build` gets one."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._created: set[str] = set()
+        self.name = "testing"
+
+    def spawn(
+        self,
+        kind: Any,
+        *args: Any,
+        name: str | None = None,
+        resources: dict[str, float] | None = None,  # noqa: ARG002 - there is room for all
+        role: str | None = None,  # noqa: ARG002
+        **kwargs: Any,
+    ) -> MachineHandle:
+        """Create a machine; as `rs.System.spawn`. It is constructed before anything else happens."""
+        found = self._stage.create(kind, args, kwargs, name)
+        self._created.add(found._name)
+        return found
+
+    def spawn_many(
+        self,
+        kind: Any,
+        args: Sequence[Any] | None = None,
+        *,
+        count: int | None = None,
+        names: Sequence[str] | None = None,
+        per_host: int = 1_000,  # noqa: ARG002
+        resources: dict[str, float] | None = None,
+        role: str | None = None,
+    ) -> list[MachineHandle]:
+        """Create many machines; as `rs.System.spawn_many`."""
+        if args is None:
+            if count is None and names is None:
+                raise SettingError("spawn_many: say how many, by args=[...], names=[...] or count=...")
+            args = [()] * (count if count is not None else len(names or ()))
+        if names is not None and len(names) != len(args):
+            raise SettingError(f"spawn_many: {len(names)} names for {len(args)} machines")
+        return [
+            self.spawn(
+                kind, *(item if isinstance(item, tuple | list) else (item,)),
+                name=None if names is None else names[place], resources=resources, role=role,
+            )
+            for place, item in enumerate(args)
+        ]  # fmt: skip
+
+    def machine(self, name: str) -> MachineHandle:
+        """A machine by name; valid before it is spawned."""
+        return handle_of("testing", check_target_name(name))
+
+    def connect(self, source: Any, target: Any, port: str | None = None) -> None:
+        """Declare who sends to a port; as `rs.System.connect`."""
+        names = [machine_name(source), machine_name(target)]
+        for name in names:
+            if name not in self._created and name != DRIVER:
+                raise UnknownMachineError(f"connect: no machine {name!r} has been spawned", machine=name)
+        if (names[0], names[1]) not in self._stage.connections:
+            self._stage.connections.append((names[0], names[1]))
+        if port is not None:
+            ports = self._stage.sources.setdefault(names[1], {})
+            ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), names[0])))
+
+    def stop(self, machine: Any) -> None:
+        """Stop a machine; it accepts nothing any more."""
+        name = machine_name(machine)
+        if name not in self._created:
+            raise UnknownMachineError(f"stop: no machine {name!r} has been spawned", machine=name)
+        from ray_snapshot.testing.stage import Sent
+
+        self._stage.gather(Sent("stop", name))
+
+    def start(self) -> Front:
+        """Nothing to do: what was spawned is constructed."""
+        return self

@@ -1,0 +1,273 @@
+"""What guards an action: real clocks and chance, globals that change, and code that catches what ends an action.
+
+While a stage is entered, the functions of `time`, `random`, `uuid`, `secrets` and `os.urandom` are replaced by ones that look
+who asks: an action of a machine is told so, with the line; a library that an action calls (logging, say) is answered. Never
+imports Ray.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import pickle
+import random
+import secrets
+import sys
+import sysconfig
+import time
+import types
+import uuid
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ray_snapshot.errors import UnwindingCaughtError
+
+_OURS = str(Path(__file__).parent.parent) + os.sep
+_LIBRARIES = (
+    "<frozen ",
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+_CHANCES = (
+    "random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "getrandbits", "randbytes",
+    "gauss", "normalvariate", "expovariate", "betavariate", "triangular", "seed",
+)  # fmt: skip
+_ASKED: tuple[tuple[types.ModuleType, tuple[str, ...], str], ...] = (
+    (time, _CLOCKS, "self.now()"),
+    (random, _CHANCES, "self.random"),
+    (uuid, ("uuid1", "uuid4"), "self.random"),
+    (secrets, ("randbelow", "choice", "token_hex", "token_bytes", "token_urlsafe"), "self.random"),
+    (os, ("urandom",), "self.random"),
+)
+_MOST_BYTES = 100_000
+"""Globals that are larger are compared by identity."""
+_ATOMS = (int, float, str, bool, bytes, type(None), tuple, frozenset)
+_ABSENT = "(absent)"
+
+
+@lru_cache(10_000)
+def _is_library(file: str) -> bool:
+    return file.startswith((_OURS, *_LIBRARIES))
+
+
+class _Stopped(BaseException):
+    """Ends an action that asks the real clock or real chance."""
+
+
+class Guards:
+    """The guards of one stage."""
+
+    def __init__(self) -> None:
+        self.is_acting = False
+        self.trouble: tuple[str, str, str] | None = None
+        """(what was asked, at which line, what to ask instead)."""
+        self.handler: str | None = None
+        """The line of the handler that would catch what ends the action, as far as that can be seen."""
+        self.globals: dict[int, list[tuple[Any, str]]] = {0: []}
+        """By class: the names outside of its machines that its methods may change."""
+        self.own: set[str] = set()
+        """Files of machine classes, wherever they are installed."""
+        self._originals: list[tuple[types.ModuleType, str, Any]] = []
+
+    # ---- time and chance --------------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Replace the functions."""
+        for module, names, instead in _ASKED:
+            for name in names:
+                original = getattr(module, name)
+                self._originals.append((module, name, original))
+                setattr(module, name, self._guarded(original, f"{module.__name__}.{name}()", instead))
+        self._originals.append((time, "sleep", time.sleep))
+        setattr(time, "sleep", self._sleep(time.sleep))  # noqa: B010 - its type is Python's own
+
+    def exit(self) -> None:
+        """Give them back."""
+        for module, name, original in reversed(self._originals):
+            setattr(module, name, original)
+        self._originals = []
+
+    def _guarded(self, original: Callable[..., Any], what: str, instead: str) -> Callable[..., Any]:
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            if self.is_acting:
+                frame = sys._getframe(1)
+                if not self.is_library(frame.f_code.co_filename):
+                    self.trouble = self.trouble or (what, f"{frame.f_code.co_filename}:{frame.f_lineno}", instead)
+                    raise _Stopped
+            return original(*args, **kwargs)
+
+        return asked
+
+    def _sleep(self, original: Callable[[float], None]) -> Callable[[float], None]:
+        def sleep(seconds: float) -> None:
+            if not self.is_acting:
+                original(seconds)
+
+        return sleep
+
+    def is_library(self, file: str) -> bool:
+        """Whether a file is Python's, a library's, or ours, and no machine's."""
+        return file not in self.own and _is_library(file)
+
+    def site(self) -> str | None:
+        """ "file:line" of the innermost frame that is the user's."""
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and self.is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    # ---- what catches the unwinding -----------------------------------------------------------------------------------
+
+    def note_unwinding(self, frame: types.FrameType | None) -> None:
+        """An action is about to be unwound from this frame."""
+        self.handler = None
+        while frame is not None and self.handler is None:
+            if not self.is_library(frame.f_code.co_filename):
+                line = _catching(frame.f_code.co_filename, frame.f_lineno)
+                self.handler = None if line is None else f"{frame.f_code.co_filename}:{line}"
+            if frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_OURS):
+                return
+            frame = frame.f_back
+
+    # ---- globals ----------------------------------------------------------------------------------------------------
+
+    def watch(self, kind: type) -> None:
+        """The next class."""
+        for one in kind.__mro__:
+            file = getattr(sys.modules.get(one.__module__), "__file__", None)
+            if file is not None and one is not object and not one.__module__.startswith("ray_snapshot.runtime"):
+                self.own.add(file)
+        self.globals[len(self.globals)] = list(_names_of(kind))
+
+    def begin(self, kind: int) -> list[Any]:
+        """An action of a class begins: what its globals are."""
+        self.is_acting = True
+        return [_token(owner, name) for owner, name in self.globals[kind]]
+
+    def end(self, kind: int, before: list[Any]) -> list[str]:
+        """It is over: the globals that are not what they were."""
+        self.is_acting = False
+        watched = self.globals[kind]
+        if not watched:
+            return []
+        now = [_token(owner, name) for owner, name in watched]
+        return [
+            f"{owner.__name__}.{name}"
+            for (owner, name), was, new in zip(watched, before, now, strict=True)
+            if was != new
+        ]
+
+
+def caught_at(end: Any, told: str, machine: str, method: str, handler: str | None) -> UnwindingCaughtError:
+    """The error of an action that caught what was to end it where it waits."""
+    waited = getattr(end, "site", None)
+    where = f"the handler at {handler}" if handler else f"code around {waited}"
+    return UnwindingCaughtError(
+        f"{told} goes on behind a wait that is not over: {where} catches BaseException. An action that waits is ended there and"
+        " done again; catch Exception, or the errors that you mean",
+        machine=machine,
+        method=method,
+        call_site=handler or waited,
+    )
+
+
+def _catching(file: str, line: int) -> int | None:
+    """The line of the innermost handler around a line that catches everything; None if there is none, or no source."""
+    found = None
+    for first, last, handler in _handlers(file):
+        if first <= line <= last:
+            found = handler
+    return found
+
+
+@lru_cache(1_000)
+def _handlers(file: str) -> tuple[tuple[int, int, int], ...]:
+    """(first line, last line, handler) of what stands under a `try` that catches everything; outer ones first."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Try):
+            continue
+        catching = [handler.lineno for handler in node.handlers if _is_for_all(handler)]
+        catching += [item.lineno for item in node.finalbody if isinstance(item, ast.Return | ast.Break | ast.Continue)]
+        if catching:
+            found.append((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno, catching[0]))
+    return tuple(sorted(found))
+
+
+def _is_for_all(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {getattr(kind, "id", getattr(kind, "attr", None)) for kind in kinds}
+    return handler.type is None or "BaseException" in names
+
+
+def _names_of(kind: type) -> Iterator[tuple[Any, str]]:
+    """(module or class, name) of what the methods of a class may change outside of its machines."""
+    seen: set[tuple[str, str]] = set()
+    for one in kind.__mro__:
+        if one is object or one.__module__.startswith("ray_snapshot.runtime"):
+            continue
+        for name, value in vars(one).items():
+            if not name.startswith("__") and _is_data(value):
+                yield one, name
+        module = sys.modules.get(one.__module__)
+        for function in vars(one).values():
+            code = getattr(inspected(function), "__code__", None)
+            if module is None or code is None:
+                continue
+            for name in _globals_of(code, module, set()):
+                if (module.__name__, name) not in seen:
+                    seen.add((module.__name__, name))
+                    yield module, name
+
+
+def inspected(function: Any) -> Any:
+    """The function behind a method, a property or a wrapper."""
+    for name in ("__func__", "fget", "__wrapped__"):
+        function = getattr(function, name, None) or function
+    return function
+
+
+def _globals_of(code: types.CodeType, module: types.ModuleType, seen: set[str]) -> Iterator[str]:
+    """Names of a module that some code, or a function of that module which it uses, mentions, and that are data."""
+    names = [*code.co_names]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals_of(constant, module, seen)
+    for name in names:
+        if name in seen or name not in vars(module):
+            continue
+        seen.add(name)
+        value = vars(module)[name]
+        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
+            yield from _globals_of(value.__code__, module, seen)
+        elif _is_data(value):
+            yield name
+
+
+def _is_data(value: Any) -> bool:
+    return not (
+        callable(value)
+        or isinstance(value, types.ModuleType | staticmethod | classmethod | property)
+        or hasattr(type(value), "__get__")
+        or isinstance(value, Guards)
+    )
+
+
+def _token(owner: Any, name: str) -> Any:
+    """Something that differs once the value does."""
+    value = vars(owner).get(name, _ABSENT)
+    kind = type(value)
+    if kind in _ATOMS:
+        return kind, value
+    try:
+        data = pickle.dumps(value, 5)
+    except Exception:  # no value to be compared
+        return id(value)
+    return data if len(data) <= _MOST_BYTES else id(value)

@@ -1,0 +1,693 @@
+"""The user's machines on simulated hosts, under a protocol: the very `HostCore` and `Coordinator` that run on Ray.
+
+The world is the simulator's (`simulation.mail.world`), whose machines are pure functions; here the actions of the user's own
+classes take their place (`stage`). Snapshots are those that the protocol takes. Never imports Ray unless a machine calls.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ray_snapshot.errors import MachineFailedError, ScheduleError, SettingError
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.simulation.mail.fingerprints import fingerprint
+from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
+from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnapshot
+from ray_snapshot.simulation.mail.schedules import EAGER
+from ray_snapshot.simulation.mail.world import _STEPS, World
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.exploring import Counterexample, Exploration
+from ray_snapshot.testing.judging import judge_of
+from ray_snapshot.testing.rows import Shown
+from ray_snapshot.testing.runs import Forced, Run
+from ray_snapshot.testing.schedules import Schedule, frozen
+from ray_snapshot.testing.space import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, Space, State, Unborn
+from ray_snapshot.testing.stage import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Stage, Waits
+from ray_snapshot.testing.telling import short
+from ray_snapshot.testing.values import decoded, encoded
+from ray_snapshot.verdicts import Standards, Verdict
+from ray_snapshot.views.space_time import Cut, Event
+
+SNAPSHOT_CHANCE = 0.05
+"""How readily chance starts the next snapshot, a step."""
+
+
+@dataclass(frozen=True)
+class _Joins:
+    """What the simulator's world asks of a behaviour, of a user's class."""
+
+    joins: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass
+class Knowledge:
+    """What does not belong to one state of a world, and is not copied with it."""
+
+    stage: Stage
+    chance: Callable[[int], int]
+
+
+_KNOWN: dict[int, Knowledge] = {}
+"""By the world's `known`: so that a world can be pickled."""
+
+
+class HostedWorld(World):
+    """Hosts with machines of the user's classes."""
+
+    def __init__(self, known: int, protocol: str, hosts: int | None) -> None:
+        self.known = known
+        self.host_count = hosts
+        self.clock = 0.0
+        self.dues: dict[tuple[str, str, int], float] = {}
+        """When timers are due, by (owner, target, number)."""
+        self.timeouts: dict[str, float] = {}
+        """When waits are over, by machine."""
+        self.names: tuple[str, ...] = ()
+        self.made_by_driver: list[str] = []
+        self.came: dict[Ref, tuple[MessageId, Answer, Any]] = {}
+        """Answers that have come: (message, answer, colour)."""
+        self.calls: Counter[str] = Counter()
+        self.failure: str | None = None
+        self.labels: list[str] = []
+        """What each action of the log did."""
+        self.dealt = 0
+        super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
+
+    @property
+    def stage(self) -> Stage:
+        """Where actions are done."""
+        return _KNOWN[self.known].stage
+
+    def begin(self) -> None:
+        """The program that builds the system runs, to its end or its first wait."""
+        host = self.hosts[DRIVER]
+        machine = host.core.machines[DRIVER]
+        host.core.begin_action(machine)
+        self._do(host, machine, Act(DRIVER, 0, None, "build", (), around=self._around(host)), (), 0, (), [])
+
+    # ---- which steps there are --------------------------------------------------------------------------------------
+
+    def is_being_built(self) -> bool:
+        """Whether a machine that the program has created is still to be constructed."""
+        return any(
+            (machine := self.hosts[self.places[name]].core.machines.get(name)) is None or machine.body is None
+            for name in self.made_by_driver
+        )
+
+    def enabled(self) -> list[Step]:
+        """Every step that something waits for; of timers and timeouts only those that are due first."""
+        steps = super().enabled()
+        steps += [("timeout", name) for name in sorted(self.timeouts) if self.runs(self.places[name])]
+        first = min([*self.dues.values(), *self.timeouts.values()], default=0.0)
+        return [step for step in steps if self._due_of(step) in (None, first)]
+
+    def _due_of(self, step: Step) -> float | None:
+        if step[0] == "timeout":
+            return self.timeouts[step[1]]
+        if step[0] != "fire":
+            return None
+        channel, number = self.hosts[step[1]].timers[step[2]]
+        return self.dues[channel.owner.name, channel.target, number]
+
+    def _callers(self, name: str) -> list[str]:
+        found = []
+        for machine in self.hosts[name].core.machines.values():
+            if machine.is_suspended and isinstance(machine.body.state, Inside) and self._ready(machine.body.state.wait):
+                found.append(machine.name)
+        return found
+
+    def _ready(self, wait: Waits) -> tuple[str, Any] | None:
+        answers = [self.came.get(ref) for ref in wait.refs]
+        there = [place for place, answer in enumerate(answers) if answer is not None]
+        if not wait.is_get:
+            return ("places", tuple(there[: wait.k])) if len(there) >= wait.k else None
+        found = [answer[1] for answer in answers if answer is not None]
+        wrong = next((answer for answer in found if answer.is_error), None)
+        if wrong is not None:
+            return "raises", wrong
+        return ("values", tuple(found)) if len(there) == len(answers) else None
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def perform(self, step: Step, choice: int = 0) -> None:  # noqa: ARG002 - chance is asked when it is needed
+        """Take one step."""
+        kind, *where = step
+        self.taken += 1
+        own = _OWN.get(kind)
+        if own is None:
+            _STEPS[kind](self, *where)
+        else:
+            own(self, *where)
+
+    def _accept_next(self, name: str) -> None:
+        host = self.hosts[name]
+        self._boundary(host)
+        found = host.core.next_action()
+        if found is None:
+            return
+        machine, taken = found
+        record = machine.body.state
+        accepted = [(box.source, machine.name, box.kind, message[1]) for box, message in taken]
+        mails: list[Mail] = [message[3] for _, message in taken]
+        method = mails[0].method
+        if len(mails) > 1:
+            method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
+        act = Act(
+            machine.name, record.kind, record.state, method, tuple(mail.payload for mail in mails), len(mails) > 1,
+            tuple(range(self.calls[machine.name])), self._around(host),
+        )  # fmt: skip
+        whole = tuple((box.source, box.kind, message[3]) for box, message in taken)
+        self._do(host, machine, act, (), 0, whole, accepted)
+
+    def _resume_machine(self, name: str) -> None:
+        host = self.hosts[self.places[name]]
+        machine = host.core.machines[name]
+        record: Inside = machine.body.state
+        answer = self._ready(record.wait)
+        if answer is not None:
+            self._go_on(host, machine, record, answer)
+
+    def _time_out(self, name: str) -> None:
+        host = self.hosts[self.places[name]]
+        machine = host.core.machines[name]
+        record: Inside = machine.body.state
+        self.clock = max(self.clock, self.timeouts[name])
+        answer: tuple[str, Any]
+        if record.wait.is_get:
+            from ray.exceptions import GetTimeoutError
+
+            error = GetTimeoutError(f"Get timed out: the results are not there after {record.wait.timeout:g} s")
+            answer = "raises", Answer(encoded(error).data, is_error=True)
+        else:
+            answer = "places", tuple(place for place, ref in enumerate(record.wait.refs) if ref in self.came)
+        self._go_on(host, machine, record, answer)
+
+    def _go_on(self, host: SimHost, machine: Machine, record: Inside, answer: tuple[str, Any]) -> None:
+        self.timeouts.pop(machine.name, None)
+        there = [self.came[ref] for ref in record.wait.refs if ref in self.came]
+        for _, _, colour in there:
+            host.core.note(colour, machine)
+        self._boundary(host)
+        host.core.resume(machine)
+        inputs = (*record.inputs, ("answer", *answer, self._around(host)))
+        accepted = [message for message, _, _ in there]
+        self._do(host, machine, record.act, inputs, record.emitted, record.taken, accepted)
+
+    def _be_born(self, name: str) -> None:
+        host = self.hosts[name]
+        self._boundary(host)
+        creation = host.core.next_birth()
+        assert creation is not None
+        record: Unborn = creation.payload
+        joins = tuple(self.stage.joins[record.kind])
+        machine = host.core.machine(creation.child)
+        machine.is_suspended = True  # not to act before its constructor is done
+        host.core.born(creation.child, Body(_Joins(joins), Rest(record.kind, b"")), joins)  # type: ignore[arg-type]
+        self.programs[creation.child] = _Joins(joins)  # type: ignore[assignment]
+        machine.is_suspended = False
+        act = Act(creation.child, record.kind, None, "__init__", (record.payload,), around=self._around(host))
+        accepted = [(creation.creator, creation.child, "creation", 1)]
+        self._do(host, machine, act, (), 0, ((creation.creator, "creation", None),), accepted)
+        host.core.end_action(machine)
+        if not machine.is_suspended:
+            host.core.wake(machine)
+            host.core._queue(machine)
+
+    def _fire_timer(self, name: str, index: int) -> None:
+        channel, number = self.hosts[name].timers[index]
+        self.clock = max(self.clock, self.dues.pop((channel.owner.name, channel.target, number)))
+        self.hosts[name].fire(index)
+
+    def hear(self, message: Step) -> str:
+        """A control message arrives."""
+        kind, where, *rest = message
+        if kind == "answer":
+            ref, sent, answer, colour = rest
+            if not self.hosts[self.places[where]].is_down:
+                self.came[ref] = sent, answer, colour
+            return "an answer"
+        if kind == "halt_machine":
+            core = self.hosts[where].core
+            if not self.hosts[where].is_down:
+                core.stop(core.machine(rest[0]))
+            return "stops"
+        return super().hear(message)
+
+    # ---- one action -------------------------------------------------------------------------------------------------
+
+    def _around(self, host: SimHost) -> Around:
+        return Around(self.names, tuple(sorted(host.core.addresses.stopped)))
+
+    def _outcome(self, act: Act, inputs: tuple[Any, ...]) -> Outcome:
+        while True:
+            found = self.stage.perform(act, inputs, self.clock)
+            if not isinstance(found.end, Chooses):
+                return found
+            inputs = (*found.inputs, ("chance", _KNOWN[self.known].chance(found.end.options)))
+
+    def _do(
+        self,
+        host: SimHost,
+        machine: Machine,
+        act: Act,
+        inputs: tuple[Any, ...],
+        emitted: int,
+        taken: tuple[tuple[str, str, Any], ...],
+        accepted: list[MessageId],
+    ) -> None:
+        """A machine acts: what it sends goes out, and it ends or waits."""
+        outcome = self._outcome(act, inputs)
+        if inputs and isinstance(machine.body.state, Inside):
+            before = self._outcome(act, machine.body.state.inputs)
+            self.stage.check_prefix(act, before, outcome)
+        logged = self.log.begin(machine.name, accepted, 0)
+        fresh = outcome.outputs[emitted:]
+        end = outcome.end
+        if isinstance(end, Waits):
+            machine.body.state = Inside(
+                act, outcome.shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout
+            )
+        else:
+            machine.body.state = Rest(act.kind, outcome.shown, is_stopped=any(one.what == "stop" for one in fresh))
+        logged.after = machine.body.state
+        for sent in fresh:
+            self._carry(host, machine, sent, logged)
+        self.labels.append(self._label(act, taken, fresh))
+        if isinstance(end, Waits):
+            host.core.suspend(machine)
+            if end.timeout is not None:
+                self.timeouts[machine.name] = round(self.clock + end.timeout, 9)
+            return
+        calls = [mail.call for _, _, mail in taken if isinstance(mail, Mail) and mail.call is not None]
+        for ref in calls:
+            sent_reply = self.waits.next_reply(machine.name, ref[0])
+            self._answer(ref, sent_reply, end.answer, host.core.colour_of(machine))  # type: ignore[union-attr]
+            logged.sent.append(sent_reply)
+        if isinstance(end, Raised) and not calls:
+            self.failure = self.failure or end.text
+            if act.machine == DRIVER:
+                raise MachineFailedError(
+                    f"{end.text}\n{end.traceback}", machine=DRIVER, method="build", message=None, source=None,
+                    traceback=end.traceback,
+                )  # fmt: skip
+        host.core.end_action(machine)
+
+    def _answer(self, ref: Ref, sent: MessageId, answer: Answer, colour: Any) -> None:
+        self.control.append(("answer", ref[0], ref, sent, answer, colour))
+
+    def _carry(self, host: SimHost, machine: Machine, sent: Sent, logged: Action) -> None:
+        source, core = machine.name, host.core
+        if sent.what in ("mail", "call"):
+            call = (source, int(sent.number or 0)) if sent.what == "call" else None
+            self.calls[source] += call is not None
+            mail = Mail(sent.method, sent.payload, call, sent.refs)
+            channel = core.send(machine, sent.target, sent.what, sent.method, mail, 0.0)
+            host.ask()
+            logged.sent.append((source, sent.target, sent.what, channel.sent))
+        elif sent.what == "timer":
+            mail = Mail(sent.method, sent.payload, None, sent.refs)
+            channel = core.set_timer(machine, sent.target, sent.method, mail, 0.0, 0.0)
+            host.ask()
+            host.timers.append((channel, channel.sent))
+            self.dues[source, sent.target, channel.sent] = round(self.clock + sent.seconds, 9)
+            logged.sent.append((source, sent.target, "timer", channel.sent))
+        elif sent.what == "create":
+            place = self._room_for(host, machine, sent.target)
+            self.make_room(host, sent.target, place)
+            self.names = tuple(sorted((*self.names, sent.target)))
+            if source == DRIVER:
+                self.made_by_driver.append(sent.target)
+            core.create(source, sent.target, place, Unborn(source, sent.kind, sent.payload, sent.refs), 0.0)
+            logged.sent.append((source, sent.target, "creation", 1))
+        elif sent.what == "stop":
+            self._stop(host, machine, sent.target)
+        elif sent.what == "snapshot":
+            self.perform(("snapshot",))
+
+    def _room_for(self, host: SimHost, machine: Machine, child: str) -> str:
+        if machine.name != DRIVER:
+            return host.core.host
+        self.dealt += 1
+        return child if self.host_count is None else f"host-{(self.dealt - 1) % self.host_count}"
+
+    def _stop(self, host: SimHost, machine: Machine, name: str) -> None:
+        if name == machine.name:
+            host.core.stop(machine)
+        else:
+            self.control.append(("halt_machine", self.places[name], name))
+        self.control += [("learn_stopped", other, (name,)) for other in self.hosts if other != host.core.host]
+
+    def _label(self, act: Act, taken: tuple[tuple[str, str, Any], ...], fresh: Sequence[Sent]) -> str:
+        got = [
+            f"{mail.method}({_args(mail.payload)}) from {source}" for source, _, mail in taken if isinstance(mail, Mail)
+        ]
+        out = [
+            f"{sent.method}({_args(sent.payload)}) to {sent.target}"
+            if sent.what != "create"
+            else f"creation of {sent.target}"
+            for sent in fresh
+            if sent.what in ("mail", "call", "timer", "create")
+        ]
+        begun = " and ".join(got) or act.method
+        return f"{act.machine}: {begun}" + (f"; sends {', '.join(out)}" if out else "")
+
+
+_OWN: dict[str, Callable[..., None]] = {
+    "accept": HostedWorld._accept_next,
+    "resume": HostedWorld._resume_machine,
+    "timeout": HostedWorld._time_out,
+    "birth": HostedWorld._be_born,
+    "fire": HostedWorld._fire_timer,
+}
+
+
+def _args(payload: bytes) -> str:
+    args, kwargs = decoded(payload)
+    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+
+
+# ---- snapshots -------------------------------------------------------------------------------------------------------
+
+
+class Interpreter:
+    """Recorded snapshots of a hosted world as snapshots, by way of the states that they are."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.space = Space(stage)
+        self.shown = Shown(self.space)
+
+    def state(self, recorded: RecordedSnapshot) -> State:
+        """The state that a snapshot is."""
+        space, cells = self.space, {0: self.space.id_of(Here(Around(), None))}
+        for name, record in recorded.states.items():
+            cells[space.cell(MACHINE, name)] = space.id_of(record)
+        for (_, child), unborn in recorded.payloads.items():
+            cells[space.cell(MACHINE, child)] = space.id_of(unborn)
+        for channel, messages in recorded.channels.items():
+            mails = tuple(space.id_of(mail) for _, _, mail in messages)
+            is_timer = channel[2] == "timer"
+            value = tuple((0.0, mail) for mail in mails) if is_timer else mails
+            cells[space.cell(TIMERS if is_timer else CHANNEL, channel)] = space.id_of(value)
+        return tuple(cells.get(cell, 0) for cell in range(len(space.cells)))
+
+    def snapshot(self, recorded: RecordedSnapshot, protocol: str) -> Snapshot:
+        """A recorded snapshot as one."""
+        rows = self.shown.rows(self.state(recorded))
+        numbers = {channel: [number for number, _, _ in messages] for channel, messages in recorded.channels.items()}
+        place: Counter[tuple[str, str, str]] = Counter()
+        for row in rows["messages"]:
+            channel = row["source"], row["target"], row.get("kind", "mail")
+            if row["number"]:
+                row["number"] = numbers[channel][place[channel]]
+                place[channel] += 1
+        rows["channels"] = [
+            {
+                "source": channel[0], "target": channel[1], "kind": channel[2],
+                "sent_count": recorded.sent.get(channel, 0), "accepted_count": recorded.accepted.get(channel, 0),
+                "in_flight_count": len(numbers.get(channel, ())), "duplicate_count": recorded.duplicates.get(channel, 0),
+                "recorded_by": RECORDED_BY[protocol],
+            }
+            for channel in sorted({*recorded.sent, *recorded.accepted})
+        ]  # fmt: skip
+        about: dict[str, Any] = {"snapshot_id": f"snapshot-{recorded.number}", "system": "testing", "run_id": "testing"}
+        return Snapshot.from_rows(**rows, **about, sequence=recorded.number, protocol=protocol,
+                                  consistent=not recorded.duplicates)  # fmt: skip
+
+
+# ---- one run ---------------------------------------------------------------------------------------------------------
+
+
+def _check(protocol: str, hosts: int | None) -> None:
+    if protocol not in PROTOCOLS:
+        raise SettingError(f"there is no protocol {protocol!r}; there are {', '.join(PROTOCOLS)}")
+    if hosts is not None and hosts < 1:
+        raise SettingError(f"hosts={hosts}: machines need one host at least")
+
+
+class _Player:
+    """Takes the steps of one run, and writes them down."""
+
+    def __init__(self, stage: Stage, settings: dict[str, Any], chance: Callable[[int], int]) -> None:
+        self.drawn: list[int] = []
+        self.chance = chance
+        self.settings = settings
+        self.steps: list[Any] = []
+        known = max(_KNOWN, default=0) + 1
+        _KNOWN[known] = Knowledge(stage, self._draw)
+        self.world = HostedWorld(known, settings["protocol"], settings["hosts"])
+        self.connected = 0
+
+    def _draw(self, options: int) -> int:
+        found = self.chance(options)
+        self.drawn.append(found)
+        return found
+
+    def take(self, step: Step) -> None:
+        """One step."""
+        self.drawn = []
+        if step[0] == "begin":
+            self.world.begin()
+        else:
+            self.world.perform(step)
+        if self.settings["protocol"] in BARRIERS and not self.world.is_being_built():
+            self._connect()
+        self.steps.append([*step, self.drawn])
+
+    def _connect(self) -> None:
+        connections = self.world.stage.connections
+        for source, target in connections[self.connected :]:
+            self.world.connect(source, target)
+        self.connected = len(connections)
+
+    def run(self, stage: Stage, detectors: Sequence[Any], seed: int | None, is_over: bool) -> Run:
+        """What has come of it."""
+        world, found = self.world, Interpreter(stage)
+        protocol = self.settings["protocol"]
+        completed = sorted(world.central.completed, key=lambda recorded: recorded.number)
+        snapshots = [found.snapshot(recorded, protocol) for recorded in completed]
+        standards = Standards()
+        verdicts = [verdict for snapshot in snapshots for verdict in _verdicts(detectors, snapshot, standards)]
+        machines = {}
+        for name, record in sorted(world.states().items()):
+            if name != DRIVER and isinstance(record, Rest | Inside):
+                cell = found.space.cell(MACHINE, name)
+                machines[name] = found.shown.object(cell, found.space.id_of(record))
+        events = [
+            Event(action.machine, action.index, action.accepted, tuple(action.sent), label)
+            for action, label in zip(world.log.actions, world.labels, strict=True)
+        ]
+        cuts = [Cut(f"snapshot {number}", dict(cut)) for number, cut in sorted(world.log.cuts.items())]
+        return Run(
+            machines, Schedule(tuple(frozen(self.steps)), self.settings), world.labels, seed, snapshots, verdicts,
+            world.failure, is_over, events, cuts,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """The world is not needed any more."""
+        _KNOWN.pop(self.world.known, None)
+
+
+def _verdicts(detectors: Sequence[Any], snapshot: Snapshot, standards: Standards) -> Iterator[Verdict]:
+    for item in detectors:
+        yield standards.evaluate(item, snapshot, evaluator="testing")
+
+
+def simulate_hosted(
+    build: Callable[[Any], object],
+    *,
+    seed: int,
+    protocol: str,
+    detectors: Sequence[Any],
+    snapshots: int,
+    hosts: int | None,
+    crashes: int,
+    most_steps: int,
+) -> Run:
+    """`testing.simulate`."""
+    from ray_snapshot.verdicts import check_detector
+
+    _check(protocol, hosts)
+    judges = [check_detector(item) for item in detectors]
+    chance = random.Random(seed)
+    settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
+    with Stage(build) as stage:
+        player = _Player(stage, settings, chance.randrange)
+        try:
+            is_over = _play(player, chance, snapshots, crashes, most_steps)
+            return player.run(stage, judges, seed, is_over)
+        finally:
+            player.close()
+
+
+def _play(player: _Player, chance: random.Random, snapshots: int, crashes: int, most_steps: int) -> bool:
+    """Let a run happen; returns whether there is nothing left to happen."""
+    world = player.world
+    player.take(("begin",))
+    for _ in range(most_steps):
+        if world.failure is not None:
+            return False
+        steps = world.enabled()
+        if world.is_being_built():
+            steps = [step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")] or steps
+        else:
+            is_idle = not steps
+            if snapshots and (is_idle or chance.random() < SNAPSHOT_CHANCE):
+                player.take(("snapshot",))
+                snapshots -= 1
+                continue
+            if crashes and chance.random() < SNAPSHOT_CHANCE:
+                alive = [name for name, host in sorted(world.hosts.items()) if name != DRIVER and not host.is_down]
+                if alive:
+                    player.take(("crash", chance.choice(alive)))
+                    crashes -= 1
+                    continue
+        if not steps:
+            return True
+        player.take(chance.choice(steps))
+    for _ in range(most_steps):  # machines stop where they are, and what was begun of snapshots comes to its end
+        steps = [step for step in world.enabled() if step[0] not in ("accept", "fire", "resume", "timeout", "birth")]
+        if not world.central.coordinator.pending or not steps:
+            break
+        player.take(steps[0])
+    return False
+
+
+def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
+    """`testing.replay` of a schedule of a run under a protocol."""
+    forced = Forced()
+    with Stage(build) as stage:
+        player = _Player(stage, schedule.settings, forced)
+        try:
+            for number, raw in enumerate(schedule.steps, 1):
+                *step, drawn = raw
+                forced.left = [*drawn]
+                try:
+                    player.take(tuple(step))
+                except (IndexError, KeyError) as error:
+                    raise ScheduleError(
+                        f"step {number} of the schedule, {short(step)}, cannot be taken here: it is of other machines, or they"
+                        " have changed",
+                        step=number,
+                    ) from error
+            return player.run(stage, (), None, not player.world.enabled())
+        finally:
+            player.close()
+
+
+# ---- every order -----------------------------------------------------------------------------------------------------
+
+
+def explore_hosted(
+    build: Callable[[Any], object],
+    protocol: str,
+    *,
+    always: Sequence[Any],
+    never: Sequence[Any],
+    eventually: Sequence[Any],
+    most_states: int,
+) -> Exploration:
+    """Every order of the steps of a protocol that takes one snapshot, breadth first; judged are the snapshots.
+
+    The snapshot is asked for once the machines are built, and everything that hosts do is a step: so this is for the
+    smallest systems, and bounded.
+    """
+    _check(protocol, None)
+    if eventually:
+        raise SettingError(
+            "explore(protocol=...): judged are snapshots, of which none is the last: leave eventually out"
+        )
+    with Stage(build) as stage:
+        search = _HostedSearch(stage, protocol, always, never, most_states)
+        try:
+            return search.run()
+        finally:
+            search.player.close()
+
+
+class _HostedSearch:
+    def __init__(
+        self, stage: Stage, protocol: str, always: Sequence[Any], never: Sequence[Any], most_states: int
+    ) -> None:
+        self.stage, self.protocol, self.most_states = stage, protocol, most_states
+        self.player = _Player(stage, {"protocol": protocol, "hosts": None, "crashes": 0}, _no_chance)
+        self.reader = Interpreter(stage)
+        self.wrong = [
+            *((judge_of(item, self.reader.space, self.reader.shown), False) for item in always),
+            *((judge_of(item, self.reader.space, self.reader.shown), True) for item in never),
+        ]
+        self.judged = 0
+
+    def run(self) -> Exploration:
+        """Search."""
+        player = self.player
+        player.take(("begin",))
+        while player.world.is_being_built():
+            steps = player.world.enabled()
+            player.take(next(step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")))
+        player.take(("snapshot",))
+        start = player.world
+        queue: list[tuple[bytes, tuple[Any, ...]]] = [(pickle.dumps(start), ())]
+        seen, place = {hash(fingerprint(start))}, 0
+        why = [f"it is bounded: one snapshot under {self.protocol}, asked for at the beginning"]
+        while place < len(queue) and len(queue) < self.most_states:
+            saved, way = queue[place]
+            queue[place] = b"", way
+            place += 1
+            for step in pickle.loads(saved).enabled():
+                after: HostedWorld = pickle.loads(saved)
+                path = (*way, step, *_taken_eagerly(after, step))
+                mark = hash(fingerprint(after))
+                if mark in seen:
+                    continue
+                seen.add(mark)
+                if (found := self._judge(after)) is not None:
+                    return Exploration(len(seen), False, self._counterexample(*found, path), why)
+                queue.append((pickle.dumps(after), path))
+        if place < len(queue):
+            why.append(f"it was stopped at most_states={self.most_states:,}")
+        return Exploration(len(seen), False, None, why, executions=self.stage.executions)
+
+    def _judge(self, world: HostedWorld) -> tuple[str, str] | None:
+        if world.failure is not None:
+            return "no action raises", world.failure
+        for recorded in world.central.completed:
+            state = self.reader.state(recorded)
+            for judge, wrong in self.wrong:
+                if judge.holds(state) is wrong:
+                    return judge.name, judge.sentence(state)
+        return None
+
+    def _counterexample(self, name: str, sentence: str, path: tuple[Step, ...]) -> Counterexample:
+        steps = [*self.player.steps, *([*step, []] for step in path)]
+        schedule = Schedule(tuple(frozen(steps)), self.player.settings)
+        run = replay_hosted(self.stage.build, schedule)
+        return Counterexample(name, sentence, run.steps, schedule, None, True, run.events)
+
+
+def _taken_eagerly(world: HostedWorld, step: Step) -> list[Step]:
+    """Take a step, and then all those whose moment does not matter: they bring batches onto the network, and parts home."""
+    world.perform(step)
+    taken: list[Step] = []
+    while True:
+        steps = [one for one in world.enabled() if one[0] in EAGER]
+        steps += [("control", place) for place, one in enumerate(world.control) if one[0] in ("part", "close")]
+        if not steps:
+            return taken
+        world.perform(steps[0])
+        taken.append(steps[0])
+
+
+def _no_chance(options: int) -> int:
+    raise SettingError(
+        f"explore(protocol=...): a machine asks self.random for one of {options}: leave protocol out, then all are tried"
+    )
+
+
+__all__ = ["HostedWorld", "Interpreter", "explore_hosted", "replay_hosted", "simulate_hosted"]

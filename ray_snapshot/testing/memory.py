@@ -1,0 +1,37 @@
+"""How much memory a search may take: a share of what this computer, or this container, has. Told, and not killed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ray_snapshot.doctor.looking import memory
+
+SHARE = 0.6
+
+
+class Memory:
+    """The bound of one search."""
+
+    def __init__(self, share: float = SHARE) -> None:
+        total = memory()
+        self.most = None if total is None else int(total * share)
+        self.share = share
+
+    def is_short(self) -> str | None:
+        """Why the search has to stop; None: it has not."""
+        if self.most is None or (used := resident()) is None or used < self.most:
+            return None
+        return (
+            f"it was stopped at {used / 1e9:.1f} GB of memory, {self.share:.0%} of what there is: give it more, or fewer states"
+            " (most_states=...)"
+        )
+
+
+def resident() -> int | None:
+    """Bytes of memory that this process takes; None where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")

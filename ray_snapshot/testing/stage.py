@@ -1,0 +1,611 @@
+"""One action of a machine of the user's own class, as a value: state, message and inputs in; state, messages and end out.
+
+An action that waits is never suspended. It is unwound where it waits (`Unwound`), and done again from its beginning once
+there is one input more: a reply, an outcome of chance. What it sent before must be the same again; what differs is how
+nondeterminism is found. What stands in for a host is a post (see `runtime.handles`) and a context (see `runtime.context`), as
+for the witness. Never imports Ray unless an action calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace, TracebackType
+from typing import Any
+
+from ray_snapshot.errors import (
+    DuplicateMachineError,
+    MachineStoppedError,
+    NotAMachineError,
+    NotDeterministicError,
+    SettingError,
+    UnknownMethodError,
+    UnpicklableMessageError,
+)
+from ray_snapshot.names import DRIVER, check_machine_name, check_target_name
+from ray_snapshot.runtime.context import lend, take_back
+from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
+from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
+from ray_snapshot.testing.chance import Chance
+from ray_snapshot.testing.guards import Guards, caught_at
+from ray_snapshot.testing.refs import CallRef
+from ray_snapshot.testing.tracked import Tracked
+from ray_snapshot.testing.values import decoded, encoded, fill, state_of
+
+RUN = "testing"
+"""The run id of all machines here: the same in every process, so that a schedule fits in every process."""
+
+LONGEST_TIMER_S = 1e8
+
+Ref = tuple[str, int]
+"""(caller, number)."""
+
+
+class Unwound(BaseException):
+    """Ends an action at the place where it needs an input that is still to come. User code must not catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One thing that an action does to the world: `mail`, `call`, `timer`, `create`, `stop` or `snapshot`."""
+
+    what: str
+    target: str = ""
+    method: str = ""
+    payload: bytes = b""
+    number: int | None = None
+    """Of a call: its number among those of its caller."""
+    seconds: float = 0.0
+    kind: int = 0
+    """Of a creation: the class."""
+    refs: frozenset[Ref] = frozenset()
+    """Calls that the payload refers to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call came to: a value, or an error, as bytes."""
+
+    data: bytes
+    is_error: bool = False
+    refs: frozenset[Ref] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The action is over."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The action raised: a call's error goes to its caller, all others stop the system."""
+
+    text: str
+    answer: Answer
+    traceback: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The action waits for `k` of these calls; `is_get`: for their values."""
+
+    refs: tuple[Ref, ...]
+    k: int
+    is_get: bool
+    timeout: float | None
+    site: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chooses:
+    """Chance has to decide: one of `options`."""
+
+    options: int
+    site: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AsksClock:
+    """The action asks for the time, which nobody follows yet."""
+
+
+End = Done | Raised | Waits | Chooses | AsksClock
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What an action may learn of the rest of the system, when it begins and where a wait of it is over."""
+
+    names: tuple[str, ...] = ()
+    """Of all machines that were ever created, sorted."""
+    stopped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An action that may be done, again and again."""
+
+    machine: str
+    kind: int
+    before: bytes | None
+    """The machine's state; None: it is to be constructed."""
+    method: str
+    payloads: tuple[bytes, ...]
+    """(args, kwargs) of the message, or of the messages of a join."""
+    is_join: bool = False
+    used: tuple[int, ...] = ()
+    """Numbers of this machine's calls that are taken."""
+    around: Around = Around()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an action, as far as its inputs went."""
+
+    shown: bytes
+    """The machine's state now."""
+    outputs: tuple[Sent, ...]
+    end: End
+    inputs: tuple[Any, ...]
+    """Those that it was given, with what the clock said."""
+    refs: frozenset[Ref] = frozenset()
+    """Calls that the state refers to."""
+    asked_clock: bool = field(default=False, compare=False)
+    sites: tuple[str | None, ...] = field(default=(), compare=False)
+    """Where each output was sent."""
+    is_opaque: bool = field(default=False, compare=False)
+    """Whether the state holds what cannot be pickled, and so cannot be compared."""
+
+
+class Context:
+    """What a machine asks of its host; see `runtime.context.Context`."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.record = self
+
+    @property
+    def handle(self) -> MachineHandle:
+        return handle_of(RUN, self.name)
+
+    def machine(self, name: str) -> MachineHandle:
+        return handle_of(RUN, check_target_name(name))
+
+    def spawn(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
+        return self.stage.create(kind, args, kwargs, name)
+
+    def stop(self) -> None:
+        self.stage.gather(Sent("stop", self.name))
+
+    def now(self) -> float:
+        return self.stage.now()
+
+    @property
+    def random(self) -> Chance:
+        return self.stage.chance
+
+    def request_snapshot(self) -> None:
+        self.stage.gather(Sent("snapshot"))
+
+
+class Stage:
+    """Where the actions of one search or run are done; in a `with` block. One at a time, in one thread."""
+
+    def __init__(self, build: Callable[[Any], object]) -> None:
+        self.build = build
+        self.kinds: list[Any] = [None]
+        """Machine classes; 0 is the driver's program."""
+        self.joins: list[dict[tuple[str, ...], str]] = [{}]
+        self.chance = Chance(self.choose)
+        self.guards = Guards()
+        self.tracked = Tracked(self)
+        self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By machine and port: who is declared to send to it (`System.connect`)."""
+        self.connections: list[tuple[str, str]] = []
+        """(source, target) of every channel that was declared."""
+        self.member = SimpleNamespace(host=RUN)
+        self.opaque: dict[str, None] = {}
+        """What could not be pickled, "a.lock (of type lock)"."""
+        self.leaks: dict[str, None] = {}
+        """Globals that actions have changed."""
+        self.executions = 0
+        self._act: Act | None = None
+        self._around = Around()
+        self._clock: float | None = None
+        self._inputs: list[Any] = []
+        self._place = 0
+        self._outputs: list[Sent] = []
+        self._sites: list[str | None] = []
+        self._end: End | None = None
+        """Where the action was unwound."""
+        self._checked: dict[tuple[int, str], int] = {}
+        self._asked_clock = False
+        self._is_to_begin_anew = False
+        self._outer: Any = None
+
+    def __enter__(self) -> Stage:
+        self._outer = POSTS.get(RUN)
+        POSTS[RUN] = self  # type: ignore[assignment]
+        self.guards.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.tracked.uninstall()
+        self.guards.exit()
+        if self._outer is None:
+            POSTS.pop(RUN, None)
+        else:
+            POSTS[RUN] = self._outer
+
+    # ---- classes ----------------------------------------------------------------------------------------------------
+
+    def kind_of(self, kind: Any) -> int:
+        """The number of a machine class; raises `SettingError` for what is none."""
+        kind = getattr(kind, "machine_class", kind)
+        if kind in self.kinds:
+            return self.kinds.index(kind)
+        if not inspect.isclass(kind) or not issubclass(kind, SnapshotMixin):
+            raise SettingError(f"{kind!r} cannot be spawned: a machine's class extends rs.SnapshotMixin")
+        for name, member in inspect.getmembers(kind):
+            if inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member):
+                raise SettingError(
+                    f"{kind.__name__}.{name} is async: an action of a machine is atomic; write a plain method"
+                )
+        self.joins.append(joins_of(kind))
+        self.kinds.append(kind)
+        self.guards.watch(kind)
+        self.tracked.watch(kind)
+        return len(self.kinds) - 1
+
+    def body(self, machine: str, kind: int, state: bytes | None) -> Any:
+        """A fresh object of a machine, its context lent to it."""
+        found = self.kinds[kind].__new__(self.kinds[kind])
+        if state is not None:
+            fill(found, decoded(state))
+        lend(found, Context(self, machine))
+        return found
+
+    # ---- one action -------------------------------------------------------------------------------------------------
+
+    def perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None) -> Outcome:
+        """Do an action from its beginning, with these inputs; `clock`: the time, or None.
+
+        The first times, and now and then, it is done twice and compared. Raises `NotDeterministicError` and
+        `UnwindingCaughtError`.
+        """
+        found = self._perform(act, inputs, clock)
+        count = self._checked[act.kind, act.method] = self._checked.get((act.kind, act.method), 0) + 1
+        if count <= 3 or count & (count - 1) == 0:
+            self._compare(act, found, self._perform(act, inputs, clock))
+        return found
+
+    def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None) -> Outcome:
+        self.executions += 1
+        self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, list(inputs), 0
+        self._outputs, self._sites, self._end, self._asked_clock = [], [], None, False
+        body = None if act.machine == DRIVER else self.body(act.machine, act.kind, act.before)
+        globals_before = self.guards.begin(act.kind)
+        error: BaseException | None = None
+        result = None
+        try:
+            result = self._run(act, body)
+        except Unwound as unwound:
+            error = unwound
+        except (NotDeterministicError, KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as raised:  # the user's own; sys.exit() too
+            error = raised
+        finally:
+            self._act = None
+            changed = self.guards.end(act.kind, globals_before)
+            if body is not None:
+                take_back(body)
+        if self._is_to_begin_anew:
+            self._is_to_begin_anew = False
+            return self._perform(act, inputs, clock)
+        for name in changed:
+            self.leaks[f"{name} (changed in {self.told(act)})"] = None
+        if self.guards.trouble is not None:
+            trouble, self.guards.trouble = self.guards.trouble, None
+            raise NotDeterministicError(
+                f"{self.told(act)} asks {trouble[0]} at {trouble[1]}: under ray_snapshot.testing time and chance are inputs, or"
+                f" no run could be repeated; ask the machine: {trouble[2]}",
+                machine=act.machine,
+                method=act.method,
+                call_site=trouble[1],
+            )
+        self._check_unwound(act, error)
+        return self._outcome(act, body, result, error)
+
+    def _check_unwound(self, act: Act, error: BaseException | None) -> None:
+        """An action that was unwound must not go on."""
+        if self._end is not None and not isinstance(error, Unwound):
+            raise caught_at(self._end, self.told(act), act.machine, act.method, self.guards.handler)
+
+    def _run(self, act: Act, body: Any) -> Any:
+        given = [decoded(payload) for payload in act.payloads]
+        if body is None:
+            return self.build(Front(self))
+        if act.is_join:
+            method = getattr(body, act.method)
+            return method(*(args[0] if len(args) == 1 and not kwargs else args for args, kwargs in given))
+        if act.method == "__init__":
+            method = body.__init__
+        else:
+            method = getattr(body, act.method, None)
+            if method is None or not callable(method):
+                raise UnknownMethodError(
+                    f"{act.machine} ({type(body).__name__}) has no method {act.method!r}",
+                    machine=act.machine,
+                    method=act.method,
+                )
+        ((args, kwargs),) = given
+        return method(*args, **kwargs)
+
+    def _outcome(self, act: Act, body: Any, result: Any, error: BaseException | None) -> Outcome:
+        if self._place < len(self._inputs):
+            raise self._differs(act, "asks for less when it is done again")
+        shown, refs, is_opaque = b"", frozenset[Ref](), False
+        if body is not None:
+            state = encoded(state_of(body))
+            shown, refs, is_opaque = state.data, state.refs, bool(state.opaque)
+            for name in _opaque_attributes(body) if is_opaque else ():
+                self.opaque[f"{act.machine}.{name}"] = None
+        end = self._end or self._ended(act, result, error)
+        return Outcome(
+            shown,
+            tuple(self._outputs),
+            end,
+            tuple(self._inputs),
+            refs,
+            self._asked_clock,
+            tuple(self._sites),
+            is_opaque,
+        )
+
+    def _ended(self, act: Act, result: Any, error: BaseException | None) -> End:
+        if error is None:
+            try:
+                answer = encoded(result)
+                return Done(Answer(answer.data, refs=answer.refs))
+            except Exception as fault:
+                error = UnpicklableMessageError(
+                    f"{act.machine}.{act.method} returned what cannot be pickled ({type(fault).__name__}: {fault})",
+                    machine=act.machine,
+                    method=act.method,
+                )
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not self.guards.is_library(frame.filename)]
+        site = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+        return Raised(
+            f"{self.told(act)} raised {type(error).__name__}: {error}{site}",
+            Answer(_error_bytes(error), is_error=True),
+            "".join(traceback.format_exception(error)),
+        )
+
+    def told(self, act: Act) -> str:
+        """What is done, for a person."""
+        if act.machine == DRIVER:
+            return f"the program {getattr(self.build, '__name__', 'build')}"
+        return f"{self.kinds[act.kind].__name__}.{act.method} of {act.machine}"
+
+    def _compare(self, act: Act, one: Outcome, other: Outcome) -> None:
+        if one == other or (one.is_opaque and one == replace(other, shown=one.shown)):
+            return
+        for place, (first, second) in enumerate(zip(one.outputs, other.outputs, strict=False)):
+            if first != second:
+                raise self._differs(act, f"sends something else as its message {place + 1}", one.sites[place])
+        if len(one.outputs) != len(other.outputs):
+            more = max(one, other, key=lambda outcome: len(outcome.outputs))
+            shorter = min(len(one.outputs), len(other.outputs))
+            raise self._differs(act, "does not always send as many messages", more.sites[shorter])
+        if one.shown != other.shown:
+            raise self._differs(act, f"leaves another state behind ({self._unlike(one.shown, other.shown)})")
+        raise self._differs(act, "ends otherwise")
+
+    def check_prefix(self, act: Act, before: Outcome, now: Outcome) -> None:
+        """What an action did before it waited, it must do again; raises `NotDeterministicError`."""
+        count = len(before.outputs)
+        if now.outputs[:count] == before.outputs:
+            return
+        place = next(
+            place for place in range(count) if now.outputs[place : place + 1] != before.outputs[place : place + 1]
+        )
+        raise self._differs(
+            act, f"sends something else as its message {place + 1} when it is done again", before.sites[place]
+        )
+
+    def _unlike(self, one: bytes, other: bytes) -> str:
+        first, second = decoded(one), decoded(other)
+        if isinstance(first, dict) and isinstance(second, dict):
+            names = sorted({*first, *second})
+            unlike = [name for name in names if encoded(first.get(name)) != encoded(second.get(name))]
+            return "attribute " + ", ".join(unlike)
+        return "its attributes"
+
+    def _differs(self, act: Act, what: str, site: str | None = None) -> NotDeterministicError:
+        if site is None and act.machine != DRIVER:
+            code = getattr(getattr(self.kinds[act.kind], act.method, None), "__code__", None)
+            site = None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+        return NotDeterministicError(
+            f"{self.told(act)} {what}{f', at {site}' if site else ''}: it is not deterministic. Ask the time by self.now(),"
+            " chance by self.random; keep files, threads and the order of sets out of what an action decides",
+            machine=act.machine,
+            method=act.method,
+            call_site=site,
+        )
+
+    # ---- inputs -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether an action is being done."""
+        return self._act is not None
+
+    def acting(self) -> Act:
+        """The action that is being done; raises `NotAMachineError` outside of one."""
+        if self._act is None:
+            raise NotAMachineError(
+                "sent outside of an action: only a machine's own actions send, not hooks or predicates"
+            )
+        if self._end is not None:
+            raise caught_at(self._end, self.told(self._act), self._act.machine, self._act.method, self.guards.handler)
+        return self._act
+
+    def _input(self, kind: str) -> Any:
+        """The next input, which must be of this kind; None if it is still to come."""
+        act = self.acting()
+        if self._place == len(self._inputs):
+            return None
+        found = self._inputs[self._place]
+        self._place += 1
+        if found[0] != kind:
+            raise self._differs(act, f"asks for {kind} where it asked for {found[0]} before", self.guards.site())
+        return found
+
+    def now(self) -> float:
+        """Virtual time."""
+        found = self._input("now")
+        if found is None:
+            self._asked_clock = True
+            if self._clock is None:
+                self._unwind(AsksClock())
+            found = ("now", self._clock)
+            self._inputs.append(found)
+            self._place += 1
+        seconds: float = found[1]
+        return seconds
+
+    def choose(self, options: int) -> int:
+        """An outcome of chance, 0 to options - 1."""
+        if options == 1:
+            return 0
+        found = self._input("chance")
+        if found is None:
+            self._unwind(Chooses(options, self.guards.site()))
+        chosen: int = found[1]
+        return chosen
+
+    def wait(self, refs: list[Any], k: int, timeout: float | None, *, is_get: bool) -> Any:
+        """The answers that have come (`is_get`), or the places of those refs whose have; raises what was called raised."""
+        found = self._input("answer")
+        if found is None:
+            self._unwind(Waits(tuple(ref.key for ref in refs), k, is_get, timeout, self.guards.site()))
+        _, what, came, self._around = found
+        if what == "raises":
+            raise decoded(came.data)
+        return [decoded(answer.data) for answer in came] if what == "values" else came
+
+    def _unwind(self, end: End) -> None:
+        self._end = end
+        self.guards.note_unwinding(sys._getframe(2))
+        raise Unwound
+
+    # ---- outputs: what machines ask of their post ---------------------------------------------------------------------
+
+    def gather(self, sent: Sent) -> None:
+        """The action does something to the world."""
+        self.acting()
+        self._outputs.append(sent)
+        self._sites.append(self.guards.site())
+
+    def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`MethodSender.send`."""
+        self._send("mail", handle._name, method, args, kwargs)
+
+    def send_after(
+        self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """`MethodSender.send_after`."""
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_TIMER_S:
+            raise SettingError(
+                f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 to {LONGEST_TIMER_S:g}"
+            )
+        self._send("timer", handle._name, method, args, kwargs, seconds=float(seconds))
+
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRef:
+        """`MethodSender.remote`."""
+        act = self.acting()
+        if not self.tracked.is_installed:
+            self.tracked.install()
+            self._is_to_begin_anew = True  # `ray.get(...)` looks its function up before it makes the call
+            self._unwind(AsksClock())
+        taken = {*act.used, *(sent.number for sent in self._outputs if sent.what == "call")}
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        self._send("call", handle._name, method, args, kwargs, number=number)
+        return CallRef(act.machine, number)
+
+    def _send(
+        self, what: str, target: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], **more: Any
+    ) -> None:
+        act = self.acting()
+        if target in self._around.stopped:
+            raise MachineStoppedError(f"{act.machine} sent {method} to {target}, which has stopped", machine=target)
+        data, refs = self._payload(target, method, args, kwargs)
+        self.gather(Sent(what, target, method, data, refs=refs, **more))
+
+    def _payload(
+        self, target: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, frozenset[Ref]]:
+        source = self.acting().machine
+        try:
+            found = encoded((args, kwargs))
+        except Exception as error:
+            raise _unpicklable(source, target, method, f"{type(error).__name__}: {error}") from error
+        if found.opaque:
+            raise _unpicklable(source, target, method, f"an object of type {found.opaque[0]}")
+        return found.data, found.refs
+
+    def create(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
+        """`SnapshotMixin.spawn` and `System.spawn`."""
+        self.acting()
+        number = self.kind_of(kind)
+        taken = {*self._around.names, *(sent.target for sent in self._outputs if sent.what == "create"), DRIVER}
+        if name is None:
+            base = self.kinds[number].__name__
+            name = next(child for child in map(f"{base}-{{}}".format, range(len(taken) + 1)) if child not in taken)
+        elif check_machine_name(name) in taken:
+            raise DuplicateMachineError(f"a machine {name!r} exists already; choose another name", machine=name)
+        payload, refs = self._payload(name, "__init__", args, kwargs)
+        self.gather(Sent("create", name, "__init__", payload, kind=number, refs=refs))
+        return handle_of(RUN, name)
+
+
+def _unpicklable(source: str, target: str, method: str, why: str) -> UnpicklableMessageError:
+    return UnpicklableMessageError(
+        f"{source} -> {target}.{method}: an argument cannot be pickled ({why});"
+        " send plain values, or what pickle can rebuild",
+        machine=source,
+        method=method,
+    )
+
+
+def _error_bytes(error: BaseException) -> bytes:
+    bare = error.with_traceback(None)
+    try:
+        found = encoded(bare).data
+        decoded(found)
+    except Exception:  # many exceptions cannot be rebuilt; their text still tells
+        return encoded(RuntimeError(f"{type(error).__name__}: {error}")).data
+    return found
+
+
+def _opaque_attributes(body: Any) -> list[str]:
+    """The attributes of a machine that cannot be pickled, each with its type."""
+    found = []
+    for name, value in vars(body).items():
+        kinds = encoded(value).opaque
+        if kinds:
+            found.append(f"{name} (of type {', '.join(dict.fromkeys(kinds))})")
+    return found
+
+
+from ray_snapshot.testing.front import Front  # noqa: E402 - it needs `Stage`

@@ -1,0 +1,197 @@
+"""Steps of a space in words, as public steps of a schedule, and as events of a space-time diagram. Never imports Ray."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ray_snapshot.names import DRIVER
+from ray_snapshot.testing.rows import Shown
+from ray_snapshot.testing.space import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, Space, State
+from ray_snapshot.testing.stage import Sent, Waits
+from ray_snapshot.views.space_time import Event, MessageId
+
+
+def public(space: Space, move: Move) -> tuple[Any, ...]:
+    """(word, machine, detail, chances, births) of a step: names alone, so that it means the same in every process."""
+    births = tuple((space.cells[step.task[1]][1], step.chances) for step, _ in move.births)
+    return (*space.named(move.step.task), move.step.chances, births)
+
+
+class Teller:
+    """Goes along with a run, step by step."""
+
+    def __init__(self, space: Space, shown: Shown) -> None:
+        self.space, self.shown = space, shown
+        self.events: list[Event] = []
+        self.steps: list[str] = []
+        self._actions: Counter[str] = Counter()
+        self._sent: Counter[tuple[str, str, str]] = Counter()
+        self._accepted: Counter[tuple[str, str, str]] = Counter()
+        self._timers: dict[tuple[str, str, str], list[list[Any]]] = {}
+        self._replies: dict[Any, MessageId] = {}
+        self._timeouts: dict[str, float] = {}
+
+    def note(self, before: State, move: Move) -> None:
+        """One more step has been taken."""
+        words = []
+        effects = [(self.machine_of(move), move.effect, move.step.task)]
+        effects += [(self.space.cells[step.task[1]][1], effect, step.task) for step, effect in move.births]
+        for place, (machine, effect, task) in enumerate(effects):
+            if effect is None:
+                words.append(f"{machine} crashes")
+                continue
+            accepted = self._accept(before, task) if not place else self._accept(move.after, task)
+            sent = self._send(effect)
+            self._actions[machine] += 1
+            told = self._told(before, move, machine, effect, task)
+            self.events.append(Event(machine, self._actions[machine], tuple(accepted), tuple(sent), told))
+            if not place or effect.fresh or effect.failure:
+                words.append(told)
+        self.steps.append("; ".join(words))
+
+    def machine_of(self, move: Move) -> str:
+        """Who acts in a step."""
+        return str(public(self.space, move)[1])
+
+    # ---- words ------------------------------------------------------------------------------------------------------
+
+    def _told(self, before: State, move: Move, machine: str, effect: Effect, task: Any) -> str:
+        parts = [self._begun(before, machine, effect, task)]
+        parts += [self._sending(sent) for sent in effect.fresh if not (machine == DRIVER and sent.what == "create")]
+        end = effect.outcome.end
+        if isinstance(end, Waits):
+            parts.append(f"waits for {', '.join(dict.fromkeys(self._owners(effect, end)))}")
+        if effect.failure:
+            parts.append(effect.failure)
+        changes = self._changes(before, move.after, machine)
+        return "; ".join([*parts, *([changes] if changes else [])])
+
+    def _begun(self, before: State, machine: str, effect: Effect, task: Any) -> str:
+        if type(task) is int or task[0] == "join":
+            cells = [task] if type(task) is int else [cell for cell, _ in task[1]]
+            method, acts = effect.act.method, []
+            indexes = [0] if type(task) is int else [index for _, index in task[1]]
+            for cell, index, payload in zip(cells, indexes, effect.act.payloads, strict=True):
+                mails = (
+                    [mail for _, mail in self.space.at(before, cell)]
+                    if self.space.cells[cell][0] == TIMERS
+                    else self.space.at(before, cell)
+                )
+                mail: Mail = self.space.values[mails[index]]
+                source, _, kind = self.space.cells[cell][1]
+                word = {"mail": "", "call": "call ", "timer": "timer "}[kind]
+                acts.append(f"{word}{mail.method}({self._args(payload)}) from {source}")
+            told = " and ".join(acts)
+            return f"{machine} accepts {told}" + ("" if type(task) is int else f" as {method}")
+        word = task[0]
+        if word == "birth":
+            return f"{machine} is constructed ({self._args(effect.act.payloads[0])})"
+        if word == "driver":
+            created = [sent.target for sent in effect.fresh if sent.what == "create"]
+            return f"the program creates {', '.join(created)}" if created else "the program begins"
+        return (
+            f"{machine} waits no longer: timeout" if word == "timeout" else f"{machine} goes on in {effect.act.method}"
+        )
+
+    def _sending(self, sent: Sent) -> str:
+        if sent.what == "create":
+            return f"creates {sent.target}"
+        if sent.what == "stop":
+            return f"stops {sent.target}"
+        if sent.what == "snapshot":
+            return "asks for a snapshot"
+        told = f"{sent.method}({self._args(sent.payload)})"
+        if sent.what == "timer":
+            return f"sets a timer of {sent.seconds:g} s: {told} to {sent.target}"
+        return f"{'sends' if sent.what == 'mail' else 'calls'} {told} {'to' if sent.what == 'mail' else 'of'} {sent.target}"
+
+    def _owners(self, effect: Effect, wait: Waits) -> Iterator[str]:
+        targets = {sent.number: sent.target for sent in effect.outcome.outputs if sent.what == "call"}
+        for caller, number in wait.refs:
+            own = targets.get(number) if caller == effect.act.machine else None
+            yield f"the result of {own}" if own else f"call {number} of {caller}"
+
+    def _args(self, payload: bytes) -> str:
+        return ", ".join(short(item) for item in self.shown.arguments(payload))
+
+    def _changes(self, before: State, after: State, machine: str) -> str:
+        was, now = self._recorded(before, machine), self._recorded(after, machine)
+        if not isinstance(was, dict) or not isinstance(now, dict) or was == now:
+            return ""
+        names = [name for name in dict.fromkeys([*was, *now]) if was.get(name) != now.get(name)]
+        return ", ".join(f"{name} {short(was.get(name))} -> {short(now.get(name))}" for name in names)
+
+    def _recorded(self, state: State, machine: str) -> Any:
+        cell = self.space.cell(MACHINE, machine)
+        if machine == DRIVER or not isinstance(self.space.at(state, cell), Rest | Inside):
+            return None
+        return self.shown.state(cell, state[cell])
+
+    # ---- numbers ----------------------------------------------------------------------------------------------------
+
+    def _accept(self, before: State, task: Any) -> list[MessageId]:
+        if type(task) is int:
+            return [self._numbered(task, 0)]
+        word, *where = task
+        if word == "join":
+            return [self._numbered(cell, index) for cell, index in sorted(where[0])]
+        machine = self.space.cells[where[0]][1] if where else DRIVER
+        if word == "birth":
+            record = self.space.at(before, where[0])
+            return [
+                (record.creator if record is not None and hasattr(record, "creator") else DRIVER, machine, "mail", 0)
+            ]
+        record = self.space.machine(before, machine)
+        if word in ("resume", "timeout") and isinstance(record, Inside):
+            if word == "timeout":
+                self._pass(record.left or 0.0)
+            return [self._replies[ref] for ref in record.wait.refs if ref in self._replies]
+        return []
+
+    def _numbered(self, cell: int, index: int) -> MessageId:
+        channel: tuple[str, str, str] = self.space.cells[cell][1]
+        if channel[2] == "timer":
+            queue = self._timers[channel]
+            left, number = queue.pop(min(index, len(queue) - 1))
+            self._pass(left)
+            return (*channel, number)
+        self._accepted[channel] += 1
+        return (*channel, self._accepted[channel])
+
+    def _pass(self, seconds: float) -> None:
+        for queue in self._timers.values():
+            for timer in queue:
+                timer[0] = max(0.0, round(timer[0] - seconds, 9))
+
+    def _send(self, effect: Effect) -> list[MessageId]:
+        found: list[MessageId] = []
+        for sent in effect.fresh:
+            channel = effect.act.machine, sent.target, sent.what
+            if sent.what == "create":
+                found.append((effect.act.machine, sent.target, "mail", 0))
+            elif sent.what in ("mail", "call", "timer"):
+                self._sent[channel] += 1
+                found.append((*channel, self._sent[channel]))
+            if sent.what == "timer":
+                queue = self._timers.setdefault(channel, [])
+                place = next((place for place, (left, _) in enumerate(queue) if left > sent.seconds), len(queue))
+                queue.insert(place, [sent.seconds, self._sent[channel]])
+        for ref, _ in effect.answers:
+            channel = effect.act.machine, ref[0], "reply"
+            self._sent[channel] += 1
+            self._replies[ref] = (*channel, self._sent[channel])
+            found.append(self._replies[ref])
+        return found
+
+
+def short(value: Any, most: int = 40) -> str:
+    """A recorded value, for a person."""
+    if isinstance(value, dict) and "$machine" in value:
+        return str(value["$machine"])
+    if isinstance(value, dict) and "$kwargs" in value:
+        return ", ".join(f"{name}={short(item)}" for name, item in value["$kwargs"].items())
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

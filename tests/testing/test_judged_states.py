@@ -1,0 +1,151 @@
+"""What a search does faster than the detectors, it does as they do: each answer is held against the detector's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import explored_machines as machines
+import pytest
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+from ray_snapshot.testing.judging import ByDetector, judge_of
+from ray_snapshot.testing.rows import Shown
+from ray_snapshot.testing.space import Space, State
+from ray_snapshot.testing.stage import Stage
+
+
+class Polite(rs.SnapshotMixin):
+    """Says by its hook whom it waits for."""
+
+    def __init__(self) -> None:
+        self.asks: Any = None
+
+    def ask(self, whom: rs.MachineHandle) -> None:
+        self.asks = whom
+        whom.asked.send(self.handle)
+
+    def asked(self, by: rs.MachineHandle) -> None:
+        if self.asks is None:
+            by.thanked.send()
+
+    def thanked(self) -> None:
+        self.asks = None
+
+    def waiting_for(self) -> rs.Wait | None:
+        return None if self.asks is None else rs.all_of(self.asks)
+
+
+def polite(system: Any) -> None:
+    a, b, c = (system.spawn(Polite, name=name) for name in "abc")
+    a.ask.send(b)
+    b.ask.send(c)
+    c.ask.send(a)
+
+
+def three_callers(system: Any) -> None:
+    a, b, c = (system.spawn(machines.Account, 40, name=name) for name in "abc")
+    a.move_all.send(b)
+    b.move_all.send(c)
+    c.greet.send(a)
+
+
+BUILDS = [
+    machines.bank, machines.embrace, machines.asking, machines.family, machines.joining, machines.half_a_join, machines.racing,
+    polite, three_callers,
+]  # fmt: skip
+DETECTORS = [
+    detectors.Deadlock(),
+    detectors.Termination(),
+    detectors.TokenConservation(total=150, state="$.balance", messages={"deposit": "$[0]"}),
+    detectors.TokenConservation(total=120, state={"Account": "$.balance"}, messages={"deposit": "$[0]"}),
+    detectors.TokenConservation(state="$.balance", messages={"deposit": "$[0]"}),
+]
+
+
+def each_state(
+    build: Callable[[Any], object], look: Callable[[Space, Shown, State], None], most: int = 600, **options: Any
+) -> int:
+    with Stage(build) as stage:
+        space = Space(stage, **options)
+        shown = Shown(space)
+        states = [move.after for move in space.start()]
+        seen = set(states)
+        for state in states:
+            look(space, shown, state)
+            for move in space.moves(state):
+                if move.after not in seen and len(seen) < most:
+                    seen.add(move.after)
+                    states.append(move.after)
+        return len(states)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_every_quick_answer_is_the_detectors_own(build: Any) -> None:
+    judges: list[tuple[Any, ByDetector]] = []
+    told: list[bool | None] = []
+
+    def look(space: Space, shown: Shown, state: State) -> None:
+        if not judges:
+            judges.extend((judge_of(item, space, shown), ByDetector(item, space, shown)) for item in DETECTORS)
+        for quick, slow in judges:
+            answer = slow.holds(state)
+            assert quick.holds(state) == answer, f"{quick.name}: {slow.sentence(state)}"
+            told.append(answer)
+
+    assert each_state(build, look, most=250) > 1
+    assert False in told
+    assert len(set(told)) > 1
+
+
+def test_full_mailboxes_are_judged_as_the_detector_does() -> None:
+    judges: list[tuple[Any, ByDetector]] = []
+
+    def look(space: Space, shown: Shown, state: State) -> None:
+        if not judges:
+            judges.extend((judge_of(item, space, shown), ByDetector(item, space, shown)) for item in DETECTORS[:2])
+        for quick, slow in judges:
+            assert quick.holds(state) == slow.holds(state)
+
+    assert each_state(machines.bank, look, bound=1) > 3
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_every_state_is_a_consistent_snapshot(build: Any) -> None:
+    def look(space: Space, shown: Shown, state: State) -> None:
+        shown.snapshot(state).verify()
+
+    assert each_state(build, look, most=100) > 1
+
+
+def test_each_action_is_done_once_whatever_the_others_do() -> None:
+    """Seven machines, none of which has to do with the others: the states are a product, the executions a sum."""
+
+    def build(system: Any) -> None:
+        for number in range(6):
+            system.spawn(machines.Account, number, name=f"m{number}").deposit.send(1)
+
+    executions = []
+
+    def look(space: Space, shown: Shown, state: State) -> None:
+        executions.append(space.stage.executions)
+
+    assert each_state(build, look) == 64
+    assert executions[-1] < 40
+
+
+def test_sets_in_another_order_and_equal_texts_are_one_state() -> None:
+    from ray_snapshot.testing.values import decoded, encoded
+
+    word = "".join(["w", "ord"])
+    one, other = (
+        {"a": set(range(0, 24, 8)), "b": [word, word]},
+        {"a": set(range(16, -8, -8)), "b": ["word", "".join(["wo", "rd"])]},
+    )
+    assert encoded(one).data == encoded(other).data
+    shared: list[int] = []
+    assert encoded({"a": shared, "b": shared}).data != encoded({"a": [], "b": []}).data, "one list is not two"
+    again = decoded(encoded({"a": shared, "b": shared}).data)
+    assert again["a"] is again["b"]
+    assert encoded({"a": 1}).data != encoded({"a": True}).data != encoded({"a": 1.0}).data

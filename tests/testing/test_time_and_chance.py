@@ -1,0 +1,45 @@
+"""`self.now()` and `self.random`: the real ones on Ray, and in a class that is tried by itself."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import explored_machines as machines
+import pytest
+
+import ray_snapshot as rs
+
+
+def test_a_class_by_itself_has_the_real_clock_and_real_chance() -> None:
+    clock, die = machines.Clock(), machines.Die()
+    before = time.time()
+    clock.note()
+    assert clock.at is not None
+    assert before <= clock.at <= time.time()
+    die.throw()
+    assert 1 <= die.eyes <= 6
+
+
+def test_a_class_may_have_names_of_its_own_for_them() -> None:
+    class Own(rs.SnapshotMixin):
+        def __init__(self) -> None:
+            self.random = random.Random(3)
+
+        def now(self) -> float:
+            return 17.0
+
+    assert Own().now() == 17.0
+    assert isinstance(Own().random, random.Random)
+
+
+@pytest.mark.ray
+def test_on_ray_machines_are_told_the_real_time_and_draw_by_themselves() -> None:
+    import ray
+
+    before = time.time()
+    with rs.System("clocks", detectors=[]) as system:
+        clock = system.spawn(machines.Timekeeper, name="clock")
+        at, thrown = ray.get(clock.tell.remote(40))
+    assert before <= at <= time.time()
+    assert len(set(thrown)) > 1
