@@ -24,7 +24,13 @@ def run(
         list[str], typer.Argument(metavar="(SCRIPT | -m MODULE) [ARGS]...", help="The program and its arguments.")
     ],
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
-    history: Annotated[Path | None, typer.Option(help="Keep a history in this folder.")] = None,
+    history: Annotated[
+        str | None, typer.Option(metavar="HISTORY", help="Keep a history in this folder, or at s3://BUCKET/PATH.")
+    ] = None,
+    shared_history: Annotated[
+        bool,
+        typer.Option("--shared-history", help="The folder of the history is the same on all nodes of the cluster."),
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -63,6 +69,7 @@ def run(
     options = Options(
         every=every,
         history=history,
+        shared_history=shared_history,
         detectors=wanted,
         exit_on=exit_on,
         name=name,
