@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,8 @@ class Lease:
         self.count = 0
         self.lock = threading.Lock()
         self.done = threading.Event()
+        """Set while nothing has to be renewed."""
+        self.done.set()
 
     def intend(self, snapshot_ids: Collection[str]) -> None:
         """Note which snapshots are about to be written or dropped; an empty collection: nothing is under way.
@@ -61,11 +64,11 @@ class Lease:
         From now on until `close` the record is renewed. Raises `HistoryWriteError` if it was taken over.
         """
         with self.lock:
-            is_new = self.tag is None
             self._put({**self.about, "snapshot_ids": sorted(snapshot_ids)})
-            if is_new:
+            if self.done.is_set():
                 self.done = threading.Event()
-                threading.Thread(target=self._renew_often, args=(self.done,), name="lease", daemon=True).start()
+                renewing = (weakref.ref(self), self.done)
+                threading.Thread(target=_renew_often, args=renewing, name="lease", daemon=True).start()
 
     def check(self) -> None:
         """Return if the lease holds, renewed if it has not been for long; raises `HistoryWriteError` if it was lost."""
@@ -110,16 +113,24 @@ class Lease:
                 tag = found[1]
         self.tag, self.renewed_at = tag, self.clock()
 
-    def _renew_often(self, done: threading.Event) -> None:
-        while not done.wait(RENEW_S):
-            try:
-                with self.lock:
-                    if not done.is_set():
-                        self._put(self.about)
-            except HistoryWriteError:
-                return
-            except StoreFault:  # the next time, or `check` says so
-                continue
+    def renew(self) -> None:
+        """Put the record anew; raises `HistoryWriteError` if it was taken over."""
+        with self.lock:
+            if not self.done.is_set():
+                self._put(self.about)
+
+
+def _renew_often(lease: weakref.ref[Lease], done: threading.Event) -> None:
+    """Renew a lease as long as there is somebody who has it."""
+    while not done.wait(RENEW_S) and (held := lease()) is not None:
+        try:
+            held.renew()
+        except HistoryWriteError:
+            return
+        except StoreFault:  # the next time, or `check` says so
+            continue
+        finally:
+            del held
 
 
 # ---- of others --------------------------------------------------------------------------------------------------------------

@@ -52,9 +52,8 @@ class History:
         self.path = tables.history_path(path, HistoryNotFoundError)
         if error := tables.missing_history(self.path):
             raise error
-        for name in TABLES:
-            if not self._lacks(name) and not tables.has_log(self.path / name):
-                tables.open_table(self.path, name)  # raises
+        for name in set(TABLES) - set(tables.present(self.path)) - set(ADDED_LATER):
+            tables.open_table(self.path, name)  # raises
         tables.open_table(self.path, "snapshots")
 
     def __repr__(self) -> str:

@@ -201,33 +201,50 @@ def has_log(folder: AnyPath) -> bool:
     return objects.is_any_below(log) if isinstance(log, StorePath) else log.is_dir()
 
 
+def present(path: AnyPath) -> list[str]:
+    """The tables that a history has, whole or damaged: an old one may lack those that came later."""
+    if isinstance(path, StorePath):
+        names = set(objects.names(path))
+        return [name for name in TABLES if name in names]
+    return [name for name in TABLES if has_log(path / name)]
+
+
 def open_table(path: AnyPath, name: str) -> DeltaTable:
     """Open one table as of now; raises `HistoryFormatError` if it is missing, damaged, foreign or newer."""
     from deltalake import DeltaTable
 
-    if not has_log(path / name):
-        raise HistoryFormatError(
-            f"history {path}: table {name} is missing; the history is damaged, or being created this moment",
-            path=path,
-            table=name,
-        )
+    if isinstance(path, Path) and not has_log(path / name):
+        raise _missing(path, name)
     with faults(path, name, "opened", HistoryFormatError):
-        check_log(path, name)
+        if not check_log(path, name):
+            raise _missing(path, name)
         table = DeltaTable(str(path / name), storage_options=stores.delta_options(path))
         _check_format(path, name, table)
     return table
 
 
-def check_log(path: AnyPath, name: str) -> None:
-    """Raise if a log holds anything but files, or would exhaust memory: a stranger may have made it so.
+def _missing(path: AnyPath, name: str) -> HistoryFormatError:
+    return HistoryFormatError(
+        f"history {path}: table {name} is missing; the history is damaged, or being created this moment",
+        path=path,
+        table=name,
+    )
+
+
+def check_log(path: AnyPath, name: str) -> int:
+    """How many files a log has; raises if it holds anything but files, or would exhaust memory: a stranger may have made
+    it so.
 
     `deltalake` takes as much memory as it is told to.
     """
+    count = 0
     for entry, size, key in places.at(path).log_entries(path, path / name / LOG):
         if entry.name.endswith(".parquet"):
             _check_rows_of_log(path, entry, size, key)
         elif size > MOST_LOG_BYTES:
             raise ValueError(f"{entry} has {size} bytes, more than any commit of a history")
+        count += 1
+    return count
 
 
 @lru_cache(maxsize=10_000)
@@ -493,7 +510,7 @@ def missing_history(path: AnyPath) -> HistoryNotFoundError | None:
     """The error for a path at which there is no history at all; None if there is one."""
     if isinstance(path, StorePath):
         try:
-            if set(objects.names(path)) & set(TABLES):
+            if present(path):
                 return None
             reason = "there is nothing at this address that is one"
         except OSError as fault:
@@ -502,7 +519,7 @@ def missing_history(path: AnyPath) -> HistoryNotFoundError | None:
         reason = "there is no such folder"
     elif not path.is_dir():
         reason = "it is a file, not a folder"
-    elif not any(has_log(path / name) for name in TABLES):
+    elif not present(path):
         reason = "the folder holds no history"
     else:
         return None

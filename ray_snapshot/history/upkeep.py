@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError
-from ray_snapshot.history import checkpoints, commits, files, leases, owners, places, tables
+from ray_snapshot.history import checkpoints, commits, files, leases, objects, owners, places, tables
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def refuse_append_only(path: AnyPath) -> None:
 
 def there(path: AnyPath) -> list[str]:
     """The tables that a history has: an old one may lack those that came later."""
-    return [name for name in TABLES if tables.has_log(path / name)]
+    return tables.present(path)
 
 
 # Dropping rows
@@ -227,12 +227,19 @@ def vacuum(path: AnyPath, name: str, retention_hours: int, *, dry_run: bool, mom
     with tables.faults(path, name, "rewritten", HistoryWriteError):
         table = tables.open_table(path, name)
         left = [tables.file_path(path, name, file) for file in _replaced(table, retention_hours)]
-        left = [file for file in left if places.at(path).exists(path, file)]
+        left = _existing(path, name, left)
         strays = _strays(path, name, (moment or time.time()) - 3_600 * max(retention_hours, STRAY_HOURS))
         found = dict.fromkeys([*left, *strays])
         for file in () if dry_run else found:
             places.at(path).unlink(path, file)
     return [str(file.relative_to(path / name)) for file in found]
+
+
+def _existing(path: AnyPath, name: str, files: list[Any]) -> list[Any]:
+    if not isinstance(path, StorePath):
+        return [file for file in files if places.at(path).exists(path, file)]
+    there = {file for file, _ in objects.below(path, path / name)} if files else set()
+    return [file for file in files if file in there]
 
 
 def stray_checkpoints(
