@@ -187,14 +187,21 @@ def dead_writers(history: StorePath, key: str | None, looks: Looks) -> Iterator[
         taken = json.dumps({**said, "taken_by": f"{socket.gethostname()} {os.getpid()}", "at": uuid.uuid4().hex})
         if objects.put_if(path, taken.encode(), about.tag) is None:  # it has just been renewed, closed, or taken
             continue
-        ids = said.get("snapshot_ids")
-        listed = [item for item in ids if isinstance(item, str)] if isinstance(ids, list) else []
-        yield Dead(path.name.removesuffix(".json"), str(said.get("key", "")), listed, history, path)
+        yield Dead(path.name.removesuffix(".json"), str(said.get("key", "")), _ids_in(said), history, path)
 
 
 def owners_there(history: StorePath) -> set[str]:
     """The writers that have a record: they may live."""
     return {path.name.removesuffix(".json") for path, _ in _records(history)}
+
+
+def intended(history: StorePath, *, but: str) -> set[str]:
+    """The snapshots that the records of all writers `but` one say are being written, or dropped."""
+    found = set[str]()
+    for path, _ in _records(history):
+        if path.name != f"{but}.json" and (read := objects.read_tagged(path, _MOST_BYTES)) is not None:
+            found.update(_ids_in(_said(read[0])))
+    return found
 
 
 def wait(history: StorePath, looks: Looks) -> None:
@@ -220,6 +227,11 @@ def _records(history: StorePath) -> list[tuple[StorePath, objects.About]]:
         for path, about in objects.entries(history, history / FOLDER)
         if path.suffix == ".json" and about.st_size <= _MOST_BYTES
     ]
+
+
+def _ids_in(said: dict[str, Any]) -> list[str]:
+    ids = said.get("snapshot_ids")
+    return [item for item in ids if isinstance(item, str)] if isinstance(ids, list) else []
 
 
 def _said(content: bytes) -> dict[str, Any]:

@@ -52,8 +52,10 @@ class History:
         self.path = tables.history_path(path, HistoryNotFoundError)
         if error := tables.missing_history(self.path):
             raise error
-        for name in set(TABLES) - set(tables.present(self.path)) - set(ADDED_LATER):
-            tables.open_table(self.path, name)  # raises
+        present = tables.present(self.path)
+        for name in TABLES:
+            if name not in present and name not in ADDED_LATER:
+                tables.open_table(self.path, name)  # raises
         tables.open_table(self.path, "snapshots")
 
     def __repr__(self) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -62,16 +63,26 @@ def there(path: AnyPath) -> list[str]:
 # Dropping rows
 
 
-def drop(path: AnyPath, name: str, values: Collection[str], owner: str, *, column: str = "snapshot_id") -> int:
-    """Remove the rows of some snapshots (or runs) from one table; returns how many rows there were."""
+def drop(
+    path: AnyPath,
+    name: str,
+    values: Collection[str],
+    owner: str,
+    *,
+    column: str = "snapshot_id",
+    spared: Callable[[], Collection[str]] = tuple,
+) -> int:
+    """Remove the rows of some snapshots (or runs) from one table; returns how many rows there were.
+
+    `spared` says, once it is known which files there are, which of the snapshots must stay after all.
+    """
     ids = sorted(values)
     bounds = ids if column == "snapshot_id" else None
     for _ in range(_ATTEMPTS if ids else 0):
         with tables.faults(path, name, "rewritten", HistoryWriteError):
             affected = tables.data_files(path, name, tables.open_table(path, name), snapshot_ids=bounds)
-            dropped = [
-                _drop_in(path, name, list(part), (column, ids), owner) for _, part in groupby(affected, _partition)
-            ]
+            gone = column, sorted(set(ids) - set(spared())) if affected else ids
+            dropped = [_drop_in(path, name, list(part), gone, owner) for _, part in groupby(affected, _partition)]
         if None not in dropped:
             return sum(count for count in dropped if count is not None)
     if ids:
@@ -172,7 +183,7 @@ def _clean_after(path: AnyPath, dead: owners.Dead | leases.Dead) -> None:
         commits.end(path, dead.owner)
     unlisted = set(dead.snapshot_ids) - listed(path, dead.snapshot_ids)
     for name in (*tables.DETAIL_TABLES, "verdicts") if unlisted else ():
-        drop(path, name, unlisted, dead.owner)
+        drop(path, name, unlisted, dead.owner, spared=partial(_written_again, path, dead.owner, unlisted))
     if dead.key == UPKEEP:  # it dropped them; one that a writer meant to list may yet be listed by another
         checkpoints.remove(path, unlisted)
     if isinstance(path, StorePath):  # a lease that is over is no proof that a writer does nothing more: see `_strays`
@@ -182,6 +193,17 @@ def _clean_after(path: AnyPath, dead: owners.Dead | leases.Dead) -> None:
         for file, _ in written(path, name):
             if files.owner_of(file.name) == dead.owner and file not in named:
                 places.at(path).unlink(path, file)
+
+
+def _written_again(path: AnyPath, dead: str, snapshot_ids: Collection[str]) -> set[str]:
+    """Which snapshots of a dead writer another one is writing, or has written meanwhile: its record is there until they
+    are listed.
+
+    In a folder a writer cleans up before it writes; in a store it may be later known that another has died.
+    """
+    if not isinstance(path, StorePath):
+        return set()
+    return leases.intended(path, but=dead) | listed(path, snapshot_ids)
 
 
 def listed(path: AnyPath, snapshot_ids: Collection[str]) -> set[str]:
@@ -263,6 +285,6 @@ def _strays(path: AnyPath, name: str, oldest: float) -> list[Any]:
     In a store, a writer that has a record may live, and be about to.
     """
     old = [file for file, about in written(path, name) if about.st_mtime < oldest]
-    named = _named(path, name) if old else set()
     alive = leases.owners_there(path) if old and isinstance(path, StorePath) else set()
+    named = _named(path, name) if old else set()  # behind the records: one is removed behind the commit of its writer
     return [file for file in old if file not in named and files.owner_of(file.name) not in alive]

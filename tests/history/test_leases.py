@@ -365,6 +365,34 @@ def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
     assert not any(problems for _, problems in found.verify())
 
 
+def test_what_another_writer_writes_again_is_not_removed_with_the_first(
+    history: StorePath, slept: HistoryWriter
+) -> None:
+    """An analyst died, and the next one is writing the same snapshots when an upkeep finds out about the first."""
+
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    stopped_at(slept, "snapshots", die)
+    with pytest.raises(Killed):
+        slept.flush()
+    clock = Clock(0.0)
+    looks = leases.Looks(clock)
+    upkeep.clean(history, None, looks)
+    clock.now += leases.LEASE_S
+    again = HistoryWriter(history, system="bank")
+    again.add(snapshot(2))
+    cleaned: list[str] = []
+    stopped_at(again, "snapshots", lambda: cleaned.extend(upkeep.clean(history, None, looks)))
+    again.flush()
+    assert cleaned == [slept._owner.owner]
+    assert {row.snapshot_id for row in History(history).snapshots()} == {"ring-00001", "bank-00002"}
+    assert [problems for _, problems in History(history).verify()] == [[], []]
+
+
 def test_a_record_says_what_is_being_written(history: StorePath, slept: HistoryWriter) -> None:
     said: list[Any] = []
     stopped_at(
