@@ -13,7 +13,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,web,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,stores,web,docs,dev]'
 	touch $@
 
 # A second environment with Ray's own libraries and uvloop: two minutes to make, so only the nightly run needs it.
@@ -21,7 +21,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 
 .venv-libraries/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-libraries
-	.venv-libraries/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,web,dev,libraries]'
+	.venv-libraries/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,stores,web,dev,libraries]'
 	touch $@
 
 demo: .venv

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,8 +25,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from ray_snapshot.addresses import AnyPath, given
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
-from ray_snapshot.history import History, bounds, inside, tables
+from ray_snapshot.history import History, bounds, places, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs.engine import pushdown
 
@@ -190,7 +190,7 @@ def tasks_of(pieces: Iterable[tuple[Piece, int]], listings: tuple[str, ...] | No
     return [*found, Task(tuple(gathered), listings)] if gathered else found
 
 
-def pieces_of(path: Path, name: str, table: DeltaTable, **selected: Any) -> list[tuple[Piece, int]]:
+def pieces_of(path: AnyPath, name: str, table: DeltaTable, **selected: Any) -> list[tuple[Piece, int]]:
     """The files of a version of a table with their bytes; fewer if some cannot hold what is `selected`."""
     found = tables.data_files(path, name, table, **selected)
     return [(Piece(str(one.path), one.system, one.date), one.size) for one in found]
@@ -212,7 +212,7 @@ def as_of(options: Options, name: str) -> DeltaTable:
     return _loaded(path, name, table, moment)
 
 
-def _time_of(path: Path, version: int) -> datetime:
+def _time_of(path: AnyPath, version: int) -> datetime:
     table = _loaded(path, "snapshots", tables.open_table(path, "snapshots"), version)
     return _times(table)[version]
 
@@ -222,7 +222,7 @@ def _times(table: DeltaTable) -> dict[int, datetime]:
     return {one["version"]: datetime.fromtimestamp(one["timestamp"] / 1000, UTC) for one in table.history()}
 
 
-def _loaded(path: Path, name: str, table: DeltaTable, moment: int | datetime | None) -> DeltaTable:
+def _loaded(path: AnyPath, name: str, table: DeltaTable, moment: int | datetime | None) -> DeltaTable:
     latest = table.version()
     if isinstance(moment, int) and moment > latest:
         raise HistoryNotFoundError(
@@ -362,12 +362,13 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
 
 def _fragment(history: str, piece: Piece, columns: list[str]) -> Any:
     """The groups of rows that a piece is, when it is known that they take no more memory than they may."""
-    top, path = tables.history_path(history, HistoryNotFoundError), Path(piece.path)
-    file = inside.native_file(top, path)
+    top, path = tables.history_path(history, HistoryNotFoundError), given(piece.path, HistoryNotFoundError)
+    files = places.at(top)
+    file = files.native_file(top, path)
     allowance = bounds.Allowance(file.size())
     partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
     fragment = ds.ParquetFileFormat().make_fragment(file, partition_expression=partition)
     groups = [group.id for group in fragment.row_groups][piece.part :: piece.of]
     with tables.faults(top, "files", "read", HistoryFormatError):
-        bounds.check_groups(allowance, path, fragment.metadata, groups, columns, partial(inside.opened, top, path))
+        bounds.check_groups(allowance, path, fragment.metadata, groups, columns, partial(files.opened, top, path))
     return fragment if piece.of == 1 else fragment.subset(row_group_ids=groups)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from clean import hear_signals
+from stored import Store, environment
 
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
@@ -75,6 +76,22 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         why = "" if crash is None else f": {crash.message[:500]}"
         print(f"\nFAILED so far: {report.nodeid} ({report.when}){why}", flush=True)
+
+
+@pytest.fixture(scope="session")
+def store() -> Iterator[Store]:
+    """A server of an object store; `bucket` has its address in the environment."""
+    found = Store()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def bucket(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a new bucket of the store; this process may use it while the test lasts."""
+    for name, value in environment(store.address).items():
+        monkeypatch.setenv(name, value)
+    return store.bucket()
 
 
 @pytest.fixture(scope="session")

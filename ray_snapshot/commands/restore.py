@@ -27,7 +27,9 @@ def register(app: typer.Typer) -> None:
 
 
 def restore(
-    history: Annotated[str, typer.Argument(metavar="HISTORY", help="The folder of the history.")],
+    history: Annotated[
+        str, typer.Argument(metavar="HISTORY", help="The folder of the history, or its address in a store.")
+    ],
     snapshot: Annotated[
         str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest (that can be), -1, ...")
     ],

@@ -31,7 +31,13 @@ def run(
             metavar="SECONDS|PERCENT", help="Seconds between snapshots, or a share of processor time for them, like 1%."
         ),
     ] = "1",
-    history: Annotated[Path | None, typer.Option(help="Keep a history in this folder.")] = None,
+    history: Annotated[
+        str | None, typer.Option(metavar="HISTORY", help="Keep a history in this folder, or at s3://BUCKET/PATH.")
+    ] = None,
+    shared_history: Annotated[
+        bool,
+        typer.Option("--shared-history", help="The folder of the history is the same on all nodes of the cluster."),
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +77,7 @@ def run(
     options = Options(
         every=every_of(every, LEAST_S),
         history=history,
+        shared_history=shared_history,
         detectors=wanted,
         exit_on=exit_on,
         name=name,

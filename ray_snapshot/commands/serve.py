@@ -21,7 +21,9 @@ def serve(
     history: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[HISTORY]...", help="Folders of histories; without: the systems that run.", show_default=False
+            metavar="[HISTORY]...",
+            help="Folders of histories, or addresses in stores; without: the systems that run.",
+            show_default=False,
         ),
     ] = None,
     address: Annotated[

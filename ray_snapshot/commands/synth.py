@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.errors import SettingError
+from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from ray_snapshot.history import History
 
 
 def register(app: typer.Typer) -> None:
@@ -73,16 +75,26 @@ def _anomalies(given: str | None) -> tuple[str, ...]:
 
 def _begin(out: str) -> datetime | None:
     """A run that is added to a history begins a minute after its latest snapshot; None: there is none yet."""
-    import pyarrow.compute as pc
-
+    from ray_snapshot.addresses import is_address
     from ray_snapshot.history import History
 
+    if is_address(out):
+        try:
+            return _after(History(out))
+        except HistoryNotFoundError:  # or it cannot be reached: its writer says so
+            return None
     folder = Path(out)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     if not folder.is_dir():
         raise SettingError(f"--out {out} is a file: name a folder")
-    latest: datetime | None = pc.max(History(out).table("snapshots")["started_at"]).as_py()
+    return _after(History(out))
+
+
+def _after(history: History) -> datetime | None:
+    import pyarrow.compute as pc
+
+    latest: datetime | None = pc.max(history.table("snapshots")["started_at"]).as_py()
     return None if latest is None else latest.replace(microsecond=0) + timedelta(minutes=1)
 
 

@@ -36,7 +36,12 @@ def register(app: typer.Typer) -> None:
 
 
 def witness(
-    history: Annotated[str, typer.Argument(metavar="HISTORY", help="The folder of the history.", show_default=False)],
+    history: Annotated[
+        str,
+        typer.Argument(
+            metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False
+        ),
+    ],
     snapshot: Annotated[
         str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest, or -1, -2, ...", show_default=False)
     ],

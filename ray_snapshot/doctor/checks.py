@@ -205,6 +205,15 @@ def history(found: Folder, *, is_file: bool, is_there: bool, trouble: str = "") 
     return Finding("history", told.state, f"{told.found}; {what}", told.remedy)
 
 
+def history_in_store(address: str, trouble: str, *, is_there: bool) -> Finding:
+    """A history in an object store; `trouble`: why it cannot be used."""
+    if trouble:
+        remedy = "see docs/howto/stores.md for what a store needs"
+        return Finding("history", PROBLEM, trouble if address in trouble else f"{address}: {trouble}", remedy)
+    what = "a history" if is_there else "no history yet"
+    return Finding("history", OK, f"{address} can be written to; {what}")
+
+
 def temporary(found: Folder) -> Finding:
     """Ray's own folder, in which it keeps its sessions."""
     remedy = "set RAY_TMPDIR to a short folder that is yours"

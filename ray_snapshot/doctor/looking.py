@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from ray_snapshot.addresses import StorePath, given, shown_address
 from ray_snapshot.doctor import checks
 from ray_snapshot.doctor.asking import Check
 from ray_snapshot.doctor.checks import WARNING, ClusterFacts, Finding, Folder, TokenFacts
-from ray_snapshot.errors import CheckpointError, ClusterError, RaySnapshotError, UnsupportedRayError
+from ray_snapshot.errors import CheckpointError, ClusterError, RaySnapshotError, SettingError, UnsupportedRayError
 
 PROGRAM_S = 30.0
 """For another program (Java, py-spy)."""
@@ -43,7 +44,7 @@ def all_checks(address: str | None, history: str | None) -> list[Check]:
         Check("folder", current_folder, 10.0),
     ]
     if history is not None:
-        found.append(Check("history", lambda: history_at(Path(history)), IMPORT_S))
+        found.append(Check("history", lambda: history_given(history), IMPORT_S))
     return [
         *found,
         Check("temporary folder", lambda: checks.temporary(folder_at(ray_folder())), 10.0),
@@ -180,6 +181,29 @@ def current_folder() -> Finding:
     except OSError as error:
         return checks.folder("folder", Folder(".", error.strerror or str(error)), remedy)
     return checks.folder("folder", folder_at(here), remedy)
+
+
+def history_given(text: str) -> Finding:
+    """The history at a path, or at an address."""
+    try:
+        place = given(text, SettingError)
+    except RaySnapshotError as error:
+        return checks.history_in_store(shown_address(text), str(error), is_there=False)
+    return history_in(place) if isinstance(place, StorePath) else history_at(place)
+
+
+def history_in(place: StorePath) -> Finding:
+    """A history in an object store."""
+    from ray_snapshot.history import History, objects
+
+    try:
+        objects.check_writable(place)
+        if not objects.is_any_below(place):
+            return checks.history_in_store(str(place), "", is_there=False)
+        History(place)
+    except (RaySnapshotError, OSError) as error:
+        return checks.history_in_store(str(place), str(error), is_there=False)
+    return checks.history_in_store(str(place), "", is_there=True)
 
 
 def history_at(path: Path) -> Finding:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ray_snapshot.addresses import AnyPath
 
 BYTES = 128_000_000
 BYTES_PER_BYTE = 200
@@ -37,7 +38,7 @@ class Allowance:
         self.bytes = max(BYTES, BYTES_PER_BYTE * size)
         self.rows = max(ROWS, ROWS_PER_BYTE * size)
 
-    def use(self, path: Path, rows: int, size: int) -> None:
+    def use(self, path: AnyPath, rows: int, size: int) -> None:
         """Subtract some rows of a file, or the bytes that they take in memory."""
         self.rows -= rows
         self.bytes -= size
@@ -47,7 +48,7 @@ class Allowance:
             )
 
 
-def check_file(size: int, path: Path, source: Any) -> None:
+def check_file(size: int, path: AnyPath, source: Any) -> None:
     """Raise `ValueError` if a whole file takes more memory than one of its size may; `source()` opens it for Arrow."""
     import pyarrow.parquet as pq
 
@@ -58,7 +59,7 @@ def check_file(size: int, path: Path, source: Any) -> None:
 
 
 def check_groups(
-    allowance: Allowance, path: Path, about: Any, groups: Iterable[int], columns: Collection[str], source: Any
+    allowance: Allowance, path: AnyPath, about: Any, groups: Iterable[int], columns: Collection[str], source: Any
 ) -> None:
     """Use the allowance up for groups of rows of a file, in some of its columns; `about`: its footer.
 
@@ -82,7 +83,7 @@ def check_groups(
         _measure(allowance, path, about, repeated, source)
 
 
-def _measure(allowance: Allowance, path: Path, about: Any, repeated: dict[str, list[int]], source: Any) -> None:
+def _measure(allowance: Allowance, path: AnyPath, about: Any, repeated: dict[str, list[int]], source: Any) -> None:
     """Use the allowance up for texts that are stored once for many rows, each counted as often as it stands there."""
     import pyarrow.parquet as pq
 

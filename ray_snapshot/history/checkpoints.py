@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ray_snapshot.addresses import AnyPath, StorePath, given
 from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
-from ray_snapshot.history import inside
+from ray_snapshot.history import inside, places
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -159,28 +160,30 @@ def _read_private(path: Path) -> bytes:
 # ---- files --------------------------------------------------------------------------------------------------------------
 
 
-def _top(history: str | Path) -> Path:
-    """The folder of the history: it may be a link itself, and nothing below it is followed."""
-    return Path(history).expanduser().resolve()
+def _top(history: str | AnyPath) -> AnyPath:
+    """The place of the history; a folder may be a link itself, and nothing below it is followed."""
+    found = given(history, HistoryWriteError)
+    return found if isinstance(found, StorePath) else found.expanduser().resolve()
 
 
-def path_of(history: str | Path, snapshot_id: str) -> Path:
+def path_of(history: str | AnyPath, snapshot_id: str) -> AnyPath:
     """Where the checkpoint of a snapshot is; raises `CheckpointError` for what is no snapshot's id."""
     if not snapshot_id or not all(char.isalnum() or char in "-_." for char in snapshot_id) or snapshot_id[0] == ".":
         raise CheckpointError(f"{snapshot_id!r} is no snapshot's id", path=None)
     return _top(history) / FOLDER / f"{snapshot_id}{SUFFIX}"
 
 
-def write(history: str | Path, checkpoint: Checkpoint, key: bytes) -> None:
+def write(history: str | AnyPath, checkpoint: Checkpoint, key: bytes) -> None:
     """Write a checkpoint: the whole file is there, on the disk, or none. Raises `HistoryWriteError`."""
     path = path_of(history, checkpoint.snapshot_id)
     top = _top(history)
     begun = path.with_name(f"{_BEGUN}{secrets.token_hex(6)}")
     try:
-        top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with inside.folder(top, path.parent, is_made=True, mode=0o700):
-            pass
-        inside.write_whole(top, path, begun, lambda file: _write_sealed(file, checkpoint, key), 0o600)
+        if isinstance(top, Path):
+            top.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with inside.folder(top, top / FOLDER, is_made=True, mode=0o700):
+                pass
+        places.at(top).write_whole(top, path, begun, lambda file: _write_sealed(file, checkpoint, key), 0o600)
     except OSError as fault:
         raise HistoryWriteError(f"checkpoint {path} cannot be written: {fault.strerror}", path=str(path)) from fault
 
@@ -197,15 +200,15 @@ def _write_sealed(file: Any, checkpoint: Checkpoint, key: bytes) -> None:
     file.write(seal.digest())
 
 
-def read(history: str | Path, snapshot_id: str, key: bytes) -> Checkpoint:
+def read(history: str | AnyPath, snapshot_id: str, key: bytes) -> Checkpoint:
     """The checkpoint of a snapshot, if it is whole and was written with this key.
 
     Raises `NotRestorableError` if there is none, `CheckpointError` if it is damaged, forged, or of another snapshot.
     """
     path, top = path_of(history, snapshot_id), _top(history)
     try:
-        with os.fdopen(inside.open_file(top, path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with places.at(top).open_binary(top, path) as file:
+            size = file.seek(0, os.SEEK_END)
             _stated(file, size, path)
             file.seek(0)
             _check_seal(file, size, path, key)  # before it is in memory: a forged one takes none
@@ -222,7 +225,7 @@ def read(history: str | Path, snapshot_id: str, key: bytes) -> Checkpoint:
     return _opened(content, path, snapshot_id, key)
 
 
-def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpoint:
+def _opened(content: bytes, path: AnyPath, snapshot_id: str, key: bytes) -> Checkpoint:
     file, size = io.BytesIO(content), len(content)
     _check_seal(file, size, path, key)
     stated = _stated(file, size, path)
@@ -231,7 +234,7 @@ def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpo
     return Checkpoint(stated.about, [file.read(length) for length in stated.lengths])
 
 
-def _check_seal(file: BinaryIO, size: int, path: Path, key: bytes) -> None:
+def _check_seal(file: BinaryIO, size: int, path: AnyPath, key: bytes) -> None:
     """Raise `CheckpointError` unless the digest at the end of a file is that of what stands before it."""
     seal = hmac.new(key, digestmod=hashlib.sha256)
     for piece in _pieces(file, size - _DIGEST):
@@ -246,7 +249,7 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
         size -= len(piece)
 
 
-def _damaged(path: Path) -> CheckpointError:
+def _damaged(path: AnyPath) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {path} is damaged, or was not written with this key ({KEY_VARIABLE}, or {key_file()}): nothing of it was"
         " loaded",
@@ -265,7 +268,7 @@ class Stated:
     """SHA-256 of the sections; None in files of older versions."""
 
 
-def _stated(file: BinaryIO, size: int, path: Path) -> Stated:
+def _stated(file: BinaryIO, size: int, path: AnyPath) -> Stated:
     """What the header says; `file` is at the first section then. Raises `CheckpointError`."""
     file.seek(0)
     if size > MOST_BYTES or file.read(len(MAGIC)) != MAGIC:
@@ -289,15 +292,15 @@ def _digest(sections: Iterable[bytes]) -> str:
     return found.hexdigest()
 
 
-def check(history: str | Path, snapshot: Snapshot, key: bytes | None) -> bool:
+def check(history: str | AnyPath, snapshot: Snapshot, key: bytes | None) -> bool:
     """Check the checkpoint of a snapshot without loading it; returns whether it says what its sections must hash to.
 
     Raises `NotRestorableError` if there is none, `CheckpointError` if it is cut, damaged, or of another snapshot.
     """
     path, top = path_of(history, snapshot.snapshot_id), _top(history)
     try:
-        with os.fdopen(inside.open_file(top, path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with places.at(top).open_binary(top, path) as file:
+            size = file.seek(0, os.SEEK_END)
             stated = _stated(file, size, path)
             _check_owner(stated.about, snapshot, path)
             if stated.digest is not None and stated.digest != _digest(_pieces(file, sum(stated.lengths))):
@@ -312,7 +315,7 @@ def check(history: str | Path, snapshot: Snapshot, key: bytes | None) -> bool:
     return stated.digest is not None
 
 
-def _check_owner(about: Mapping[str, Any], snapshot: Snapshot, path: Path) -> None:
+def _check_owner(about: Mapping[str, Any], snapshot: Snapshot, path: AnyPath) -> None:
     for what in ("snapshot_id", "run_id", "system"):
         said = about.get(what, getattr(snapshot, what))
         if said != getattr(snapshot, what):
@@ -325,14 +328,14 @@ def _check_owner(about: Mapping[str, Any], snapshot: Snapshot, path: Path) -> No
 # ---- upkeep -------------------------------------------------------------------------------------------------------------
 
 
-def there(history: str | Path, snapshot_ids: Iterable[str]) -> list[Path]:
+def there(history: str | AnyPath, snapshot_ids: Iterable[str]) -> list[AnyPath]:
     """The files of those of some snapshots that have a checkpoint."""
     known = {path.name: path for path, _ in _all(history)}
     names = (f"{snapshot_id}{SUFFIX}" for snapshot_id in snapshot_ids)
     return [known[name] for name in names if name in known]
 
 
-def remove(history: str | Path, snapshot_ids: Iterable[str]) -> int:
+def remove(history: str | AnyPath, snapshot_ids: Iterable[str]) -> int:
     """Remove the checkpoints of snapshots that are not listed any more; returns how many there were.
 
     Raises `HistoryWriteError`.
@@ -343,15 +346,15 @@ def remove(history: str | Path, snapshot_ids: Iterable[str]) -> int:
     return len(found)
 
 
-def discard(history: str | Path, path: Path) -> None:
+def discard(history: str | AnyPath, path: AnyPath) -> None:
     """Remove one file, if it is still there; raises `HistoryWriteError`."""
     try:
-        inside.unlink(_top(history), path)
+        places.at(path).unlink(_top(history), path)
     except OSError as fault:
         raise HistoryWriteError(f"checkpoint {path} cannot be removed: {fault.strerror}", path=str(path)) from fault
 
 
-def older_than(history: str | Path, moment: float) -> dict[Path, str]:
+def older_than(history: str | AnyPath, moment: float) -> dict[AnyPath, str]:
     """Checkpoints, whole or begun, that were last written to before `moment` (seconds since 1970), each with the id of
     its snapshot; empty for those that were only begun, which do not say."""
     whole = {path: path.name.removesuffix(SUFFIX) for path, about in _all(history) if about.st_mtime < moment}
@@ -359,12 +362,12 @@ def older_than(history: str | Path, moment: float) -> dict[Path, str]:
     return dict(sorted((begun | whole).items()))
 
 
-def _all(history: str | Path, begins: str = "") -> list[tuple[Path, os.stat_result]]:
+def _all(history: str | AnyPath, begins: str = "") -> list[tuple[AnyPath, Any]]:
     """Checkpoints that are whole, or those that were begun; raises `HistoryFormatError` for a link in the folder's place."""
     top = _top(history)
     ends = "" if begins else SUFFIX
     return [
         (path, about)
-        for path, about in inside.entries(top, top / FOLDER)
+        for path, about in places.at(top).entries(top, top / FOLDER)
         if path.name.startswith(begins) and path.name.endswith(ends) and not stat.S_ISDIR(about.st_mode)
     ]

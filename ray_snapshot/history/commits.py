@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import files, inside, tables
+from ray_snapshot.history import files, places, tables
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -26,19 +28,70 @@ _ADD_RETRIES = 100
 _REPLACE_ATTEMPTS = 1_000
 
 
-def append(path: Path, name: str, table: DeltaTable, rows: pa.Table, owner: str) -> None:
-    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One commit of a writer to a table in a store: whether it was made is in the log, whatever was heard of it."""
+
+    owner: str
+    number: int
+    """1 or more, and higher than those of the writer's earlier commits to the table."""
+
+
+OVER = 2**60
+"""The number by which another process has said that a writer is over: see `leases`."""
+
+
+class WriterOverError(Exception):
+    """A writer was taken for dead, and may not commit any more."""
+
+
+def append(path: AnyPath, name: str, table: DeltaTable, rows: pa.Table, owner: str, turn: Turn | None = None) -> None:
+    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition.
+
+    With a `turn`, not twice: nothing is done if it was committed already. Raises `WriterOverError` if its writer is over.
+    """
+    from deltalake.exceptions import CommitFailedError
+
     with tables.faults(path, name, "written", HistoryWriteError):
+        if turn is not None:
+            table.update_incremental()
+            if _is_done(table, turn):
+                return
         added = [write(path, name, part, partition, files.file_name(owner)) for partition, part in partitions(rows)]
         table.update_incremental()
         before = table.version()
         _widen(table, rows.schema)
-        _commit(table, added, _ADD_RETRIES)
-        inside.sync_log(path, path / name / tables.LOG, before)
+        try:
+            _commit(table, added, _ADD_RETRIES, turn)
+        except CommitFailedError:
+            table.update_incremental()
+            if turn is None or not _is_done(table, turn):
+                raise
+        places.at(path).sync_log(path, path / name / tables.LOG, before)
+
+
+def _is_done(table: DeltaTable, turn: Turn) -> bool:
+    found = table.transaction_version(turn.owner) or 0
+    if found >= OVER:
+        raise WriterOverError
+    return found >= turn.number
+
+
+def end(path: AnyPath, owner: str) -> None:
+    """Say in the log of `snapshots` that a writer is over: none of its commits to it comes behind this."""
+    from deltalake.exceptions import CommitFailedError
+
+    with tables.faults(path, "snapshots", "written", HistoryWriteError):
+        for _ in range(_REPLACE_ATTEMPTS):
+            table = tables.open_table(path, "snapshots")
+            if (table.transaction_version(owner) or 0) >= OVER:
+                return
+            with suppress(CommitFailedError):  # by its last commit, this moment
+                _commit(table, [], _ADD_RETRIES, Turn(owner, OVER))
 
 
 def write(
-    path: Path, name: str, rows: pa.Table, partition: files.Partition, file: str, *, data_change: bool = True
+    path: AnyPath, name: str, rows: pa.Table, partition: files.Partition, file: str, *, data_change: bool = True
 ) -> AddAction:
     """One file of a table, not committed yet."""
     inside = rows.select(files.file_schema(name, rows.schema).names)
@@ -61,7 +114,7 @@ def partitions(rows: pa.Table) -> list[tuple[files.Partition, pa.Table]]:
 
 
 def replace(
-    path: Path, name: str, removed: Sequence[tables.DataFile], added: Sequence[AddAction], *, data_change: bool
+    path: AnyPath, name: str, removed: Sequence[tables.DataFile], added: Sequence[AddAction], *, data_change: bool
 ) -> bool:
     """Commit that `added` take the place of `removed`; False if one of those has left the table meanwhile.
 
@@ -77,7 +130,7 @@ def replace(
                 return False
             try:
                 _commit(table, [*(_removal(file, data_change) for file in removed), *added], 0)
-                inside.sync_log(path, path / name / tables.LOG, table.version())
+                places.at(path).sync_log(path, path / name / tables.LOG, table.version())
                 return True
             except CommitFailedError:  # another writer was faster: look again
                 continue
@@ -100,10 +153,11 @@ def _removal(file: tables.DataFile, data_change: bool) -> RemoveAction:
     )
 
 
-def _commit(table: DeltaTable, actions: Sequence[Any], retries: int) -> None:
-    from deltalake import CommitProperties
+def _commit(table: DeltaTable, actions: Sequence[Any], retries: int, turn: Turn | None = None) -> None:
+    from deltalake import CommitProperties, Transaction
 
-    properties = CommitProperties(max_commit_retries=retries)
+    known = None if turn is None else [Transaction(turn.owner, turn.number, int(time.time() * 1_000))]
+    properties = CommitProperties(max_commit_retries=retries, app_transactions=known)
     table.create_write_transaction(
         list(actions), "append", table.schema(), list(tables.PARTITIONS), commit_properties=properties
     )

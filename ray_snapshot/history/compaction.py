@@ -16,14 +16,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import commits, files, inside, tables, upkeep
+from ray_snapshot.history import commits, files, places, tables, upkeep
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -51,7 +51,7 @@ _SAMPLED = 8
 _ATTEMPTS = 20
 
 
-def compact(path: Path, name: str, owner: str) -> dict[str, int]:
+def compact(path: AnyPath, name: str, owner: str) -> dict[str, int]:
     """Compact one table; returns how many files came and went."""
     counts = {"files_added": 0, "files_removed": 0}
     for _ in range(_ATTEMPTS):
@@ -62,7 +62,7 @@ def compact(path: Path, name: str, owner: str) -> dict[str, int]:
     return counts  # if others compact all the time, they do it
 
 
-def _rewrite(path: Path, name: str, block: list[tables.DataFile], owner: str, counts: dict[str, int]) -> bool:
+def _rewrite(path: AnyPath, name: str, block: list[tables.DataFile], owner: str, counts: dict[str, int]) -> bool:
     """Turn the files of one block into tiles; False if another writer has replaced one of them meanwhile."""
     added: list[AddAction] = []
     done = False
@@ -81,7 +81,7 @@ def _rewrite(path: Path, name: str, block: list[tables.DataFile], owner: str, co
     return True
 
 
-def merge_small(path: Path, name: str, system: str | None, owner: str) -> dict[str, int]:
+def merge_small(path: AnyPath, name: str, system: str | None, owner: str) -> dict[str, int]:
     """Make one file of many small ones, for a writer that writes all the time; merged files are left to `compact`."""
     counts = {"files_added": 0, "files_removed": 0}
     with tables.faults(path, name, "rewritten", HistoryWriteError):
@@ -94,7 +94,7 @@ def merge_small(path: Path, name: str, system: str | None, owner: str) -> dict[s
     return counts
 
 
-def plan(path: Path, name: str) -> Iterator[list[tables.DataFile]]:
+def plan(path: AnyPath, name: str) -> Iterator[list[tables.DataFile]]:
     """The blocks to make: for each day, the files that are not of a finished block, unless they are a block already."""
     table = tables.open_table(path, name)
     most = MOST_BLOCK_ROWS if name in SPREAD_BY else MOST_UNORDERED_ROWS
@@ -127,7 +127,7 @@ def _is_worth_it(block: Sequence[tables.DataFile]) -> bool:
     return len(block) > 1 and (len(names) > 1 or None in names)
 
 
-def tile(path: Path, name: str, block: Sequence[tables.DataFile], owner: str, added: list[AddAction]) -> None:
+def tile(path: AnyPath, name: str, block: Sequence[tables.DataFile], owner: str, added: list[AddAction]) -> None:
     """Write the rows of some files of one partition as tiles; `added` gets what a commit says of each."""
     counts = _rows_of_each(name, block)
     schema = files.file_schema(name, tables.stored_schema(name))
@@ -241,7 +241,7 @@ def _bytes_per_row(block: Sequence[tables.DataFile]) -> int:
 
     rows = size = 0
     for file in block:
-        with inside.opened(file.top, file.path) as opened:
+        with places.at(file.top).opened(file.top, file.path) as opened:
             about = pq.read_metadata(opened)
         rows += about.num_rows
         size += sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))

@@ -8,20 +8,19 @@ under a name with `_` in front, which readers skip, and gets its own when it is 
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.history import inside
+from ray_snapshot.addresses import AnyPath
+from ray_snapshot.history import places
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 
@@ -86,22 +85,18 @@ class FileWriter:
     """One Parquet file in the making; use it in a `with` block, which removes what is not finished."""
 
     def __init__(
-        self, table_path: Path, schema: pa.Schema, keys: Sequence[str], partition: Partition, name: str
+        self, table_path: AnyPath, schema: pa.Schema, keys: Sequence[str], partition: Partition, name: str
     ) -> None:
         import pyarrow.parquet as pq
 
         self.table_path = table_path
-        self.top = table_path.parent
         self.relative = f"{partition.folder}/{name}"
-        self.path = table_path / self.relative
-        self.begun = self.path.with_name(f"_{name}")
         self.partition = partition
         self.bounds = _Bounds(keys)
-        self.handle = inside.create(self.top, self.begun)
-        self.sink = inside.native(self.handle, "wb")
+        self.begun = places.at(table_path).Begun(table_path.parent, table_path / self.relative)
         compared = [field.name for field in schema if field.name not in JSON_TEXT]
         self.parquet = pq.ParquetWriter(
-            self.sink,
+            self.begun.sink,
             schema,
             compression="zstd",
             use_dictionary=compared,
@@ -116,9 +111,7 @@ class FileWriter:
     def __exit__(self, *_: object) -> None:
         if self.parquet is not None:
             self.parquet.close()
-            self.sink.close()
-            inside.unlink(self.top, self.begun)
-        os.close(self.handle)
+            self.begun.abandon()
 
     def write(self, rows: pa.Table) -> None:
         """One group of rows."""
@@ -133,17 +126,13 @@ class FileWriter:
         from deltalake.transaction import AddAction
 
         self.parquet.close()
-        self.sink.close()
-        os.fsync(self.handle)
-        about = os.fstat(self.handle)
-        inside.rename(self.top, self.begun, self.path)
+        size, written_at = self.begun.finish(self.table_path)
         self.parquet = None
-        inside.sync_names(self.top, self.path, self.table_path)
         return AddAction(
             self.relative,
-            about.st_size,
+            size,
             self.partition.values,
-            int(about.st_mtime * 1_000),
+            int(written_at * 1_000),
             data_change,
             self.bounds.statistics(),
         )
@@ -158,7 +147,7 @@ def file_schema(name: str, stored: pa.Schema) -> pa.Schema:
 
 
 def write_file(
-    table_path: Path, rows: pa.Table, keys: Sequence[str], partition: Partition, file: str, *, data_change: bool
+    table_path: AnyPath, rows: pa.Table, keys: Sequence[str], partition: Partition, file: str, *, data_change: bool
 ) -> AddAction:
     """Write sorted rows of one partition as one file."""
     with FileWriter(table_path, rows.schema, keys, partition, file) as writer:

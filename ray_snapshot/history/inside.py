@@ -12,7 +12,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -145,6 +147,34 @@ def write_whole(top: Path, path: Path, begun: Path, write: Callable[[BinaryIO], 
     sync_names(top, path, path.parent)
 
 
+class Begun:
+    """A file in the making: written under a name with `_` in front, which readers skip, until it is whole."""
+
+    def __init__(self, top: Path, path: Path) -> None:
+        self.top, self.path, self.begun = top, path, path.with_name(f"_{path.name}")
+        self.handle = create(top, self.begun)
+        self.sink = native(self.handle, "wb")
+
+    def finish(self, first: Path) -> tuple[int, float]:
+        """Give it its name, once it is on the disk; returns its bytes, and the time when it was written.
+
+        The names of the folders below `first` are on the disk then, too.
+        """
+        self.sink.close()
+        os.fsync(self.handle)
+        about = os.fstat(self.handle)
+        rename(self.top, self.begun, self.path)
+        os.close(self.handle)
+        sync_names(self.top, self.path, first)
+        return about.st_size, about.st_mtime
+
+    def abandon(self) -> None:
+        """Remove what is there of it."""
+        self.sink.close()
+        unlink(self.top, self.begun)
+        os.close(self.handle)
+
+
 def unlink(top: Path, path: Path) -> None:
     """Remove a file, or a link itself, if it is still there."""
     with suppress(FileNotFoundError), folder(top, path.parent) as handle:
@@ -214,6 +244,70 @@ def exists(top: Path, path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def size(top: Path, path: Path) -> int:
+    """The bytes of a regular file; raises as `open_file`."""
+    handle = open_file(top, path)
+    try:
+        return os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+
+
+def sizes(top: Path, paths: Sequence[Path]) -> list[int]:
+    """The bytes of each of several files."""
+    return [size(top, path) for path in paths]
+
+
+def now(top: Path) -> float:  # noqa: ARG001 - a store has a clock of its own
+    """The time, in seconds since 1970."""
+    return time.time()
+
+
+def check_writable(top: Path) -> None:
+    """Raise `OSError` unless files can be written to a folder, which is made if it is not there."""
+    top.mkdir(parents=True, exist_ok=True)
+    probe(top, top)
+
+
+def probe(top: Path, path: Path) -> None:
+    """Raise `OSError` unless files can be written to a folder of a history."""
+    name = f"_probe-{uuid.uuid4().hex}"
+    with folder(top, path) as handle:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=handle))
+        os.unlink(name, dir_fd=handle)
+
+
+def log_entries(top: Path, log: Path) -> Iterator[tuple[Path, int, object]]:
+    """The files of a Delta log: where, bytes, and what changes if it is replaced; raises for anything but files.
+
+    `deltalake` follows links, and waits at pipes.
+    """
+    with folder(top, log) as handle, os.scandir(handle) as scanned:
+        for entry in scanned:
+            try:
+                about = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # the temporary file of a writer, removed meanwhile
+                continue
+            if stat.S_ISREG(about.st_mode):
+                yield log / entry.name, about.st_size, (about.st_dev, about.st_ino, about.st_mtime_ns)
+            else:
+                _check_no_file(top, log / entry.name, about)
+
+
+def _check_no_file(top: Path, entry: Path, about: os.stat_result) -> None:
+    """A folder in a log must lead nowhere; all else that is no file is refused."""
+    if not (stat.S_ISDIR(about.st_mode) or stat.S_ISLNK(about.st_mode)):
+        raise ValueError(f"{entry} is no file")
+    for inner, found in below(top, entry):
+        if not stat.S_ISREG(found.st_mode) or found.st_size:
+            raise ValueError(f"{inner} lies in a folder of the log, and no writer of a history puts anything there")
+
+
+def open_binary(top: Path, path: Path) -> BinaryIO:
+    """A file of bytes; raises as `open_file`."""
+    return os.fdopen(open_file(top, path), "rb")
 
 
 @contextmanager

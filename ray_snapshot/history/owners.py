@@ -19,13 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ray_snapshot.history import inside
-
-FOLDER = "_writers"
+from ray_snapshot.addresses import AnyPath, StorePath
+from ray_snapshot.history import inside, leases
+from ray_snapshot.history.leases import FOLDER
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _MOST_BYTES = 16_000_000
 """No record of ours is larger; a file that a stranger made may be."""
+
+
+def owner_of(history: AnyPath, key: str) -> Owner | leases.Lease:
+    """A new writer's record, in a folder or in a store."""
+    return leases.Lease(history, key) if isinstance(history, StorePath) else Owner(history, key)
 
 
 class Owner:
@@ -51,6 +56,9 @@ class Owner:
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
+
+    def check(self) -> None:
+        """Nothing can take a lock away."""
 
     def close(self) -> None:
         """Remove the record: all is done, and there would be nothing to clean up. `intend` makes a new one."""
@@ -101,8 +109,20 @@ class Dead:
         self.file.close()
 
 
-def dead_writers(history: Path, key: str | None = None) -> Iterator[Dead]:
-    """Writers of this computer that died while they had work under way; `key`: only those whose record has this key."""
+def dead_writers(
+    history: AnyPath, key: str | None = None, looks: leases.Looks | None = None
+) -> Iterator[Dead | leases.Dead]:
+    """Writers that died while they had work under way; `key`: only those whose record has this key.
+
+    Of a history in a folder: those of this computer. In a store: those that were looked at for long enough.
+    """
+    if isinstance(history, StorePath):
+        yield from leases.dead_writers(history, key, looks or leases.Looks())
+    else:
+        yield from _dead_here(history, key)
+
+
+def _dead_here(history: Path, key: str | None) -> Iterator[Dead]:
     for path, about in inside.entries(history, history / FOLDER):
         if path.suffix != ".json" or not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:  # no writer's
             continue

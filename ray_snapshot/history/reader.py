@@ -8,19 +8,20 @@ returned. No row is unpickled or executed: everything is Arrow and JSON.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.history import checkpoints, compaction, owners, retention, rows_alone, tables, upkeep
+from ray_snapshot.history import checkpoints, compaction, leases, owners, places, retention, rows_alone, tables, upkeep
 from ray_snapshot.history.records import Records, Row, parsed
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import ADDED_LATER, TABLES
@@ -47,12 +48,13 @@ class History:
     Raises `HistoryNotFoundError` if there is none, `HistoryFormatError` if it is damaged, foreign or newer.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str] | StorePath) -> None:
         self.path = tables.history_path(path, HistoryNotFoundError)
         if error := tables.missing_history(self.path):
             raise error
+        present = tables.present(self.path)
         for name in TABLES:
-            if not self._lacks(name) and not tables.has_log(self.path / name):
+            if name not in present and name not in ADDED_LATER:
                 tables.open_table(self.path, name)  # raises
         tables.open_table(self.path, "snapshots")
 
@@ -301,12 +303,15 @@ class History:
         old, fails and must begin again.
         """
         upkeep.refuse_links(self.path)
+        moment = None
         if not dry_run:
-            upkeep.clean(self.path)
+            self._clean()
+            moment = places.at(self.path).now(self.path)
         found = {
-            name: upkeep.vacuum(self.path, name, retention_hours, dry_run=dry_run) for name in upkeep.there(self.path)
+            name: upkeep.vacuum(self.path, name, retention_hours, dry_run=dry_run, moment=moment)
+            for name in upkeep.there(self.path)
         }
-        strays = upkeep.stray_checkpoints(self.path, retention_hours, dry_run=dry_run)
+        strays = upkeep.stray_checkpoints(self.path, retention_hours, dry_run=dry_run, moment=moment)
         return found | ({checkpoints.FOLDER: strays} if strays else {})
 
     def retain(
@@ -335,13 +340,20 @@ class History:
 
     # Inside
 
+    def _clean(self) -> None:
+        """Remove what writers have left that died; in a store it takes `leases.LEASE_S` to know that one did."""
+        looks = leases.Looks()
+        if isinstance(self.path, StorePath):
+            leases.wait(self.path, looks)
+        upkeep.clean(self.path, None, looks)
+
     @contextmanager
-    def _upkeep(self) -> Iterator[owners.Owner]:
+    def _upkeep(self) -> Iterator[owners.Owner | leases.Lease]:
         """Work that rewrites files, under a record of its own; what others left that died in it is removed first."""
         upkeep.refuse_links(self.path)
         try:
-            upkeep.clean(self.path)
-            owner = owners.Owner(self.path, upkeep.UPKEEP)
+            self._clean()
+            owner = owners.owner_of(self.path, upkeep.UPKEEP)
             owner.intend(())
         except OSError as fault:
             raise HistoryWriteError(f"history {self.path} cannot be written: {fault}", path=self.path) from fault

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import SettingError
-from ray_snapshot.history import checkpoints, owners, tables, upkeep
+from ray_snapshot.history import checkpoints, leases, owners, tables, upkeep
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
@@ -92,7 +92,7 @@ def _first_of_each(rows: pa.Table, interval: np.ndarray) -> np.ndarray:
     return found
 
 
-def count_rows(path: Path, snapshot_ids: Sequence[str]) -> dict[str, int]:
+def count_rows(path: AnyPath, snapshot_ids: Sequence[str]) -> dict[str, int]:
     """How many rows would go with the snapshots, table by table, and how many checkpoints."""
     ids = sorted(snapshot_ids)
     found = {}
@@ -106,7 +106,7 @@ def count_rows(path: Path, snapshot_ids: Sequence[str]) -> dict[str, int]:
     return found | _counted(len(checkpoints.there(path, ids)))
 
 
-def drop(path: Path, snapshot_ids: Sequence[str], owner: owners.Owner) -> dict[str, int]:
+def drop(path: AnyPath, snapshot_ids: Sequence[str], owner: owners.Owner | leases.Lease) -> dict[str, int]:
     """Remove whole snapshots from all tables, and their checkpoints; returns how many rows went, table by table, and how
     many checkpoints.
 
@@ -127,7 +127,7 @@ def _counted(count: int) -> dict[str, int]:
     return {checkpoints.FOLDER: count} if count else {}
 
 
-def _runs_over(path: Path, snapshot_ids: Sequence[str]) -> set[str]:
+def _runs_over(path: AnyPath, snapshot_ids: Sequence[str]) -> set[str]:
     """The runs of which no snapshot is left without these."""
     table = tables.open_table(path, "snapshots")
     rows = tables.scan("snapshots", tables.data_files(path, "snapshots", table), columns=["snapshot_id", "run_id"])

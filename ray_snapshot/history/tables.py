@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.addresses import AnyPath, StorePath, given
 from ray_snapshot.errors import (
     HistoryFormatError,
     HistoryNotFoundError,
@@ -29,7 +28,7 @@ from ray_snapshot.errors import (
     NameNotAllowedError,
     RaySnapshotError,
 )
-from ray_snapshot.history import bounds, inside
+from ray_snapshot.history import bounds, inside, objects, places, stores
 from ray_snapshot.history.files import Partition
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import FORMAT_VERSION, SNAPSHOT_TABLES, TABLES
@@ -79,7 +78,7 @@ def stored_schema(name: str) -> pa.Schema:
 
 
 @contextmanager
-def faults(path: Path, name: str, doing: str, error: type[RaySnapshotError]) -> Iterator[None]:
+def faults(path: AnyPath, name: str, doing: str, error: type[RaySnapshotError]) -> Iterator[None]:
     """Turn what `deltalake`, Arrow or the file system raise into `error`, naming history and table."""
     from deltalake.exceptions import DeltaError
 
@@ -97,11 +96,15 @@ def faults(path: Path, name: str, doing: str, error: type[RaySnapshotError]) -> 
         raise error(message, path=path, table=name) from fault
 
 
-def history_path(path: str | Path, error: type[RaySnapshotError]) -> Path:
-    """The absolute path of a history; raises `error` if it has characters that `deltalake` cannot handle.
+def history_path(path: str | os.PathLike[str] | StorePath, error: type[RaySnapshotError]) -> AnyPath:
+    """The absolute path of a history, or its place in a store; raises `error` if it has characters that `deltalake` cannot
+    handle, or is the address of no store that is known.
 
     The history's own folder may be a link: that is resolved here, once. Nothing below it is: see `inside`.
     """
+    path = given(path, error)
+    if isinstance(path, StorePath):
+        return path
     try:
         absolute = Path(path).expanduser().resolve()
         os.lstat(absolute)
@@ -121,15 +124,15 @@ def history_path(path: str | Path, error: type[RaySnapshotError]) -> Path:
 # Creating and opening
 
 
-def create_tables(path: Path) -> dict[str, DeltaTable]:
+def create_tables(path: AnyPath) -> dict[str, DeltaTable]:
     """Open all tables for writing, creating those that do not exist; `snapshots` last.
 
     Raises `HistoryWriteError` if the folder cannot be written, `HistoryFormatError` if it holds other things.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        for folder in (path, *(path / name for name in TABLES if os.path.lexists(path / name))):
-            _probe(path, folder)
+        places.at(path).check_writable(path)
+        if isinstance(path, Path):
+            _probe_tables(path)
     except OSError as fault:
         raise HistoryWriteError(
             f"history {path} cannot be written: {fault.strerror or fault}: name a folder that can be written",
@@ -138,15 +141,13 @@ def create_tables(path: Path) -> dict[str, DeltaTable]:
     return {name: _create(path, name) for name in (*DETAIL_TABLES, "actions", "classes", "verdicts", "snapshots")}
 
 
-def _probe(path: Path, folder: Path) -> None:
-    """Raise `OSError` unless files can be written to a folder."""
-    name = f"_probe-{uuid.uuid4().hex}"
-    with inside.folder(path, folder) as handle:
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=handle))
-        os.unlink(name, dir_fd=handle)
+def _probe_tables(path: Path) -> None:
+    for name in TABLES:
+        if os.path.lexists(path / name):
+            inside.probe(path, path / name)
 
 
-def _create(path: Path, name: str) -> DeltaTable:
+def _create(path: AnyPath, name: str) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -158,10 +159,11 @@ def _create(path: Path, name: str) -> DeltaTable:
                 path=path,
                 table=name,
             )
-        inside.refuse_links(path, folder)
+        places.at(path).refuse_links(path, folder)
         try:
             DeltaTable.create(
                 str(folder),
+                storage_options=stores.delta_options(path),
                 schema=stored_schema(name),
                 mode="ignore",
                 partition_by=list(PARTITIONS),
@@ -169,8 +171,9 @@ def _create(path: Path, name: str) -> DeltaTable:
                 description=_DESCRIPTION.format(FORMAT_VERSION),
                 configuration={"delta.dataSkippingStatsColumns": ",".join(ORDER[name])},
             )
-            inside.sync_log(path, folder / LOG, -1)
-            inside.sync_names(path, folder / LOG, path)
+            places.at(path).sync_log(path, folder / LOG, -1)
+            if isinstance(path, Path):
+                inside.sync_names(path, path / name / LOG, path)
         except (DeltaError, OSError) as fault:  # another writer was faster, or it cannot be done
             if not has_log(folder):
                 with faults(path, name, "created", HistoryWriteError):
@@ -178,76 +181,80 @@ def _create(path: Path, name: str) -> DeltaTable:
     return open_table(path, name)
 
 
-def _has_commit(folder: Path) -> bool:
+def _has_commit(folder: AnyPath) -> bool:
     """Whether the log of a table has been begun: another writer may be just creating it."""
+    if isinstance(folder, StorePath):
+        return has_log(folder)
     return has_log(folder) and any((folder / LOG).iterdir())
 
 
-def _is_foreign(folder: Path) -> bool:
+def _is_foreign(folder: AnyPath) -> bool:
     """Whether a folder holds something that no writer of a history puts there before the first commit."""
+    if isinstance(folder, StorePath):
+        return any(name[0] != "_" for name in objects.names(folder))
     return folder.exists() and not has_log(folder) and any(item.name[0] != "_" for item in folder.iterdir())
 
 
-def has_log(folder: Path) -> bool:
+def has_log(folder: AnyPath) -> bool:
     """Whether a folder is a Delta table, whole or damaged."""
-    return (folder / LOG).is_dir()
+    log = folder / LOG
+    return objects.is_any_below(log) if isinstance(log, StorePath) else log.is_dir()
 
 
-def open_table(path: Path, name: str) -> DeltaTable:
+def present(path: AnyPath) -> list[str]:
+    """The tables that a history has, whole or damaged: an old one may lack those that came later."""
+    if isinstance(path, StorePath):
+        names = set(objects.names(path))
+        return [name for name in TABLES if name in names]
+    return [name for name in TABLES if has_log(path / name)]
+
+
+def open_table(path: AnyPath, name: str) -> DeltaTable:
     """Open one table as of now; raises `HistoryFormatError` if it is missing, damaged, foreign or newer."""
     from deltalake import DeltaTable
 
-    if not has_log(path / name):
-        raise HistoryFormatError(
-            f"history {path}: table {name} is missing; the history is damaged, or being created this moment",
-            path=path,
-            table=name,
-        )
+    if isinstance(path, Path) and not has_log(path / name):
+        raise _missing(path, name)
     with faults(path, name, "opened", HistoryFormatError):
-        check_log(path, name)
-        table = DeltaTable(str(path / name))
+        if not check_log(path, name):
+            raise _missing(path, name)
+        table = DeltaTable(str(path / name), storage_options=stores.delta_options(path))
         _check_format(path, name, table)
     return table
 
 
-def check_log(path: Path, name: str) -> None:
-    """Raise if a log holds anything but files, or would exhaust memory: a stranger may have made it so.
+def _missing(path: AnyPath, name: str) -> HistoryFormatError:
+    return HistoryFormatError(
+        f"history {path}: table {name} is missing; the history is damaged, or being created this moment",
+        path=path,
+        table=name,
+    )
 
-    `deltalake` follows links, waits at pipes, and takes as much memory as it is told to.
+
+def check_log(path: AnyPath, name: str) -> int:
+    """How many files a log has; raises if it holds anything but files, or would exhaust memory: a stranger may have made
+    it so.
+
+    `deltalake` takes as much memory as it is told to.
     """
-    log = path / name / LOG
-    with inside.folder(path, log) as handle, os.scandir(handle) as entries:
-        for entry in entries:
-            try:
-                about = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # the temporary file of a writer, removed meanwhile
-                continue
-            if not stat.S_ISREG(about.st_mode):
-                _check_no_file(path, log / entry.name, about)
-            elif entry.name.endswith(".parquet"):
-                key = (about.st_dev, about.st_ino, about.st_mtime_ns)
-                _check_rows_of_log(path, log / entry.name, about.st_size, key)
-            elif about.st_size > MOST_LOG_BYTES:
-                raise ValueError(f"{log / entry.name} has {about.st_size} bytes, more than any commit of a history")
-
-
-def _check_no_file(path: Path, entry: Path, about: os.stat_result) -> None:
-    """A folder in a log must lead nowhere; all else that is no file is refused."""
-    if not (stat.S_ISDIR(about.st_mode) or stat.S_ISLNK(about.st_mode)):
-        raise ValueError(f"{entry} is no file")
-    for inner, found in inside.below(path, entry):
-        if not stat.S_ISREG(found.st_mode) or found.st_size:
-            raise ValueError(f"{inner} lies in a folder of the log, and no writer of a history puts anything there")
+    count = 0
+    for entry, size, key in places.at(path).log_entries(path, path / name / LOG):
+        if entry.name.endswith(".parquet"):
+            _check_rows_of_log(path, entry, size, key)
+        elif size > MOST_LOG_BYTES:
+            raise ValueError(f"{entry} has {size} bytes, more than any commit of a history")
+        count += 1
+    return count
 
 
 @lru_cache(maxsize=10_000)
-def _check_rows_of_log(path: Path, entry: Path, size: int, key: object) -> None:  # noqa: ARG001 - which file it was
+def _check_rows_of_log(path: AnyPath, entry: AnyPath, size: int, key: object) -> None:  # noqa: ARG001 - which file it was
     """Refuse a checkpoint of a log that is small and stands for much."""
     with suppress(FileNotFoundError):  # the log has just been cleaned up
-        bounds.check_file(size, entry, partial(inside.opened, path, entry))
+        bounds.check_file(size, entry, partial(places.at(path).opened, path, entry))
 
 
-def _check_format(path: Path, name: str, table: DeltaTable) -> None:
+def _check_format(path: AnyPath, name: str, table: DeltaTable) -> None:
     found = re.fullmatch(_DESCRIPTION.format(r"(\d+)"), table.metadata().description or "")
     columns = {field.name for field in table.schema().fields}
     lacks = [column for column in (ORDER[name][0], *PARTITIONS) if column not in columns]
@@ -273,9 +280,9 @@ def _check_format(path: Path, name: str, table: DeltaTable) -> None:
 class DataFile:
     """One Parquet file of the current version of a table."""
 
-    top: Path
+    top: AnyPath
     """The folder of the history."""
-    path: Path
+    path: AnyPath
     system: str
     date: date
     relative: str = ""
@@ -292,7 +299,7 @@ class DataFile:
 
 
 def data_files(
-    path: Path,
+    path: AnyPath,
     name: str,
     table: DeltaTable,
     *,
@@ -347,7 +354,7 @@ def _overlapping(actions: pa.Table, column: str, low: str, high: str) -> pa.Tabl
     return actions.filter(pc.invert(pc.or_(begins_after, ends_before)))
 
 
-def file_path(path: Path, name: str, relative: str) -> Path:
+def file_path(path: AnyPath, name: str, relative: str) -> AnyPath:
     """Where a file of a table lies, by its name in the log; raises `ValueError` if that is outside of the table."""
     parts = unquote(relative).split("/")
     if ":" in parts[0] or not parts[0] or ".." in parts or "\0" in relative:
@@ -380,7 +387,7 @@ def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high
 
 def _table(name: str, files: Sequence[DataFile], wanted: Any, columns: list[str]) -> pa.Table:
     """The rows of files that are `wanted` (None: all); a bounded number of files is open at a time."""
-    allowance = bounds.Allowance(sum(check_file(file) for file in files))
+    allowance = bounds.Allowance(sum(check_files(files)))
     parts = []
     for begin in range(0, len(files), _FILES_AT_ONCE):
         some = files[begin : begin + _FILES_AT_ONCE]
@@ -419,10 +426,12 @@ def dataset(
     fragments = []
     for file in files:
         partition = (ds.field("system") == file.system) & (ds.field("date") == file.date)
-        whole = parquet.make_fragment(inside.native_file(file.top, file.path), partition_expression=partition)
+        whole = parquet.make_fragment(
+            places.at(file.top).native_file(file.top, file.path), partition_expression=partition
+        )
         _check_names(file, whole.physical_schema.names)
         part = chosen_groups(whole, wanted, schema)
-        source = partial(inside.opened, file.top, file.path)
+        source = partial(places.at(file.top).opened, file.top, file.path)
         groups = [group.id for group in part.row_groups]
         bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source)
         fragments += [part] if groups else []
@@ -440,7 +449,7 @@ def opened(file: DataFile) -> Iterator[Any]:
     """One file as a `pyarrow.parquet.ParquetFile`, when it is known that it takes no more memory than it may."""
     import pyarrow.parquet as pq
 
-    source = partial(inside.opened, file.top, file.path)
+    source = partial(places.at(file.top).opened, file.top, file.path)
     bounds.check_file(check_file(file), file.path, source)
     with source() as found, pq.ParquetFile(found) as parquet:
         yield parquet
@@ -458,21 +467,23 @@ def chosen_groups(fragment: Any, wanted: Any, schema: pa.Schema) -> Any:
 
 def check_file(file: DataFile) -> int:
     """The size of a data file; refuses a link or a pipe in its place, raises `FileNotFoundError` if there is nothing."""
+    return sum(check_files([file]))
+
+
+def check_files(files: Sequence[DataFile]) -> list[int]:
+    """The same of several files of one table."""
+    if not files:
+        return []
     try:
-        handle = inside.open_file(file.top, file.path)
+        return places.at(files[0].top).sizes(files[0].top, [file.path for file in files])
     except HistoryFormatError as fault:
-        raise ValueError(fault.problem) from fault
-    try:
-        return os.fstat(handle).st_size
-    finally:
-        os.close(handle)
+        raise ValueError(getattr(fault, "problem", str(fault))) from fault
 
 
-def checked_paths(path: Path, name: str, files: Sequence[DataFile]) -> list[str]:
+def checked_paths(path: AnyPath, name: str, files: Sequence[DataFile]) -> list[str]:
     """The paths of the files of a table, for another reader; raises `HistoryFormatError` if a link is among them."""
     with faults(path, name, "read", HistoryFormatError):
-        for file in files:
-            check_file(file)
+        check_files(files)
     return [str(file.path) for file in files]
 
 
@@ -495,13 +506,20 @@ def _is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
     return bool(pc.all(sorted_so_far).as_py())
 
 
-def missing_history(path: Path) -> HistoryNotFoundError | None:
+def missing_history(path: AnyPath) -> HistoryNotFoundError | None:
     """The error for a path at which there is no history at all; None if there is one."""
-    if not path.exists():
+    if isinstance(path, StorePath):
+        try:
+            if present(path):
+                return None
+            reason = "there is nothing at this address that is one"
+        except OSError as fault:
+            reason = str(fault)
+    elif not path.exists():
         reason = "there is no such folder"
     elif not path.is_dir():
         reason = "it is a file, not a folder"
-    elif not any(has_log(path / name) for name in TABLES):
+    elif not present(path):
         reason = "the folder holds no history"
     else:
         return None

@@ -5,19 +5,19 @@ Everything here may happen while writers write and readers read. Imports no Ray.
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError
-from ray_snapshot.history import checkpoints, commits, files, inside, owners, tables
+from ray_snapshot.history import checkpoints, commits, files, leases, objects, owners, places, tables
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ _ROWS_AT_ONCE = 131_072
 _ATTEMPTS = 100
 
 
-def refuse_links(path: Path) -> None:
+def refuse_links(path: AnyPath) -> None:
     """Raise `HistoryFormatError` if there is a link anywhere in what upkeep looks at, before it changes anything."""
-    for name in (*TABLES, checkpoints.FOLDER, owners.FOLDER):
-        inside.refuse_links(path, path / name)
+    for name in (*TABLES, checkpoints.FOLDER, leases.FOLDER):
+        places.at(path).refuse_links(path, path / name)
 
 
-def refuse_append_only(path: Path) -> None:
+def refuse_append_only(path: AnyPath) -> None:
     """Raise `HistoryWriteError` if rows of a table may not be removed, before those of another are."""
     for name in there(path):
         settings = tables.open_table(path, name).metadata().configuration
@@ -55,24 +55,34 @@ def refuse_append_only(path: Path) -> None:
             )
 
 
-def there(path: Path) -> list[str]:
+def there(path: AnyPath) -> list[str]:
     """The tables that a history has: an old one may lack those that came later."""
-    return [name for name in TABLES if tables.has_log(path / name)]
+    return tables.present(path)
 
 
 # Dropping rows
 
 
-def drop(path: Path, name: str, values: Collection[str], owner: str, *, column: str = "snapshot_id") -> int:
-    """Remove the rows of some snapshots (or runs) from one table; returns how many rows there were."""
+def drop(
+    path: AnyPath,
+    name: str,
+    values: Collection[str],
+    owner: str,
+    *,
+    column: str = "snapshot_id",
+    spared: Callable[[], Collection[str]] = tuple,
+) -> int:
+    """Remove the rows of some snapshots (or runs) from one table; returns how many rows there were.
+
+    `spared` says, once it is known which files there are, which of the snapshots must stay after all.
+    """
     ids = sorted(values)
     bounds = ids if column == "snapshot_id" else None
     for _ in range(_ATTEMPTS if ids else 0):
         with tables.faults(path, name, "rewritten", HistoryWriteError):
             affected = tables.data_files(path, name, tables.open_table(path, name), snapshot_ids=bounds)
-            dropped = [
-                _drop_in(path, name, list(part), (column, ids), owner) for _, part in groupby(affected, _partition)
-            ]
+            gone = column, sorted(set(ids) - set(spared())) if affected else ids
+            dropped = [_drop_in(path, name, list(part), gone, owner) for _, part in groupby(affected, _partition)]
         if None not in dropped:
             return sum(count for count in dropped if count is not None)
     if ids:
@@ -88,7 +98,7 @@ def _partition(file: tables.DataFile) -> tuple[str, object]:
     return file.system, file.date
 
 
-def _drop_in(path: Path, name: str, affected: Sequence[tables.DataFile], gone: Gone, owner: str) -> int | None:
+def _drop_in(path: AnyPath, name: str, affected: Sequence[tables.DataFile], gone: Gone, owner: str) -> int | None:
     """Remove rows from the files of one partition in one commit; None if another writer has replaced a file
     meanwhile."""
     removed: list[tables.DataFile] = []
@@ -111,10 +121,10 @@ def _drop_in(path: Path, name: str, affected: Sequence[tables.DataFile], gone: G
     return count if done else None
 
 
-def discard(path: Path, name: str, added: Sequence[AddAction]) -> None:
+def discard(path: AnyPath, name: str, added: Sequence[AddAction]) -> None:
     """Remove files that were not committed."""
     for file in added:
-        inside.unlink(path, tables.file_path(path, name, file.path))
+        places.at(path).unlink(path, tables.file_path(path, name, file.path))
 
 
 def _among(column: pa.ChunkedArray, ids: list[str]) -> pa.ChunkedArray:
@@ -133,7 +143,7 @@ def doomed(file: tables.DataFile, gone: Gone) -> int:
     return pc.sum(_among(column, gone[1])).as_py() or 0
 
 
-def _without(path: Path, name: str, file: tables.DataFile, gone: Gone, owner: str) -> Iterator[AddAction]:
+def _without(path: AnyPath, name: str, file: tables.DataFile, gone: Gone, owner: str) -> Iterator[AddAction]:
     """The file that takes the place of one, without the rows that are to go; none if nothing is left."""
     with tables.opened(file) as parquet:
         schema = parquet.schema_arrow.remove_metadata()
@@ -150,10 +160,13 @@ def _without(path: Path, name: str, file: tables.DataFile, gone: Gone, owner: st
 # After a writer that died
 
 
-def clean(path: Path, key: str | None = None) -> list[str]:
-    """Remove what writers of `key` (None: any) left that died on this computer; returns whose leftovers they were."""
+def clean(path: AnyPath, key: str | None = None, looks: leases.Looks | None = None) -> list[str]:
+    """Remove what writers of `key` (None: any) left that died; returns whose leftovers they were.
+
+    In a folder, those of this computer. In a store, those that `looks` have shown to be dead.
+    """
     cleaned = []
-    for dead in owners.dead_writers(path, key):
+    for dead in owners.dead_writers(path, key, looks):
         try:
             _clean_after(path, dead)
         except BaseException:
@@ -164,21 +177,36 @@ def clean(path: Path, key: str | None = None) -> list[str]:
     return cleaned
 
 
-def _clean_after(path: Path, dead: owners.Dead) -> None:
+def _clean_after(path: AnyPath, dead: owners.Dead | leases.Dead) -> None:
     """Remove a dead writer's rows of snapshots that are not listed, and its files that no commit names."""
+    if isinstance(path, StorePath) and dead.snapshot_ids:
+        commits.end(path, dead.owner)
     unlisted = set(dead.snapshot_ids) - listed(path, dead.snapshot_ids)
     for name in (*tables.DETAIL_TABLES, "verdicts") if unlisted else ():
-        drop(path, name, unlisted, dead.owner)
+        drop(path, name, unlisted, dead.owner, spared=partial(_written_again, path, dead.owner, unlisted))
     if dead.key == UPKEEP:  # it dropped them; one that a writer meant to list may yet be listed by another
         checkpoints.remove(path, unlisted)
+    if isinstance(path, StorePath):  # a lease that is over is no proof that a writer does nothing more: see `_strays`
+        return
     for name in there(path):
         named = _named(path, name)
         for file, _ in written(path, name):
             if files.owner_of(file.name) == dead.owner and file not in named:
-                inside.unlink(path, file)
+                places.at(path).unlink(path, file)
 
 
-def listed(path: Path, snapshot_ids: Collection[str]) -> set[str]:
+def _written_again(path: AnyPath, dead: str, snapshot_ids: Collection[str]) -> set[str]:
+    """Which snapshots of a dead writer another one is writing, or has written meanwhile: its record is there until they
+    are listed.
+
+    In a folder a writer cleans up before it writes; in a store it may be later known that another has died.
+    """
+    if not isinstance(path, StorePath):
+        return set()
+    return leases.intended(path, but=dead) | listed(path, snapshot_ids)
+
+
+def listed(path: AnyPath, snapshot_ids: Collection[str]) -> set[str]:
     """The ids among these whose snapshots the history lists."""
     if not snapshot_ids or not tables.has_log(path / "snapshots"):
         return set()
@@ -189,7 +217,7 @@ def listed(path: Path, snapshot_ids: Collection[str]) -> set[str]:
     return set(rows["snapshot_id"].to_pylist())
 
 
-def _named(path: Path, name: str) -> set[Path]:
+def _named(path: AnyPath, name: str) -> set[Any]:
     """The files that the log of a table names, those that have left the table included: a reader may still read
     them."""
     table = tables.open_table(path, name)
@@ -197,9 +225,9 @@ def _named(path: Path, name: str) -> set[Path]:
     return current | {tables.file_path(path, name, file) for file in _replaced(table, 0)}
 
 
-def written(path: Path, name: str) -> Iterator[tuple[Path, os.stat_result]]:
+def written(path: AnyPath, name: str) -> Iterator[tuple[Any, Any]]:
     """The files below a table that writers of a history have made, or begun."""
-    return ((file, about) for file, about in inside.below(path, path / name) if files.owner_of(file.name))
+    return ((file, about) for file, about in places.at(path).below(path, path / name) if files.owner_of(file.name))
 
 
 def _replaced(table: object, retention_hours: float) -> list[str]:
@@ -212,27 +240,38 @@ def _replaced(table: object, retention_hours: float) -> list[str]:
 # Vacuum
 
 
-def vacuum(path: Path, name: str, retention_hours: int, *, dry_run: bool) -> list[str]:
-    """Delete the files that left a table so long ago, and strays; returns their names.
+def vacuum(path: AnyPath, name: str, retention_hours: int, *, dry_run: bool, moment: float | None = None) -> list[str]:
+    """Delete the files that left a table so long ago, and strays; returns their names. `moment`: the time, by the clock
+    that dates the files.
 
     The log remembers what was deleted, so Delta lists it again and again: only what is there counts.
     """
     with tables.faults(path, name, "rewritten", HistoryWriteError):
         table = tables.open_table(path, name)
         left = [tables.file_path(path, name, file) for file in _replaced(table, retention_hours)]
-        left = [file for file in left if inside.exists(path, file)]
-        found = dict.fromkeys([*left, *_strays(path, name, max(retention_hours, STRAY_HOURS))])
+        left = _existing(path, name, left)
+        strays = _strays(path, name, (moment or time.time()) - 3_600 * max(retention_hours, STRAY_HOURS))
+        found = dict.fromkeys([*left, *strays])
         for file in () if dry_run else found:
-            inside.unlink(path, file)
+            places.at(path).unlink(path, file)
     return [str(file.relative_to(path / name)) for file in found]
 
 
-def stray_checkpoints(path: Path, retention_hours: float, *, dry_run: bool) -> list[str]:
+def _existing(path: AnyPath, name: str, files: list[Any]) -> list[Any]:
+    if not isinstance(path, StorePath):
+        return [file for file in files if places.at(path).exists(path, file)]
+    there = {file for file, _ in objects.below(path, path / name)} if files else set()
+    return [file for file in files if file in there]
+
+
+def stray_checkpoints(
+    path: AnyPath, retention_hours: float, *, dry_run: bool, moment: float | None = None
+) -> list[str]:
     """Delete checkpoints of snapshots that are not listed, and such as were begun only, once they are old; their names.
 
     What is old is looked up before what is listed, so that no snapshot can come to be in between.
     """
-    old = checkpoints.older_than(path, time.time() - 3_600 * max(retention_hours, STRAY_HOURS))
+    old = checkpoints.older_than(path, (moment or time.time()) - 3_600 * max(retention_hours, STRAY_HOURS))
     kept = listed(path, {snapshot_id for snapshot_id in old.values() if snapshot_id})
     strays = [file for file, snapshot_id in old.items() if snapshot_id not in kept]
     for file in () if dry_run else strays:
@@ -240,9 +279,12 @@ def stray_checkpoints(path: Path, retention_hours: float, *, dry_run: bool) -> l
     return [file.name for file in strays]
 
 
-def _strays(path: Path, name: str, hours: float) -> list[Path]:
-    """Files that a writer of a history made and no commit names, for so long that none is going to."""
-    oldest = time.time() - 3_600 * hours
+def _strays(path: AnyPath, name: str, oldest: float) -> list[Any]:
+    """Files that a writer of a history made before `oldest` and no commit names: none is going to.
+
+    In a store, a writer that has a record may live, and be about to.
+    """
     old = [file for file, about in written(path, name) if about.st_mtime < oldest]
-    named = _named(path, name) if old else set()
-    return [file for file in old if file not in named]
+    alive = leases.owners_there(path) if old and isinstance(path, StorePath) else set()
+    named = _named(path, name) if old else set()  # behind the records: one is removed behind the commit of its writer
+    return [file for file in old if file not in named and files.owner_of(file.name) not in alive]

@@ -10,11 +10,12 @@ killed writer left behind is never listed, hence never seen; it is removed when 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot import redaction
+from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
-from ray_snapshot.history import commits, compaction, owners, tables, upkeep
+from ray_snapshot.history import commits, compaction, leases, owners, tables, upkeep
 from ray_snapshot.history.records import JSON_COLUMNS
+from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.shapes import Shape, shape_of_json
@@ -58,13 +61,14 @@ class HistoryWriter:
     holds something else.
     """
 
-    def __init__(self, path: str | Path, *, system: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | StorePath, *, system: str | None = None) -> None:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
         key = f"system:{system or ''}"
-        self._owner = owners.Owner(self.path, key)
-        upkeep.clean(self.path, key)
+        self._owner = owners.owner_of(self.path, key)
+        self._key, self._looks = key, leases.Looks()
+        upkeep.clean(self.path, key, self._looks)
         self._newest_before = max((_newest(table) for table in self._tables.values()), default="")
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()
@@ -77,6 +81,8 @@ class HistoryWriter:
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
+        self._turn = 1
+        """The number of the next commit."""
         self._bytes_buffered = self._bytes_staged = 0
 
     def __enter__(self) -> HistoryWriter:
@@ -185,16 +191,19 @@ class HistoryWriter:
 
         Raises `HistoryWriteError`; calling it again goes on where it stopped.
         """
-        with self._commit_lock:
+        with self._commit_lock, self._store_faults():
             self._stage()
             if self._stages:
-                self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
+                self._intend()
             while self._stages:
                 name, rows = self._stages[0]
                 self._commit(name, rows)
                 self._stages.popleft()
+                self._turn += 1
                 self._bytes_staged -= rows.nbytes
             self._owner.close()
+            if self._looks.first:
+                upkeep.clean(self.path, self._key, self._looks)
 
     def close(self) -> None:
         """Flush, and take nothing more."""
@@ -204,8 +213,8 @@ class HistoryWriter:
 
     def merge_small(self) -> None:
         """Make large files of the small ones that many commits have left; only of this writer's system, if it has one."""
-        with self._commit_lock:
-            self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
+        with self._commit_lock, self._store_faults():
+            self._intend()
             for name in self._tables:
                 compaction.merge_small(self.path, name, self.system, self._owner.owner)
             if not self._stages:
@@ -216,8 +225,26 @@ class HistoryWriter:
         """How much memory the rows take that are not committed yet, about."""
         return self._bytes_buffered + self._bytes_staged
 
+    def _intend(self) -> None:
+        self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
+
     def _commit(self, name: str, rows: pa.Table) -> None:
-        commits.append(self.path, name, self._tables[name], rows, self._owner.owner)
+        self._owner.check()
+        turn = commits.Turn(self._owner.owner, self._turn) if isinstance(self.path, StorePath) else None
+        try:
+            commits.append(self.path, name, self._tables[name], rows, self._owner.owner, turn)
+        except commits.WriterOverError:
+            assert isinstance(self._owner, leases.Lease)
+            self._owner.lose()
+            self._owner.check()
+
+    @contextmanager
+    def _store_faults(self) -> Iterator[None]:
+        """What goes wrong at the record of a writer in a store is an error of the history."""
+        try:
+            yield
+        except StoreFault as fault:
+            raise HistoryWriteError(f"history {self.path} cannot be written: {fault}", path=self.path) from fault
 
     def _stage(self) -> None:
         """Turn the buffer into commits, in the order in which they must happen."""
@@ -392,7 +419,7 @@ def _newest(table: DeltaTable) -> str:
     return pc.max(actions["max.snapshot_id"]).as_py() or ""
 
 
-def _rows_of(path: Path, name: str, snapshot_id: str, columns: Sequence[str] = _Place._fields) -> pa.Table:
+def _rows_of(path: AnyPath, name: str, snapshot_id: str, columns: Sequence[str] = _Place._fields) -> pa.Table:
     table = tables.open_table(path, name)
     with tables.faults(path, name, "read", HistoryWriteError):
         files = tables.data_files(path, name, table, snapshot_ids=[snapshot_id])

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.addresses import absolute
+from ray_snapshot.errors import HistoryWriteError, RaySnapshotError
 from ray_snapshot.views.report import current_folder
 from ray_snapshot.views.streams import say
 
@@ -37,7 +38,7 @@ sys.exit(main())
 class ReportFiles:
     """The reports of one program, in one folder."""
 
-    def __init__(self, folder: Path, history: Path) -> None:
+    def __init__(self, folder: Path, history: str) -> None:
         self.folder = folder
         self.history = history
         self.home = current_folder()
@@ -104,7 +105,7 @@ class ReportFiles:
             if snapshot_id in self.written:
                 return ""
             page, text = (self.folder / f"{system}-{snapshot_id}{ending}" for ending in (".html", ".md"))
-            trouble = self._run(str(self.history), snapshot_id, page, text)
+            trouble = self._run(self.history, snapshot_id, page, text)
             if not trouble:
                 self.written.add(snapshot_id)
                 say(f"ray-snapshot: report: {page} (and .md)")
@@ -122,7 +123,17 @@ def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Pat
     """
     root = str(Path(__file__).parents[2])
     outs = [word for file in files for word in ("--out", str(file.absolute()))]
-    command = [sys.executable, "-P", "-c", _CALL, root, "report", str(Path(history).absolute()), snapshot_id, *outs]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        _CALL,
+        root,
+        "report",
+        absolute(history, HistoryWriteError),
+        snapshot_id,
+        *outs,
+    ]
     try:
         process = subprocess.Popen(
             command,

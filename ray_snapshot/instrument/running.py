@@ -22,8 +22,9 @@ from types import ModuleType, TracebackType
 from typing import Any
 from weakref import ref
 
+from ray_snapshot.addresses import absolute
 from ray_snapshot.alarms import check_target
-from ray_snapshot.errors import NodeNotReadyError, SettingError
+from ray_snapshot.errors import HistoryWriteError, NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
@@ -51,7 +52,7 @@ class Options:
     """What `ray-snapshot run` was told."""
 
     every: Every
-    history: Path | None
+    history: str | None
     detectors: list[str]
     exit_on: str | None
     name: str | None
@@ -61,6 +62,8 @@ class Options:
     victim: Any = None
     report: Path | None = None
     """Where reports are written."""
+    shared_history: bool = False
+    """Whether every node sees the folder of the history."""
     on_alarm: str | None = None
     """What is told of alarms."""
 
@@ -89,6 +92,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         ending=Ending(watching.close_quietly),
         every=options.every,
         history=options.history,
+        history_is_shared=options.shared_history,
         detectors=found,
         snapshot_timeout=SNAPSHOT_S,
         library_states=options.library_states,
@@ -132,7 +136,8 @@ def _with_history(options: Options) -> Options:
         raise SettingError(
             f"--report {options.report}: nothing can be written there: {error.strerror or error}"
         ) from None
-    return replace(options, report=folder, history=(options.history or folder / "history").absolute())
+    history = absolute(options.history or folder / "history", HistoryWriteError)
+    return replace(options, report=folder, history=history)
 
 
 def run_script(script: str, arguments: list[str], is_ours: Callable[[BaseException], bool]) -> int:

@@ -30,7 +30,7 @@ from ray_snapshot.pace import Every
 from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
-from ray_snapshot.runtime.cluster import ask, connect
+from ray_snapshot.runtime.cluster import ask, check_shared, connect
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.joining import WATCHES
 from ray_snapshot.runtime.restoring import Wanted
@@ -142,6 +142,7 @@ class Watch(Session):
 
     def _made_services(self) -> list[Any]:
         """The watcher and the analyst, which writes the history, on the driver's own node; what to wait for."""
+        check_shared(self.history, is_shared=self.settings.history_is_shared)
         ready = delivery.check_nodes(needs_hook=bool(_plans))
         options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
         settings, keeps = self.settings, self.is_checkpointing

@@ -7,7 +7,8 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
-from ray_snapshot.errors import ClusterError, HostDiedError, SnapshotTimeoutError, SystemNotRunningError
+from ray_snapshot.addresses import is_address
+from ray_snapshot.errors import ClusterError, HostDiedError, SettingError, SnapshotTimeoutError, SystemNotRunningError
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error, first_line
@@ -67,6 +68,19 @@ def _explained(error: Exception, address: str | None) -> str:
     if address is not None:
         return f"no Ray cluster can be reached at {address!r}: {text}"
     return f"Ray cannot be started on this machine: {text}"
+
+
+def check_shared(history: str | None, *, is_shared: bool) -> None:
+    """Raise `SettingError` for a history in a folder of one computer while the cluster has several, unless it is shared."""
+    if history is None or is_shared or is_address(history):
+        return
+    computers = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    if len(computers) > 1:
+        raise SettingError(
+            f"the history {history} is a folder, and this cluster has {len(computers)} computers, each with folders of its"
+            " own: give an address of an object store (s3://BUCKET/PATH), or say that all of them see this folder:"
+            " history_is_shared=True (--shared-history)"
+        )
 
 
 def running_systems() -> list[str]:

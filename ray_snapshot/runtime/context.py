@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import weakref
-from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
 class Context:
     """One machine's side of its host."""
 
-    __slots__ = ("post", "record")
+    __slots__ = ("chance", "post", "record")
 
     def __init__(self, post: HostPost, machine: Machine) -> None:
         self.post = post
         self.record = machine
+        self.chance: Random | None = None
 
     @property
     def handle(self) -> MachineHandle:
@@ -43,9 +43,11 @@ class Context:
     def now(self) -> float:
         return time.time()
 
-    @cached_property
+    @property
     def random(self) -> Random:
-        return Random()
+        if self.chance is None:
+            self.chance = Random()
+        return self.chance
 
     def request_snapshot(self) -> None:
         self.post.member.service.begin_snapshot.remote()
@@ -63,6 +65,9 @@ class _Attached(weakref.ref[Any]):
 _ATTACHED: dict[int, _Attached] = {}
 """By `id` of the machine object."""
 
+_LENT: dict[int, Any] = {}
+"""The same, of objects that have a context for a while."""
+
 
 def _forget(found: _Attached) -> None:
     if _ATTACHED.get(found.key) is found:
@@ -78,15 +83,18 @@ def attach(body: Any, context: Context) -> None:
 
 def lend(body: Any, context: Any) -> None:
     """Give a machine object a context until `take_back`; cheaper than `attach`."""
-    _CONTEXTS[id(body)] = context
+    _LENT[id(body)] = context
 
 
 def take_back(body: Any) -> None:
     """The object has no context any more."""
-    _CONTEXTS.pop(id(body), None)
+    _LENT.pop(id(body), None)
 
 
 def context_of(body: Any) -> Context | None:
     """The context of a machine object; None if it was not spawned."""
+    if _LENT and (lent := _LENT.get(id(body))) is not None:
+        found_lent: Context = lent
+        return found_lent
     found = _ATTACHED.get(id(body))
     return None if found is None or found() is not body else found.context

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -24,9 +23,11 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 
 from ray_snapshot import redaction
+from ray_snapshot.addresses import absolute
 from ray_snapshot.alarms import Notifier
 from ray_snapshot.errors import (
     DetectorError,
+    HistoryWriteError,
     HostDiedError,
     NeverHoldsError,
     RaySnapshotError,
@@ -104,7 +105,7 @@ class Session(ABC):
         say_if_untested(ray.__version__)
         self.settings = settings
         self.detectors = detectors_of(detectors)
-        self.history = None if history is None else str(Path(history).absolute())
+        self.history = None if history is None else absolute(history, HistoryWriteError)
         self.run_id = uuid.uuid4().hex[:16]
         self._wanted = wanted(self.name)
         self.restored = self._wanted is not None

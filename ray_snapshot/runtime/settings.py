@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ray import cloudpickle
 
 from ray_snapshot import redaction
+from ray_snapshot.addresses import absolute, is_address, parse
 from ray_snapshot.alarms import check_target
 from ray_snapshot.errors import (
     DetectorError,
@@ -75,6 +77,9 @@ class Settings(BaseModel):
     on_alarm: str | None = None
     """Tell each alarm, when it begins and when it ends: a command line, which gets the report on its standard input, or an
     address (https://...), to which it is posted as JSON."""
+    history_is_shared: bool = False
+    """Whether the folder of the history is the same on every node, like one of a network file system: without that, a folder
+    is refused on a cluster of several computers (an address of an object store never is)."""
     trace: bool = False
     """Whether every action is logged in the history, for `ray-snapshot witness`."""
     checkpoint: bool = False
@@ -109,6 +114,7 @@ class SettingsGiven(TypedDict, total=False):
     most_open: int
     library_states: bool
     on_alarm: str | None
+    history_is_shared: bool
     trace: bool
     checkpoint: bool
     recover: Literal["rollback"] | None
@@ -129,17 +135,22 @@ class WatchSettingsGiven(TypedDict, total=False):
     deadlock_grace: float
     victim: Any
     on_alarm: str | None
+    history_is_shared: bool
     checkpoint: bool
     recover: Literal["rollback"] | None
     most_failures: int
     failures_within: float
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(history: str | os.PathLike[str]) -> None:
     """Raise `HistoryWriteError` if a history cannot be kept there; nothing is left behind.
 
-    If the folder is not there yet, the one that it will be made in is looked at.
+    If a folder is not there yet, the one that it will be made in is looked at.
     """
+    if is_address(history):
+        _check_store(history)
+        return
+    folder = Path(absolute(history, HistoryWriteError))
     there = next(place for place in (folder, *folder.parents) if place.exists())
     try:
         tempfile.TemporaryFile(dir=there).close()
@@ -149,6 +160,16 @@ def check_writable(folder: Path) -> None:
             " folder",
             path=str(folder),
         ) from None
+
+
+def _check_store(history: str | os.PathLike[str]) -> None:
+    from ray_snapshot.history import objects
+
+    place = parse(history, HistoryWriteError)
+    try:
+        objects.check_writable(place)
+    except OSError as error:
+        raise HistoryWriteError(f"a history cannot be kept at {place}: {error}", path=str(place)) from None
 
 
 def refuse_redaction(what: str) -> None:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import ray
@@ -34,7 +33,7 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.analyst.keeping import not_restorable
 from ray_snapshot.runtime.classes import import_path
-from ray_snapshot.runtime.cluster import ask, connect
+from ray_snapshot.runtime.cluster import ask, check_shared, connect
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.post import DriverPost
@@ -101,7 +100,7 @@ class System(Session):
         if given.trace and history is None:
             raise SettingError("System(trace=True): the trace is kept in a history: give history=..., too")
         if history is not None and address is None and _starts_ray():
-            check_writable(Path(history).absolute())
+            check_writable(history)
         super().__init__(name, given, kind="System", history=history, detectors=detectors)
         self._watch = None if self._wanted else to_join(name, given, self.history)
         """The watch that this system has joined."""
@@ -113,6 +112,8 @@ class System(Session):
         self._started_ray = connect(address)
         threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True).start()
         try:
+            if self._watch is None:
+                check_shared(self.history, is_shared=given.history_is_shared)
             self._open_services()
         except BaseException:
             self._leave_ray()

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
-from ray_snapshot.history import HistoryWriter
+from ray_snapshot.history import HistoryWriter, objects
+from ray_snapshot.history.tables import MOST_LOG_BYTES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.synth.motion import lay_channels, steps
 from ray_snapshot.synth.plan import JOBS, Planted, Settings, plant
@@ -29,7 +31,7 @@ PLANTED_FILE = "planted.json"
 """Beside the tables: what each run of the history was planted with."""
 
 
-def synthesise(out: str | Path, settings: Settings, *, verdicts: bool = True) -> list[dict[str, Any]]:
+def synthesise(out: str | os.PathLike[str], settings: Settings, *, verdicts: bool = True) -> list[dict[str, Any]]:
     """Write one run into the history at `out`; returns what was planted, a dictionary an anomaly.
 
     The same settings give the same rows. Without `verdicts` only the first snapshot is judged (that stores the detectors'
@@ -50,7 +52,7 @@ def synthesise(out: str | Path, settings: Settings, *, verdicts: bool = True) ->
             waiting = 0
     writer.close()
     found = [_told(one, settings, rows) for one in planted]
-    _note(Path(out) / PLANTED_FILE, found)
+    _note(writer.path, found)
     return found
 
 
@@ -108,7 +110,13 @@ def _told(planted: Planted, settings: Settings, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _note(path: Path, found: list[dict[str, Any]]) -> None:
+def _note(history: AnyPath, found: list[dict[str, Any]]) -> None:
     """Add to what is noted of earlier runs in the same history."""
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    path.write_text(json.dumps([*before, *found], indent=2) + "\n", encoding="utf-8")
+    path = history / PLANTED_FILE
+    if isinstance(path, StorePath):
+        known = objects.read_tagged(path, MOST_LOG_BYTES)
+        before = json.loads(known[0]) if known else []
+        objects.put(path, (json.dumps([*before, *found], indent=2) + "\n").encode())
+    else:
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        path.write_text(json.dumps([*before, *found], indent=2) + "\n", encoding="utf-8")

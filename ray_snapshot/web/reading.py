@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.glances import Word
+from ray_snapshot.history import objects
 from ray_snapshot.history.tables import LOG
 from ray_snapshot.reports import gathering
 from ray_snapshot.reports.course import answer_of
@@ -26,13 +28,23 @@ HEAVY = {"machines": ("state",), "messages": ("args",)}
 """Columns that are read of single rows only: they may be of any size."""
 
 
-def commits(place: Place, table: str) -> tuple[int, int] | None:
+def commits(place: Place, table: str) -> tuple[Any, int] | None:
     """Something that changes with each commit of a table, and costs no look into it; None if there is no such table."""
     log = place.history.path / table / LOG
+    if isinstance(log, StorePath):
+        return _commits_there(log)
     try:
         return os.stat(log).st_mtime_ns, len(os.listdir(log))
     except OSError:  # whoever reads the table says what is wrong
         return None
+
+
+def _commits_there(log: StorePath) -> tuple[str, int] | None:
+    try:
+        names = [path.name for path, _, _ in objects.log_entries(log, log)]
+    except OSError:
+        return None
+    return (max(names), len(names)) if names else None
 
 
 def resolved(served: Served, place: Place, text: str) -> str:
@@ -74,8 +86,11 @@ def lean(served: Served, place: Place, snapshot_id: str) -> Snapshot:
 
 def born(place: Place) -> int:
     """Another number for another history in the same folder."""
+    log = place.history.path / "snapshots" / LOG
+    if isinstance(log, StorePath):
+        return 0
     try:
-        return os.stat(place.history.path / "snapshots" / LOG).st_ino
+        return os.stat(log).st_ino
     except OSError:
         return 0
 

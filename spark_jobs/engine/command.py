@@ -13,8 +13,9 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.addresses import StorePath, given, is_address
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
 from ray_snapshot.history import inside
 from ray_snapshot.spark_jobs import JOBS
@@ -53,13 +55,18 @@ def execute(request: Request) -> int:
     check_job(job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
-    from ray_snapshot.commands import consent
-    from ray_snapshot.spark_jobs.tables import Selection, parse_time, whole_run_id
-
     if request.master:
         is_local(request.master)
     _check_follow(module, request)
-    history = _open(request.history)
+    with _near(_open(request.history), request) as near:
+        return _answer(module, request, near)
+
+
+def _answer(module: ModuleType, request: Request, near: _Near) -> int:
+    from ray_snapshot.commands import consent
+    from ray_snapshot.spark_jobs.tables import Selection, parse_time, whole_run_id
+
+    history, job = near.history, request.job
     options = _options(module, request)
     run_id = whole_run_id(history, request.run)
     if hasattr(module, "named_code"):
@@ -68,13 +75,14 @@ def execute(request: Request) -> int:
     since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
     selection = Selection(request.system, run_id, since, until)
     if request.follow:
-        return _follow(module, request, history, selection, options)
+        return _follow(module, request, near, selection, options)
     check_selection(history, selection)
     if hasattr(module, "prepare"):
         options = module.prepare(history, selection, **options)
     out = prepare_out(request.out or default_out(request.history, job), request.history)
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)
+        near.check(spark.sparkContext.master)
         interrupts.spark_runs()
         with reported(job):
             frames = module.run(spark, history, out, selection=selection, **options)
@@ -99,22 +107,60 @@ def _check_follow(module: ModuleType, request: Request) -> None:
         raise SettingError(f"--follow writes to a folder of this machine, not to {request.out}")
 
 
-def _follow(
-    module: ModuleType, request: Request, history: History, selection: Selection, options: dict[str, Any]
-) -> int:
+def _follow(module: ModuleType, request: Request, near: _Near, selection: Selection, options: dict[str, Any]) -> int:
     """Answer for snapshots as they come, until interrupted."""
     from ray_snapshot.spark_jobs.engine.following import Follower, follow
 
     out = Path(prepare_out(request.out or default_out(request.history, f"{request.job}-follow"), request.history))
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=True)
+        near.check(spark.sparkContext.master)
         interrupts.spark_runs()
         print(f"Following {request.history} into {out / module.FOLLOWED.name} (Delta)", file=sys.stderr, flush=True)
         with reported(request.job):
             table = module.FOLLOWED.name
-            with Follower(spark, history, out, table, module.fresh, selection, options) as follower:
+            follower = Follower(spark, near.history, out, table, module.fresh, selection, options)
+            follower.source, follower.refresh = near.source, near.refresh
+            with follower:
                 follow(follower, lambda rows: _tell(module, rows, request), request.every, once=request.once)
     return 0
+
+
+@dataclass
+class _Near:
+    """A history that Spark can read: itself, or its copy on this computer."""
+
+    history: History
+    source: str = ""
+    """The address that it is a copy of."""
+    refresh: Callable[[], None] | None = None
+
+    def check(self, master: str) -> None:
+        """Raise `SettingError` if Spark's tasks run where the copy is not."""
+        if self.source and not is_local(master):
+            raise SettingError(
+                f"{self.source} is copied to this computer for a job, and {master} runs tasks on others: use --master"
+                ' local[*], or spark.read.format("ray_snapshot").load(...), which reads the store itself'
+            )
+
+
+@contextmanager
+def _near(history: History, request: Request) -> Iterator[_Near]:
+    """The history; of one in a store a copy in a temporary folder, as Spark reads files."""
+    if not isinstance(history.path, StorePath):
+        yield _Near(history)
+        return
+    from ray_snapshot.history.mirror import Mirror
+
+    near = _Near(history, str(history.path))
+    near.check(request.master or "local")
+    with tempfile.TemporaryDirectory(prefix="ray-snapshot-copy-") as folder:
+        mirror = Mirror(history.path, Path(folder) / "history")
+        size = mirror.missing_bytes() / 1e6
+        print(f"Copying {size:,.1f} MB of {history.path} to this computer, for Spark", file=sys.stderr, flush=True)
+        mirror.refresh()
+        near.history, near.refresh = _open(str(mirror.folder)), mirror.refresh
+        yield near
 
 
 def _tell(module: ModuleType, rows: pa.Table, request: Request) -> None:
@@ -183,8 +229,14 @@ def _times(rows: pa.Table) -> str:
 
 
 def default_out(history: str, job: str) -> str:
-    """Where the results of a job go if the caller names no folder: beside the history's tables, never inside one."""
-    return str(Path(history) / "results" / job)
+    """Where the results of a job go if the caller names no folder: beside the history's tables, never inside one.
+
+    Of a history in a store: below the current folder.
+    """
+    place = given(history, SettingError)
+    if isinstance(place, StorePath):
+        return str(Path(f"{place.name}-results") / job)
+    return str(place / "results" / job)
 
 
 def prepare_out(out: str, history: str) -> str:
@@ -198,9 +250,10 @@ def prepare_out(out: str, history: str) -> str:
     _refuse_tables(Path(out).resolve())
     folder = Path(os.path.abspath(out))
     try:
-        if folder.is_relative_to(given := os.path.abspath(os.path.expanduser(history))):
-            top = Path(given).resolve()
-            folder = top / folder.relative_to(given)
+        own = None if is_address(history) else os.path.abspath(os.path.expanduser(history))
+        if own is not None and folder.is_relative_to(own):
+            top = Path(own).resolve()
+            folder = top / folder.relative_to(own)
             with inside.folder(top, folder, is_made=True):
                 inside.refuse_all_but_files(top, folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -83,6 +83,10 @@ class Follower:
     selection: Selection
     options: Mapping[str, Any]
     patience_s: float = PATIENCE_S
+    source: str = ""
+    """Where the history is, if this is a copy of it."""
+    refresh: Callable[[], None] | None = None
+    """Brings what has come into the history since, if this is a copy of it."""
 
     def __post_init__(self) -> None:
         self.results = self.out / self.table
@@ -117,7 +121,11 @@ class Follower:
     def _check_settings(self) -> None:
         """What was answered so far must have been asked in the same way."""
         path = self.out / "_follow.json"
-        asked = {"history": str(self.history.path), "selection": repr(self.selection), "options": dict(self.options)}
+        asked = {
+            "history": self.source or str(self.history.path),
+            "selection": repr(self.selection),
+            "options": dict(self.options),
+        }
         text = json.dumps(asked, sort_keys=True, default=str)
         if not path.exists():
             _write(path, text)
@@ -174,6 +182,8 @@ class Follower:
         If a compaction and a vacuum have taken away the files in which these rows came, every row counts as new whose
         number is higher than that of any snapshot of its run that was seen.
         """
+        if self.refresh is not None:
+            self.refresh()
         start, seen = self.state.version, dict[str, int]()
         for attempt in range(_READ_ATTEMPTS):
             version = self.history.version("snapshots")

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryFormatError
-from ray_snapshot.history import History, inside, tables
+from ray_snapshot.history import History, places, tables
 from ray_snapshot.spark_jobs.source import Options, Piece, Task, extent_of, listed, pieces_of, rows_of, tasks_of
 
 BEGINNING = -1
@@ -85,7 +85,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         return History(self.options.path).version(self.log)
 
 
-def added_between(path: Path, name: str, start: int, end: int) -> list[tuple[Piece, int]]:
+def added_between(path: AnyPath, name: str, start: int, end: int) -> list[tuple[Piece, int]]:
     """The files with new rows that a table took in behind version `start`, up to `end`; with their bytes."""
     if start >= end:
         return []
@@ -97,11 +97,11 @@ def added_between(path: Path, name: str, start: int, end: int) -> list[tuple[Pie
     return pieces_of(path, name, table)
 
 
-def added_in(path: Path, name: str, version: int) -> list[tuple[Piece, int]]:
+def added_in(path: AnyPath, name: str, version: int) -> list[tuple[Piece, int]]:
     """The files with new rows that one commit has brought, by the Delta protocol; with their bytes."""
     commit = path / name / tables.LOG / f"{version:020}.json"
     try:
-        text = inside.read_bytes(path, commit, tables.MOST_LOG_BYTES).decode("utf-8", "replace")
+        text = places.at(path).read_bytes(path, commit, tables.MOST_LOG_BYTES).decode("utf-8", "replace")
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except FileNotFoundError as fault:
         raise HistoryFormatError(
@@ -117,7 +117,7 @@ def added_in(path: Path, name: str, version: int) -> list[tuple[Piece, int]]:
         return [_piece(path, name, one) for one in added if one.get("dataChange", True)]
 
 
-def _piece(path: Path, name: str, added: dict[str, Any]) -> tuple[Piece, int]:
+def _piece(path: AnyPath, name: str, added: dict[str, Any]) -> tuple[Piece, int]:
     values = added["partitionValues"]
     file = str(tables.file_path(path, name, added["path"]))
     return Piece(file, values.get("system") or "", date.fromisoformat(values["date"])), int(added["size"])

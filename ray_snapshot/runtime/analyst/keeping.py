@@ -144,7 +144,7 @@ class Keeper:
                 " System(history=..., checkpoint=True)",
                 obstacles=["its checkpoint is not kept any more"],
             )
-        there = next((place for place in places if checkpoints.path_of(place, snapshot_id).exists()), places[-1])
+        there = next((place for place in places if checkpoints.there(place, [snapshot_id])), places[-1])
         return checkpoints.read(there, snapshot_id, self.key)
 
 

@@ -164,7 +164,9 @@ class Recorder:
             if recording.is_copied and recording.has_resting and number not in self.at_rest
         }
         rested, audited, self.audited = self.core.take_rested(), self.audited, []
-        if self.unchanged.forget_if_stale():  # a secret was met while others were copied: it may stand in what was written
+        if (
+            self.unchanged.forget_if_stale()
+        ):  # a secret was met while others were copied: it may stand in what was written
             rested += [self.core.copy_again(machine, 0) for machine in self._at_rest()]
         if whole or rested:
             found = self.pool.submit(self._resting_in, whole, rested, [*self.core.awake], audited)
