@@ -82,12 +82,17 @@ def end(path: AnyPath, owner: str) -> None:
     from deltalake.exceptions import CommitFailedError
 
     with tables.faults(path, "snapshots", "written", HistoryWriteError):
-        for _ in range(_REPLACE_ATTEMPTS):
+        for _ in range(_ADD_RETRIES):
             table = tables.open_table(path, "snapshots")
             if (table.transaction_version(owner) or 0) >= OVER:
                 return
             with suppress(CommitFailedError):  # by its last commit, this moment
                 _commit(table, [], _ADD_RETRIES, Turn(owner, OVER))
+    raise HistoryWriteError(
+        f"history {path}: it cannot be said that the writer {owner} is over: it commits all the time; try again later",
+        path=path,
+        table="snapshots",
+    )
 
 
 def write(
