@@ -136,7 +136,7 @@ def _write(found: Exploration, diagram: str | None, schedule: str | None) -> Non
 
 
 def _as_json(found: Exploration) -> str:
-    steps = None if found.counterexample is None else found.counterexample.steps
+    steps = [] if found.counterexample is None else found.counterexample.steps
     told = {"ok": found.ok, "complete": found.complete, "states": found.states, "broken": found.broken, "steps": steps}
     return json.dumps(told)
 

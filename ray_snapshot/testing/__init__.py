@@ -122,7 +122,8 @@ def simulate(
     """Run a system once, in an order that `seed` chooses, and take snapshots of it under a protocol.
 
     `hosts`: how many hosts the machines are dealt out to (default: one each). `snapshots`: how many are taken, at moments
-    that the seed chooses; `detectors` are evaluated on each. The same seed gives the same run in every process.
+    that the seed chooses; `detectors` are evaluated on each. `crashes`: so many hosts are lost on the way, without a rollback;
+    snapshots that need them are given up. The same seed gives the same run in every process.
     """
     from ray_snapshot.testing.hosted import simulate_hosted
 

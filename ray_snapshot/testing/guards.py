@@ -15,6 +15,7 @@ import random
 import secrets
 import sys
 import sysconfig
+import threading
 import time
 import types
 import uuid
@@ -62,6 +63,8 @@ class Guards:
 
     def __init__(self) -> None:
         self.is_acting = False
+        self.thread = threading.get_ident()
+        """The one that acts."""
         self.trouble: tuple[str, str, str] | None = None
         """(what was asked, at which line, what to ask instead)."""
         self.handler: str | None = None
@@ -92,7 +95,7 @@ class Guards:
 
     def _guarded(self, original: Callable[..., Any], what: str, instead: str) -> Callable[..., Any]:
         def asked(*args: Any, **kwargs: Any) -> Any:
-            if self.is_acting:
+            if self.is_acting and threading.get_ident() == self.thread:
                 frame = sys._getframe(1)
                 if not self.is_library(frame.f_code.co_filename):
                     self.trouble = self.trouble or (what, f"{frame.f_code.co_filename}:{frame.f_lineno}", instead)
@@ -103,7 +106,7 @@ class Guards:
 
     def _sleep(self, original: Callable[[float], None]) -> Callable[[float], None]:
         def sleep(seconds: float) -> None:
-            if not self.is_acting:
+            if not (self.is_acting and threading.get_ident() == self.thread):
                 original(seconds)
 
         return sleep
@@ -144,7 +147,7 @@ class Guards:
 
     def begin(self, kind: int) -> list[Any]:
         """An action of a class begins: what its globals are."""
-        self.is_acting = True
+        self.is_acting, self.thread = True, threading.get_ident()
         return [_token(owner, name) for owner, name in self.globals[kind]]
 
     def end(self, kind: int, before: list[Any]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ray_snapshot.errors import MachineFailedError, ScheduleError, SettingError
+from ray_snapshot.errors import HostDiedError, MachineFailedError, ScheduleError, SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
@@ -74,6 +74,8 @@ class HostedWorld(World):
         self.came: dict[Ref, tuple[MessageId, Answer, Any]] = {}
         """Answers that have come: (message, answer, colour)."""
         self.calls: Counter[str] = Counter()
+        self.owed: dict[Ref, str] = {}
+        """By call: the machine that was called."""
         self.failure: str | None = None
         self.labels: list[str] = []
         """What each action of the log did."""
@@ -225,6 +227,20 @@ class HostedWorld(World):
         self.clock = max(self.clock, self.dues.pop((channel.owner.name, channel.target, number)))
         self.hosts[name].fire(index)
 
+    def _lose(self, name: str) -> None:
+        """A host is gone: who waits for a machine of it hears so."""
+        World._crash(self, name)
+        on_its_way = {message[2] for message in self.control if message[0] == "answer"}
+        for ref, target in sorted(self.owed.items()):
+            if self.places.get(target) == name and ref not in self.came and ref not in on_its_way:
+                self._answer_for_lost(ref, target)
+
+    def _answer_for_lost(self, ref: Ref, target: str) -> None:
+        host = self.hosts[self.places[ref[0]]]
+        error = HostDiedError(f"the host of {target} died", host=self.places[target], machines=[target])
+        answer = Answer(encoded(error).data, is_error=True)
+        self._answer(ref, self.waits.next_reply(target, ref[0]), answer, host.core.colour)
+
     def hear(self, message: Step) -> str:
         """A control message arrives."""
         kind, where, *rest = message
@@ -311,6 +327,10 @@ class HostedWorld(World):
             channel = core.send(machine, sent.target, sent.what, sent.method, mail, 0.0)
             host.ask()
             logged.sent.append((source, sent.target, sent.what, channel.sent))
+            if call is not None:
+                self.owed[call] = sent.target
+                if sent.target in self.places and self.hosts[self.places[sent.target]].is_down:
+                    self._answer_for_lost(call, sent.target)
         elif sent.what == "timer":
             mail = Mail(sent.method, sent.payload, None, sent.refs)
             channel = core.set_timer(machine, sent.target, sent.method, mail, 0.0, 0.0)
@@ -365,6 +385,7 @@ _OWN: dict[str, Callable[..., None]] = {
     "timeout": HostedWorld._time_out,
     "birth": HostedWorld._be_born,
     "fire": HostedWorld._fire_timer,
+    "crash": HostedWorld._lose,
 }
 
 

@@ -56,7 +56,7 @@ def test_a_whole_search_without_a_counterexample_ends_with_0(capsys: pytest.Capt
     words = ["--always", f"{BANK}:money", "--never", "deadlock", "--eventually", "termination", "--json"]
     assert cli.main(["explore", f"{BANK}:bank", *words]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"ok": True, "complete": True, "states": 21, "broken": None, "steps": None}
+    assert found == {"ok": True, "complete": True, "states": 21, "broken": None, "steps": []}
 
 
 def test_a_counterexample_is_told_and_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

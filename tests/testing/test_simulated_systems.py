@@ -125,3 +125,12 @@ def test_what_is_asked_wrongly_is_told() -> None:
         testing.simulate(machines.bank, protocol="carrier-pigeon")
     with pytest.raises(SettingError, match="hosts=0"):
         testing.simulate(machines.bank, hosts=0)
+
+
+def test_a_host_that_is_lost_is_told_to_those_who_wait_for_it() -> None:
+    failures = set()
+    for seed in range(40):
+        run = testing.simulate(machines.asking, seed=seed, crashes=1, snapshots=0)
+        failures.add("HostDiedError: the host of b died" in (run.failure or ""))
+        assert testing.replay(machines.asking, run.schedule).steps == run.steps, f"seed {seed}"
+    assert failures == {True, False}
