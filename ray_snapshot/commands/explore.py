@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
-from ray_snapshot.verdicts import place_of
 
 if TYPE_CHECKING:
     from ray_snapshot.testing import Exploration, Report
@@ -109,6 +108,8 @@ def _loaded(reference: str) -> Any:
     except RaySnapshotError:
         raise
     except Exception as error:  # whatever the user's module does when it is imported
+        from ray_snapshot.verdicts import place_of  # pydantic comes with it: not for a --help
+
         place = place_of(error)
         told = f"{type(error).__name__}: {error}" + (f" (at {place})" if place else "")
         raise SettingError(f"{reference} cannot be loaded: {told}") from error
