@@ -186,6 +186,7 @@ def test_a_writer_killed_at_any_change_leaves_a_snapshot_whole_or_absent(
     assert {tuple(listed) for listed in seen} == set(map(tuple, WHOLE[work])), "both sides of the commit are seen"
 
 
+@pytest.mark.nightly
 def test_writers_of_several_systems_and_of_one_write_at_once(bucket: str) -> None:
     address, errors = f"{bucket}/together", list[BaseException]()
     begin = threading.Barrier(3)

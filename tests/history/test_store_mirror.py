@@ -39,6 +39,7 @@ def source(pristine: str, bucket: str) -> StorePath:
     return StorePath(bucket, "h")
 
 
+@pytest.mark.nightly
 def test_a_copy_is_the_history_and_follows_it(source: StorePath, tmp_path: Path) -> None:
     copied = Mirror(source, tmp_path / "h")
     size = copied.missing_bytes()
