@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,33 +18,28 @@ _OURS = {"Host": "hosts", "Service": "service", "Analyst": "analyst"}
 def cpu_s() -> Counter[str]:
     """Seconds of processor time so far: of hosts, service, analyst and driver, and of all Ray's own processes."""
     found: Counter[str] = Counter()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                counts = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended meanwhile
-                continue
-            if (name := _name(int(folder.name), command)) is not None:
-                found[name] += (int(counts[11]) + int(counts[12])) * _TICK_S
+    for name, text in _each("stat"):
+        counts = text.rpartition(")")[2].split()
+        found[name] += (int(counts[11]) + int(counts[12])) * _TICK_S
     return found
 
 
 def memory_gb() -> dict[str, float]:
-    """Gigabytes of memory by the names of `cpu_s`, what processes share in parts; and of all together."""
+    """Gigabytes of memory by the same names, what processes share in parts; and of all together."""
     found: Counter[str] = Counter()
+    for name, text in _each("smaps_rollup"):
+        found[name] += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1e6
+    return {**found, "all": found.total()}
+
+
+def _each(file: str) -> Iterator[tuple[str, str]]:
+    """Of each process that has to do with a system: what it is called here, and one of Linux's files on it."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            try:
+            with suppress(OSError):  # it has ended meanwhile
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                rollup = (folder / "smaps_rollup").read_text()
-            except OSError:  # it has ended meanwhile
-                continue
-            if (name := _name(int(folder.name), command)) is not None:
-                found[name] += (
-                    next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1e6
-                )
-    return {**found, "all": found.total()}
+                if (name := _name(int(folder.name), command)) is not None:
+                    yield name, (folder / file).read_text()
 
 
 def _name(pid: int, command: str) -> str | None:

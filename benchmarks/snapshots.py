@@ -146,8 +146,7 @@ def _idle(count: int, name: str, kind: type[Idle] = Idle) -> Iterator[rs.System]
     with rs.System(name, detectors=[]) as system:
         system.spawn_many(kind, args=[(number,) for number in range(count)], per_host=count // 2)
         system.start()
-        while system.snapshot().machine_count < count:
-            time.sleep(0.1)
+        assert system.snapshot().machine_count == count
         yield system
 
 

@@ -9,6 +9,9 @@ from ray_snapshot.errors import SettingError
 Every = float | str
 """Seconds, or a percentage of the processor time of one processor, of the host (or watched process) that it costs most."""
 
+LEAST_S = 0.05
+"""No clock of a command line, and none that goes by a share, goes faster."""
+
 MOST_PERCENT = 50.0
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) *%")

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+import pytest
 from clean import clean_environment
 
 CHANGING = ("PUT", "POST", "DELETE")
@@ -57,6 +58,15 @@ class Store:
         name = f"bucket-{self.buckets}"
         urllib.request.urlopen(urllib.request.Request(f"{self.address}/{name}", method="PUT"), timeout=30).close()
         return f"s3://{name}"
+
+    def filled(self, fill: Callable[[str], None]) -> str:
+        """The address of a history in a new bucket, into which `fill` has written."""
+        address = f"{self.bucket()}/pristine"
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment(self.address).items():
+                patch.setenv(name, value)
+            fill(address)
+        return address
 
     def close(self) -> None:
         """End it."""

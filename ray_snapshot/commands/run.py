@@ -10,8 +10,6 @@ import typer
 from ray_snapshot.commands.options import OnAlarm
 from ray_snapshot.names import OnDeadlock
 
-LEAST_S = 0.05
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -69,7 +67,7 @@ def run(
 ) -> int:
     """The command `run`; `register` has its help text."""
     from ray_snapshot.instrument.running import Options, run_program
-    from ray_snapshot.pace import every_of
+    from ray_snapshot.pace import LEAST_S, every_of
 
     wanted = [item.strip() for item in detect.split(",") if item.strip()]
     if exit_on is not None and exit_on not in wanted:

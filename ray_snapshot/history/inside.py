@@ -15,7 +15,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -310,14 +310,9 @@ def open_binary(top: Path, path: Path) -> BinaryIO:
     return os.fdopen(open_file(top, path), "rb")
 
 
-@contextmanager
-def opened(top: Path, path: Path) -> Iterator[Any]:
+def opened(top: Path, path: Path) -> closing[Any]:
     """A file for Arrow to read."""
-    found = native_file(top, path)
-    try:
-        yield found
-    finally:
-        found.close()
+    return closing(native_file(top, path))
 
 
 def native(handle: int, mode: str = "rb") -> Any:

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Any
@@ -189,14 +189,9 @@ def native_file(top: StorePath, path: StorePath) -> Any:
     return pa.BufferReader(memory)
 
 
-@contextmanager
-def opened(top: StorePath, path: StorePath) -> Iterator[Any]:
+def opened(top: StorePath, path: StorePath) -> closing[Any]:
     """An object for Arrow to read."""
-    found = native_file(top, path)
-    try:
-        yield found
-    finally:
-        found.close()
+    return closing(native_file(top, path))
 
 
 def open_binary(top: StorePath, path: StorePath) -> Any:

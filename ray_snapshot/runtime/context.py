@@ -93,8 +93,8 @@ def take_back(body: Any) -> None:
 
 def context_of(body: Any) -> Context | None:
     """The context of a machine object; None if it was not spawned."""
-    if _LENT and (lent := _LENT.get(id(body))) is not None:
-        found_lent: Context = lent
-        return found_lent
+    lent: Context | None = _LENT.get(id(body))
+    if lent is not None:
+        return lent
     found = _ATTACHED.get(id(body))
     return None if found is None or found() is not body else found.context

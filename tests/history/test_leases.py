@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from histories import snapshot, verdict
-from stored import Store, copy, environment
+from stored import Store, copy
 from until import until
 
 from ray_snapshot.addresses import StorePath
@@ -232,6 +232,21 @@ def stopped_at(writer: HistoryWriter, table: str, meanwhile: Any) -> None:
     writer._commit = late  # type: ignore[method-assign]
 
 
+class Killed(BaseException):
+    """What ends a writer."""
+
+
+def killed_at(writer: HistoryWriter, table: str) -> None:
+    """The writer writes what it has, and is killed before it commits to a table."""
+
+    def die() -> None:
+        raise Killed
+
+    stopped_at(writer, table, die)
+    with pytest.raises(Killed):
+        writer.flush()
+
+
 def clean_up(history: StorePath) -> list[str]:
     """What upkeep does for which the lease of the other is over."""
     clock = Clock(0.0)
@@ -244,13 +259,12 @@ def clean_up(history: StorePath) -> list[str]:
 @pytest.fixture(scope="module")
 def pristine(store: Store) -> str:
     """A history in which a writer has written one snapshot."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(store.address).items():
-            patch.setenv(name, value)
-        address = f"{store.bucket()}/pristine"
+
+    def fill(address: str) -> None:
         with HistoryWriter(address, system="ring") as other:
             other.add(snapshot(1, system="ring"))
-    return address
+
+    return store.filled(fill)
 
 
 @pytest.fixture
@@ -348,15 +362,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(history: StorePath, sl
 def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
     history: StorePath, slept: HistoryWriter
 ) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die() -> None:
-        raise Killed
-
-    stopped_at(slept, "snapshots", die)
-    with pytest.raises(Killed):
-        slept.flush()
+    killed_at(slept, "snapshots")
     found = History(history)
     assert set(found._read("machines")["snapshot_id"].to_pylist()) == {"ring-00001", "bank-00002"}
     writer = HistoryWriter(history, system="bank")
@@ -383,15 +389,7 @@ def test_what_another_writer_writes_again_is_not_removed_with_the_first(
 ) -> None:
     """An analyst died, and the next one is writing the same snapshots when an upkeep finds out about the first."""
 
-    class Killed(BaseException):
-        pass
-
-    def die() -> None:
-        raise Killed
-
-    stopped_at(slept, "snapshots", die)
-    with pytest.raises(Killed):
-        slept.flush()
+    killed_at(slept, "snapshots")
     clock = Clock(0.0)
     looks = leases.Looks(clock)
     upkeep.clean(history, None, looks)

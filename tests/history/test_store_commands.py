@@ -33,12 +33,7 @@ def fill(address: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def pristine(store: Store) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(store.address).items():
-            patch.setenv(name, value)
-        address = f"{store.bucket()}/pristine"
-        fill(address)
-    return address
+    return store.filled(fill)
 
 
 @pytest.fixture

@@ -56,17 +56,16 @@ BEGIN = """if True:
 @pytest.fixture(scope="module")
 def pristine(store: Store) -> str:
     """Three snapshots on two days, each in files of its own, with checkpoints."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(store.address).items():
-            patch.setenv(name, value)
-        address = f"{store.bucket()}/pristine"
+
+    def fill(address: str) -> None:
         with HistoryWriter(address, system="bank") as writer:
             for number in range(3):
                 writer.add(snapshot(number))
                 writer.add_verdicts([verdict(f"bank-{number:05d}")])
                 writer.flush()
                 checkpoints.write(address, Checkpoint({"snapshot_id": f"bank-{number:05d}"}, [b"state"]), b"k" * 20)
-    return address
+
+    return store.filled(fill)
 
 
 @pytest.fixture

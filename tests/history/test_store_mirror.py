@@ -21,16 +21,15 @@ from ray_snapshot.schema import TABLES
 
 @pytest.fixture(scope="module")
 def pristine(store: Store) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(store.address).items():
-            patch.setenv(name, value)
-        address = f"{store.bucket()}/pristine"
+
+    def fill(address: str) -> None:
         with HistoryWriter(address) as writer:
             for number in range(2):
                 writer.add(snapshot(number))
                 writer.add_verdicts([verdict(f"bank-{number:05d}")])
                 writer.flush()
-    return address
+
+    return store.filled(fill)
 
 
 @pytest.fixture

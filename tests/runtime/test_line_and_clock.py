@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from runtime_machines import BOUND_S
 
+from ray_snapshot.pace import LEAST_S
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.service.clock import FIRST_S, LEAST_S, MOST_S, Clock
+from ray_snapshot.runtime.service.clock import FIRST_S, MOST_S, Clock
 from ray_snapshot.runtime.service.line import Line
 
 

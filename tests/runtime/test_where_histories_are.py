@@ -106,9 +106,9 @@ def test_a_system_goes_on_from_a_checkpoint_in_a_store(store: Store, bucket: str
 @pytest.mark.parametrize(
     ("history", "computers", "is_shared", "is_refused"),
     [
-        ("/work/history", ["one", "two"], False, True),
-        ("/work/history", ["one", "two"], True, False),
-        ("/work/history", ["one", "one"], False, False),
+        ("/shared/history", ["one", "two"], False, True),
+        ("/shared/history", ["one", "two"], True, False),
+        ("/shared/history", ["one", "one"], False, False),
         ("s3://bucket/history", ["one", "two"], False, False),
         (None, ["one", "two"], False, False),
     ],

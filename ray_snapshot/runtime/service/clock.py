@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ray_snapshot.pace import Every, share_of
+from ray_snapshot.pace import LEAST_S, Every, share_of
 
 FIRST_S = 1.0
 """How long the clock waits where it goes by a share, and no snapshot has been completed yet that tells what one takes."""
 
-LEAST_S, MOST_S = 0.05, 600.0
-"""It never goes faster, nor slower, by a share."""
+MOST_S = 600.0
+"""It never goes slower by a share."""
 
 LETTING_GO = 0.25
 """How fast it forgets that a snapshot took more: by this part with each that takes less."""
