@@ -163,7 +163,7 @@ class PartRows:
         if body.recorded_at is not None:
             aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
             own = (int(body.recorded_at * 1e6), *aligned)
-        self.machines.rows.append((copy.machine, *(body.row or body.columns), copy.accepted, copy.sent, *own))
+        self.machines.rows.append((copy.machine, *body.columns, copy.accepted, copy.sent, *own))
         found = self.part
         if body.state is None:
             found.without_state.append(copy.machine)

@@ -305,7 +305,7 @@ def test_a_secret_that_is_met_while_others_are_copied_is_in_no_row_of_a_machine_
                     ("snapshot",),
                 ]
             )
-            assert host.post.recorder.resting.names == {"m0"}, "the other one is awake"
+            assert host.post.recorder.at_rest.rows.names == {"m0"}, "the other one is awake"
         before, after = ({row["machine"]: row["state"] for row in found["machines"]} for found in rows[-2:])
         assert "see account-99" in before["m0"]
         assert "account-99" not in after["m0"] + after["m1"]

@@ -102,8 +102,7 @@ class HostPost(Post):
         self.abroad = self.waiting.abroad = self.runner.abroad = self.recorder.abroad = self.copier.abroad = abroad
 
     def _may_rest(self, machine: Machine, copy: BodyCopy) -> bool:
-        """Whether a machine that has just been copied, and that nothing waits for, is to be put to rest."""
-        return self.recorder.resting.has_room and self.copier.unchanged.rests(machine, copy)
+        return self.recorder.at_rest.may_rest(machine, copy)
 
     def _opened(self, number: int) -> None:
         """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""

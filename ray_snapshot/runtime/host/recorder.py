@@ -8,30 +8,27 @@ snapshot's timeout it turns the host red in the middle of the action, without a 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import Late, taken
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.protocol.host import Creation, HostCore, Machine, MachineCopy, Recording
-from ray_snapshot.protocol.parts import RESTING
+from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.host.abroad import Abroad
+from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.notices import Notices
-from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.host.unchanged import Unchanged
-from ray_snapshot.runtime.report import Facts, Resting, host_payload, late_payload
+from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
@@ -78,12 +75,6 @@ class Recorder:
         self.trace = trace
         self.classes = classes
         self.notices = notices
-        self.unchanged = unchanged
-        self.resting = RestingRows(member.host)
-        self.at_rest: dict[int, Future[dict[int, Resting]]] = {}
-        """By snapshot of which all machines have been copied: the rows of those that were at rest."""
-        self.audited: list[MachineCopy] = []
-        """Copies of machines at rest, to be compared with their rows."""
         self.copying_s = 0.0
         """Processor time that turning red and copying have taken, not reported yet."""
         self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
@@ -92,21 +83,19 @@ class Recorder:
         """Snapshots that this host must record now, in the middle of an action if need be."""
         self.is_guarding = False
         self.abroad: Abroad | None = None
-        self.building_s = 0.0
-        """Processor time that the thread of reports has taken, not reported yet."""
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-report")
         """Reports are built here, one after the other."""
+        self.at_rest = AtRest(member, core, unchanged, self.pool, config.audit)
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
     def record(self) -> None:
         """Turn red, at a boundary."""
         began = time.thread_time()
-        if self.unchanged.forget_if_stale():
-            self.core.wake_all()
+        self.at_rest.before_turning()
         numbers = self.core.boundary()
-        if numbers and self.config.audit:
-            self._audit(numbers[-1])
+        if numbers:
+            self.at_rest.turned(numbers[-1])
         if self.abroad is not None:
             self.abroad.recorded(number for number in numbers if number in self.core.open)
         now = time.time()
@@ -141,59 +130,12 @@ class Recorder:
             self._report_what_is_copied()
         self.copying_s += time.thread_time() - began
 
-    def _audit(self, number: int) -> None:
-        """Copy some machines at rest all the same, one at least."""
-        resting = self._at_rest()
-        chosen = [machine for machine in resting if random.random() * 100 < self.config.audit]
-        for machine in chosen or random.sample(resting, min(1, len(resting))):
-            self.audited.append(self.core.copy_again(machine, number))
-
     def _report_what_is_copied(self) -> None:
         self.core.copy_next()
-        if self.core.is_lasting is not None and not self.member.is_retired:
-            self._show_resting()
+        self.at_rest.whole()
         for number, recording in self.core.open.items():
             if recording.is_copied and number not in self.reported:
                 self.member.loop.call_soon_threadsafe(self._report_soon, recording)
-
-    def _show_resting(self) -> None:
-        """See to the rows of machines at rest of all recordings that have become whole."""
-        whole = {
-            number: [copy.machine for copy in recording.copies]
-            for number, recording in self.core.open.items()
-            if recording.is_copied and recording.has_resting and number not in self.at_rest
-        }
-        rested, audited, self.audited = self.core.take_rested(), self.audited, []
-        if (
-            self.unchanged.forget_if_stale()
-        ):  # a secret was met while others were copied: it may stand in what was written
-            rested += [self.core.copy_again(machine, 0) for machine in self._at_rest()]
-        if whole or rested:
-            found = self.pool.submit(self._resting_in, whole, rested, [*self.core.awake], audited)
-            self.at_rest.update(dict.fromkeys(whole, found))
-
-    def _at_rest(self) -> list[Machine]:
-        return [machine for machine in self.core.machines.values() if machine.copied is RESTING]
-
-    def _resting_in(
-        self,
-        whole: Mapping[int, Sequence[str]],
-        rested: Sequence[MachineCopy],
-        awake: Sequence[str],
-        audited: Sequence[MachineCopy],
-    ) -> dict[int, Resting]:
-        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
-        began = time.thread_time()
-        self.resting.take(rested)
-        found = {number: self.resting.beside(names) for number, names in whole.items()}
-        try:
-            self.resting.check(audited)
-        except RaySnapshotError as error:
-            with self.member.lock:
-                self.member.fail(error)
-        self.resting.forget(awake)
-        self.building_s += time.thread_time() - began
-        return found
 
     def _report_soon(self, recording: Recording) -> None:
         """Report what is copied; with what is late, if the markers come soon (a second report costs more than the wait)."""
@@ -263,7 +205,7 @@ class Recorder:
         found = self._payload(*given)
         with self.member.lock:
             copying_s, self.copying_s = self.copying_s, 0.0
-        building_s, self.building_s = self.building_s, 0.0
+        building_s, self.at_rest.building_s = self.at_rest.building_s, 0.0
         return replace(found, cpu_s=copying_s + building_s + time.thread_time() - began)
 
     def _payload(
@@ -272,8 +214,8 @@ class Recorder:
         at = self.recorded_at.get(recording.number, time.time())
         facts = Facts(at, recording.marker_count)
         found: HostPayload
-        if build is host_payload and (shown := self.at_rest.get(recording.number)) is not None:
-            build = partial(host_payload, resting=shown.result()[recording.number])
+        if build is host_payload and (resting := self.at_rest.of(recording.number)) is not None:
+            build = partial(host_payload, resting=resting)
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found
@@ -334,7 +276,7 @@ class Recorder:
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.recorded_at.pop(number, None)
-        self.at_rest.pop(number, None)
+        self.at_rest.forget(number)
         if self.abroad is not None:
             self.abroad.forget(number)
         self.reported.discard(number)

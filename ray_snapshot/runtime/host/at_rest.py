@@ -1,0 +1,107 @@
+"""What a host's snapshots show of its machines at rest: it sees to their rows as recordings become whole, and audits some.
+
+The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future
+
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
+from ray_snapshot.protocol.parts import RESTING
+from ray_snapshot.runtime.host.resting import RestingRows
+from ray_snapshot.runtime.host.unchanged import Unchanged
+from ray_snapshot.runtime.report import BodyCopy, Resting
+from ray_snapshot.runtime.transport.membership import Membership
+
+
+class AtRest:
+    """Of one host, in one generation. Methods are called under the lock, but where they say otherwise."""
+
+    def __init__(
+        self, member: Membership, core: HostCore, unchanged: Unchanged, reports: Executor, audit: float
+    ) -> None:
+        """`reports`: one thread; `audit`: how many of a hundred machines at rest are looked at all the same."""
+        self.member = member
+        self.core = core
+        self.unchanged = unchanged
+        self.reports = reports
+        self.audit = audit
+        self.rows = RestingRows(member.host)
+        self.shown: dict[int, Future[dict[int, Resting]]] = {}
+        """By snapshot of which all machines have been copied."""
+        self.audited: list[MachineCopy] = []
+        """Copies of machines at rest, to be compared with their rows."""
+        self.building_s = 0.0
+        """Processor time that the thread of reports has taken for this, not told yet."""
+
+    def may_rest(self, machine: Machine, copy: BodyCopy) -> bool:
+        """Whether a machine that has just been copied, and that nothing waits for, is to be put to rest."""
+        return self.rows.has_room and self.unchanged.rests(machine, copy)
+
+    def before_turning(self) -> None:
+        """The host turns red next: what was written before more was secret holds no more."""
+        if self.unchanged.forget_if_stale():
+            self.core.wake_all()
+
+    def turned(self, number: int) -> None:
+        """The host has turned red for this number: copy some machines at rest all the same, one at least."""
+        if not self.audit:
+            return
+        resting = self._resting()
+        chosen = [machine for machine in resting if random.random() * 100 < self.audit]
+        for machine in chosen or random.sample(resting, min(1, len(resting))):
+            self.audited.append(self.core.copy_again(machine, number))
+
+    def whole(self) -> None:
+        """All machines that were awake have been copied: see to the rows of the others, of each recording."""
+        if self.core.is_lasting is None or self.member.is_retired:
+            return
+        whole = {
+            number: [copy.machine for copy in recording.copies]
+            for number, recording in self.core.open.items()
+            if recording.is_copied and recording.has_resting and number not in self.shown
+        }
+        rested, audited, self.audited = self.core.take_rested(), self.audited, []
+        # A secret may have been met while others were copied, and stand in what was written of machines at rest.
+        if self.unchanged.forget_if_stale():
+            rested += [self.core.copy_again(machine, 0) for machine in self._resting()]
+        if whole or rested:
+            found = self.reports.submit(self._show, whole, rested, [*self.core.awake], audited)
+            self.shown.update(dict.fromkeys(whole, found))
+
+    def of(self, number: int) -> Resting | None:
+        """What a report shows of machines at rest; None where there can be none. In the thread of reports."""
+        found = self.shown.get(number)
+        return None if found is None else found.result()[number]
+
+    def forget(self, number: int) -> None:
+        """A snapshot is over."""
+        self.shown.pop(number, None)
+
+    def _resting(self) -> list[Machine]:
+        return [machine for machine in self.core.machines.values() if machine.copied is RESTING]
+
+    def _show(
+        self,
+        whole: Mapping[int, Sequence[str]],
+        rested: Sequence[MachineCopy],
+        awake: Sequence[str],
+        audited: Sequence[MachineCopy],
+    ) -> dict[int, Resting]:
+        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
+        began = time.thread_time()
+        self.rows.take(rested)
+        found = {number: self.rows.beside(names) for number, names in whole.items()}
+        try:
+            self.rows.check(audited)
+        except RaySnapshotError as error:
+            with self.member.lock:
+                self.member.fail(error)
+        self.rows.forget(awake)
+        self.building_s += time.thread_time() - began
+        return found
