@@ -60,23 +60,35 @@ class Kinds:
 
     def __init__(self) -> None:
         self.named: dict[str, type] = {}
-        """Of machines whose names the program gave."""
-        self.numbered: dict[str, type | None] = {}
-        """Of the others ("Account-17"), by what stands before the number; None where two classes have one name."""
+        """Of machines whose names the program gave, and of those whose number stands alone."""
+        self.numbered: dict[str, list[tuple[range, type]]] = {}
+        """Of the others ("Account-17"): by what stands before the number, which numbers were spawned together."""
 
-    def add(self, run_id: str, names: Iterable[str], kind: type, *, is_named: bool) -> None:
+    def add(self, run_id: str, names: Sequence[str], kind: type, *, is_named: bool) -> None:
         """Machines of a class have been spawned; who has a handle of one already knows it from now on."""
         KINDS[run_id] = self
-        if is_named:
+        numbers = None if is_named else _run_of(names)
+        if numbers is None:
             self.named.update(dict.fromkeys(names, kind))
         else:
-            other = self.numbered.setdefault(kind.__name__, kind)
-            self.numbered[kind.__name__] = kind if other is kind else None
+            self.numbered.setdefault(names[0].rpartition("-")[0], []).append((numbers, kind))
         for name in names:
             if (handle := interned(run_id, name)) is not None:
                 handle.__dict__["_kind"] = kind
 
     def of(self, name: str) -> type | None:
-        """The class of a machine; None if this driver has not spawned it, as far as its name tells."""
-        prefix, _, number = name.rpartition("-")
-        return self.named.get(name) or (self.numbered.get(prefix) if number.isdigit() else None)
+        """The class of a machine; None if this driver has not spawned it."""
+        if (found := self.named.get(name)) is not None:
+            return found
+        prefix, _, digits = name.rpartition("-")
+        number = int(digits) if digits.isascii() and digits.isdigit() and str(int(digits)) == digits else -1
+        return next((kind for numbers, kind in self.numbered.get(prefix, ()) if number in numbers), None)
+
+
+def _run_of(names: Sequence[str]) -> range | None:
+    """The numbers of names that are numbered one after the other; None of any others."""
+    prefix, _, digits = names[0].rpartition("-") if names else ("", "", "")
+    if not digits.isdigit():
+        return None
+    found = range(int(digits), int(digits) + len(names))
+    return found if all(name == f"{prefix}-{number}" for name, number in zip(names, found, strict=True)) else None

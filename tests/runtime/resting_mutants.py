@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from resting import Asked, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
 
+from ray_snapshot import redaction
 from ray_snapshot.protocol import host
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.host import alone, unchanged
+from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
 
@@ -103,7 +105,18 @@ def _with_another_machine(patch: Patch, change: Callable[[Any, Any], dict[str, A
 
 def what_is_secret_now_was_written_before(patch: Patch) -> None:
     """No new secret ends what was kept."""
-    patch.setattr(Unchanged, "forget_if_stale", lambda _: False)
+    copy_of = Unchanged.copy_of
+
+    def asked(self: Unchanged, machine: Any) -> Any:
+        self.version = redaction.version
+        return copy_of(self, machine)
+
+    patch.setattr(Unchanged, "copy_of", asked)
+
+
+def rows_are_not_written_anew_for_a_secret(patch: Patch) -> None:
+    """Nor what is shown of machines at rest."""
+    patch.setattr(AtRest, "_is_more_secret", lambda _: False)
 
 
 def what_was_kept_outlives_its_generation(patch: Patch) -> None:
@@ -213,7 +226,12 @@ MUTANTS = [
         (("spawn", 0, Resting), ("place", 0), *TWICE, ("stop", 0), *ONCE),
         is_checkpointing=True,
     ),
-    Mutant(what_is_secret_now_was_written_before, (("spawn", 0, Resting), *TWICE, ("secret", 1), *ONCE)),
+    Mutant(
+        what_is_secret_now_was_written_before,
+        (("spawn", 0, Resting), ("place", 0), *TWICE, ("secret", 1), *ONCE),
+        is_checkpointing=True,
+    ),
+    Mutant(rows_are_not_written_anew_for_a_secret, (("spawn", 0, Resting), *TWICE, ("secret", 1), *ONCE)),
     Mutant(
         what_was_kept_outlives_its_generation,
         (("spawn", 0, Resting), ("place", 0), *ONCE, ("send", 0, "add", 5), *TWICE, ("restore", 2), *ONCE),

@@ -154,3 +154,17 @@ def test_seconds_stay_seconds_whatever_a_snapshot_takes() -> None:
     clock.every = 0.25
     clock.took(10.0)
     assert clock.about() == {"every": 0.25, "interval_s": 0.25, "cpu_share": 40.0}
+
+
+def test_snapshots_that_are_given_up_make_it_slower_until_they_are_complete_again() -> None:
+    clock = Clock(_nothing)
+    clock.every = "10%"
+    clock.took(0.01)
+    for seconds, interval in ((0.0, 0.2), (0.05, 0.5), (0.0, 1.0)):
+        clock.gave_up(seconds)
+        assert clock.interval == pytest.approx(interval)
+    for _ in range(100):
+        clock.gave_up(0.0)
+    assert clock.interval == MOST_S
+    clock.took(0.01)
+    assert clock.interval == MOST_S, "by and by"

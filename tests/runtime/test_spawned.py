@@ -82,11 +82,14 @@ def test_the_class_is_known_of_handles_that_are_there_and_of_those_that_come() -
     del handles._INTERNED["another run", "Account-1"]
 
 
-def test_of_two_classes_of_one_name_none_is_taken_for_the_other() -> None:
-    kinds = Kinds()
-    kinds.add(RUN, ["Account-0"], Account, is_named=False)
-    kinds.add(RUN, ["Account-1"], type("Account", (), {}), is_named=False)
-    assert kinds.of("Account-0") is None
+def test_what_others_have_spawned_under_such_a_name_is_not_known() -> None:
+    """Another machine may have spawned it, from another class of that name: what does not fit is refused only there."""
+    kinds, other = Kinds(), type("Account", (), {})
+    kinds.add(RUN, [f"Account-{number}" for number in range(10, 20)], Account, is_named=False)
+    kinds.add(RUN, ["Account-30", "Account-32"], other, is_named=False)
+    expected = {9: None, 10: Account, 19: Account, 20: None, 30: other, 31: None, 32: other}
+    assert {number: kinds.of(f"Account-{number}") for number in expected} == expected
+    assert [kinds.of(name) for name in ("Account-010", "Account-", "Account", "Till-10")] == [None] * 4
 
 
 def test_what_was_known_of_a_run_ends_with_it() -> None:

@@ -10,9 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
 from ray_snapshot.protocol.parts import RESTING
+from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
@@ -34,6 +36,10 @@ class AtRest:
         self.rows = RestingRows(member.host)
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""
+        self.version = redaction.version
+        """What was secret when the rows were written."""
+        self.again: list[MachineCopy] = []
+        """Copies that take the place of rows that were written before more was secret."""
         self.audited: list[MachineCopy] = []
         """Copies of machines at rest, to be compared with their rows."""
         self.building_s = 0.0
@@ -45,7 +51,9 @@ class AtRest:
 
     def before_turning(self) -> None:
         """The host turns red next: what was written before more was secret holds no more."""
-        if self.unchanged.forget_if_stale():
+        if self._is_more_secret():
+            if self.core.uncopied:  # a recording that is not whole yet will show these
+                self._copy_again()
             self.core.wake_all()
 
     def turned(self, number: int) -> None:
@@ -66,10 +74,10 @@ class AtRest:
             for number, recording in self.core.open.items()
             if recording.is_copied and recording.has_resting and number not in self.shown
         }
-        rested, audited, self.audited = self.core.take_rested(), self.audited, []
-        # A secret may have been met while others were copied, and stand in what was written of machines at rest.
-        if self.unchanged.forget_if_stale():
-            rested += [self.core.copy_again(machine, 0) for machine in self._resting()]
+        if self._is_more_secret():  # it was met while others were copied
+            self._copy_again()
+        rested, self.again = [*self.core.take_rested(), *self.again], []
+        audited, self.audited = self.audited, []
         if whole or rested:
             found = self.reports.submit(self._show, whole, rested, [*self.core.awake], audited)
             self.shown.update(dict.fromkeys(whole, found))
@@ -83,6 +91,20 @@ class AtRest:
         """A snapshot is over."""
         self.shown.pop(number, None)
 
+    def _fail(self, error: RaySnapshotError) -> None:
+        with self.member.lock:
+            self.member.fail(error)
+
+    def _is_more_secret(self) -> bool:
+        """Whether there is more to take out than when this was last asked."""
+        before, self.version = self.version, redaction.version
+        return self.version != before
+
+    def _copy_again(self) -> None:
+        """Write the rows of machines at rest anew: what they are, they were at each instant since they rest."""
+        self.again += [self.core.copy_again(machine, 0) for machine in self._resting()]
+        self.audited = []  # they would be compared with what is written now
+
     def _resting(self) -> list[Machine]:
         return [machine for machine in self.core.machines.values() if machine.copied is RESTING]
 
@@ -95,13 +117,14 @@ class AtRest:
     ) -> dict[int, Resting]:
         """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
         began = time.thread_time()
-        self.rows.take(rested)
-        found = {number: self.rows.beside(names) for number, names in whole.items()}
         try:
-            self.rows.check(audited)
-        except RaySnapshotError as error:
-            with self.member.lock:
-                self.member.fail(error)
-        self.rows.forget(awake)
+            self.rows.take(rested)
+            found = {number: self.rows.beside(names) for number, names in whole.items()}
+            if (wrong := self.rows.wrong(audited)) is not None:
+                self._fail(wrong)
+            self.rows.forget(awake)
+        except Exception as error:  # the core believes that there are rows: nobody may go on without them
+            self._fail(as_error(error))
+            raise
         self.building_s += time.thread_time() - began
         return found

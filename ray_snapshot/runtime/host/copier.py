@@ -24,6 +24,7 @@ from ray_snapshot.runtime.here import HERE, call_site_of
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
+from ray_snapshot.runtime.host.meter import Meter
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
 from ray_snapshot.runtime.host.stage import Performance, Stage
@@ -55,12 +56,17 @@ class Copier:
         self.ports = ports
         self.replies = replies
         self.abroad: Abroad | None = None
+        self.meter = Meter()
         self.unchanged = Unchanged(is_checkpointing=config.checkpoint)
         self.audited: Any = None
         """The colour of the machines of which one has been audited."""
 
     def copy(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
+        with self.meter:
+            return self._copy(machine)
+
+    def _copy(self, machine: Machine) -> BodyCopy:
         kept = self.unchanged.copy_of(machine)
         if kept is None:
             return self._read(machine)

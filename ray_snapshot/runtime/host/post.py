@@ -79,7 +79,17 @@ class HostPost(Post):
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
         self.recorder = Recorder(
-            config, member, core, stage, floor, self.carrier, self.trace, self.classes, self.notices, copier.unchanged
+            config,
+            member,
+            core,
+            stage,
+            floor,
+            self.carrier,
+            self.trace,
+            self.classes,
+            self.notices,
+            copier.unchanged,
+            copier.meter,
         )
         self.actions = Actions(
             member, core, stage, self.classes, self.ports, self.replies, tracer, lambda machine: Context(self, machine)

@@ -25,6 +25,7 @@ from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
+from ray_snapshot.runtime.host.meter import Meter
 from ray_snapshot.runtime.host.notices import Notices
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -65,6 +66,7 @@ class Recorder:
         classes: ClassStore,
         notices: Notices,
         unchanged: Unchanged,
+        meter: Meter,
     ) -> None:
         self.config = config
         self.member = member
@@ -75,8 +77,8 @@ class Recorder:
         self.trace = trace
         self.classes = classes
         self.notices = notices
-        self.copying_s = 0.0
-        """Processor time that turning red and copying have taken, not reported yet."""
+        self.meter = meter
+        """Of turning red and copying, since the last report."""
         self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
         self.reported: set[int] = set()
         self.overdue: set[int] = set()
@@ -91,22 +93,21 @@ class Recorder:
 
     def record(self) -> None:
         """Turn red, at a boundary."""
-        began = time.thread_time()
-        self.at_rest.before_turning()
-        numbers = self.core.boundary()
-        if numbers:
-            self.at_rest.turned(numbers[-1])
-        if self.abroad is not None:
-            self.abroad.recorded(number for number in numbers if number in self.core.open)
-        now = time.time()
-        for number in numbers:
-            if number in self.core.open:
-                self.recorded_at[number] = now
-        self.carrier.flush()
-        self.guard_soon()
-        if not self.core.uncopied:
-            self._report_what_is_copied()
-        self.copying_s += time.thread_time() - began
+        with self.meter:
+            self.at_rest.before_turning()
+            numbers = self.core.boundary()
+            if numbers:
+                self.at_rest.turned(numbers[-1])
+            if self.abroad is not None:
+                self.abroad.recorded(number for number in numbers if number in self.core.open)
+            now = time.time()
+            for number in numbers:
+                if number in self.core.open:
+                    self.recorded_at[number] = now
+            self.carrier.flush()
+            self.guard_soon()
+            if not self.core.uncopied:
+                self._report_what_is_copied()
 
     def record_without_boundary(self) -> None:
         """Turn red in the middle of an action: that machine is recorded as active, without a state."""
@@ -122,13 +123,12 @@ class Recorder:
 
     def copy_slice(self) -> None:
         """Copy machines for a moment; the rest when the next action is over."""
-        began, until = time.thread_time(), time.perf_counter() + COPY_SLICE_S
-        while is_more := self.core.copy_next():
-            if time.perf_counter() > until:
-                break
-        if not is_more:
+        until = time.perf_counter() + COPY_SLICE_S
+        with self.meter:
+            while self.core.copy_next():
+                if time.perf_counter() > until:
+                    return
             self._report_what_is_copied()
-        self.copying_s += time.thread_time() - began
 
     def _report_what_is_copied(self) -> None:
         self.core.copy_next()
@@ -204,7 +204,7 @@ class Recorder:
         began = time.thread_time()
         found = self._payload(*given)
         with self.member.lock:
-            copying_s, self.copying_s = self.copying_s, 0.0
+            copying_s = self.meter.take()
         building_s, self.at_rest.building_s = self.at_rest.building_s, 0.0
         return replace(found, cpu_s=copying_s + building_s + time.thread_time() - began)
 

@@ -84,6 +84,7 @@ class RestingRows:
             return
         self.machines, self.ends = self._without(found)
         self.filtered = ((), (self.machines, self.ends))
+        self.size = int(self.machines.nbytes + self.ends.nbytes)
         self.names -= found
         for name in found:
             self.inputs.pop(name, None)
@@ -101,10 +102,10 @@ class RestingRows:
         shapes = self.shape_counts - Counter(self.shapes[name] for name in hidden if name in self.shapes)
         return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes))
 
-    def check(self, looked_at: Sequence[MachineCopy]) -> None:
-        """Raise if one of these machines at rest looks different now from how it is shown.
+    def wrong(self, looked_at: Sequence[MachineCopy]) -> RaySnapshotError | None:
+        """What is wrong if one of these machines at rest looks different now from how it is shown.
 
-        `MachineFailedError` if its state does: the class's mistake. Else one of ours, `RaySnapshotError`.
+        `MachineFailedError` if its state does: the class's mistake. Else one of ours.
         """
         now = RestingRows(self.host)
         now.take(looked_at)
@@ -112,9 +113,10 @@ class RestingRows:
         for name, (machine, ends) in sorted(_by_machine(now.machines, now.ends).items()):
             before, ends_before = shown.get(name, ({}, []))
             if machine.get("state") != before.get("state"):
-                raise changed_by_itself(name, str(machine["class_name"]))
+                return changed_by_itself(name, str(machine["class_name"]))
             if (machine, ends) != (before, ends_before):
-                raise RaySnapshotError(f"{name} is shown at rest as {before}, {ends_before}, and is {machine}, {ends}")
+                return RaySnapshotError(f"{name} is shown at rest as {before}, {ends_before}, and is {machine}, {ends}")
+        return None
 
     def _without(self, names: Collection[str]) -> tuple[pa.Table, pa.Table]:
         """The rows but for those of some machines at rest."""

@@ -54,19 +54,13 @@ class Unchanged:
 
         Asked before each copy: what is kept of a copy during which a secret was learned does not hold either.
         """
-        self.forget_if_stale()
+        if self.version != redaction.version:  # what is secret now may stand in what was written before
+            self.copies.clear()
+            self.held_bytes, self.version = 0, redaction.version
         found = self.copies.get(machine.name)
         if found is None or machine.is_held or (found.status == "stopped") != machine.is_stopped:
             return None
         return found
-
-    def forget_if_stale(self) -> bool:
-        """Keep nothing of what was written before more was secret: that may stand in it. Returns whether there is more."""
-        if self.version == redaction.version:
-            return False
-        self.copies.clear()
-        self.held_bytes, self.version = 0, redaction.version
-        return True
 
     def rests(self, machine: Machine, copy: BodyCopy) -> bool:
         """Whether a copy of a machine holds until the machine is touched: then it is not kept here, for its row will be."""

@@ -58,7 +58,7 @@ class Service:
             self.lost, others or NoOthers(),
         )  # fmt: skip
         self.clock = Clock(self.begin_snapshot)
-        self.collecting.took = self.clock.took
+        self.collecting.took, self.collecting.gave_up = self.clock.took, self.clock.gave_up
         course.background(self.collecting.reap())
         if others is None:
             self.admit_hosts()

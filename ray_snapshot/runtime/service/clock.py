@@ -60,6 +60,10 @@ class Clock:
         last = seconds if self.cost is None else self.cost
         self.cost = max(seconds, last + LETTING_GO * (seconds - last))
 
+    def gave_up(self, seconds: float) -> None:
+        """A snapshot was given up; what is known of it has taken so much. So the next one is to be cheaper, or later."""
+        self.took(max(seconds, 2 * (self.cost or 0.0)))
+
     @property
     def interval(self) -> float | None:
         """Seconds from one snapshot to the next; None without a clock."""

@@ -178,6 +178,8 @@ class Collecting:
         self.line = Line(self._tell_analyst)
         self.took: Callable[[float], None] = lambda _: None
         """Told of each complete snapshot: the processor time of the party that spent most on it."""
+        self.gave_up: Callable[[float], None] = self.took
+        """The same of one that was given up."""
         self.collections: dict[int, Collection] = {}
         """By number: the snapshots that are being collected."""
         self.traces: list[bytes] = []
@@ -438,6 +440,7 @@ class Collecting:
         await self.course.notify()
         header = collection.header
         header.completed_at = time.time()
+        self.gave_up(max(header.cpu_s.values(), default=0.0))
         header.abort_reason = self.others.in_words(given_up.reason)
         for host in given_up.awaited[:3]:
             if header.abort_machine is None:
