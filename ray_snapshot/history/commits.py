@@ -61,6 +61,9 @@ def append(path: AnyPath, name: str, table: DeltaTable, rows: pa.Table, owner: s
         table.update_incremental()
         before = table.version()
         _widen(table, rows.schema)
+        # The log was read anew: what it says since is no conflict to Delta.
+        if turn is not None and _is_done(table, turn):
+            return
         try:
             _commit(table, added, _ADD_RETRIES, turn)
         except CommitFailedError:
@@ -77,13 +80,13 @@ def _is_done(table: DeltaTable, turn: Turn) -> bool:
     return found >= turn.number
 
 
-def end(path: AnyPath, owner: str) -> None:
-    """Say in the log of `snapshots` that a writer is over: none of its commits to it comes behind this."""
+def end(path: AnyPath, name: str, owner: str) -> None:
+    """Say in the log of a table that a writer is over: none of its commits to it comes behind this."""
     from deltalake.exceptions import CommitFailedError
 
-    with tables.faults(path, "snapshots", "written", HistoryWriteError):
+    with tables.faults(path, name, "written", HistoryWriteError):
         for _ in range(_ADD_RETRIES):
-            table = tables.open_table(path, "snapshots")
+            table = tables.open_table(path, name)
             if (table.transaction_version(owner) or 0) >= OVER:
                 return
             with suppress(CommitFailedError):  # by its last commit, this moment
@@ -91,7 +94,7 @@ def end(path: AnyPath, owner: str) -> None:
     raise HistoryWriteError(
         f"history {path}: it cannot be said that the writer {owner} is over: it commits all the time; try again later",
         path=path,
-        table="snapshots",
+        table=name,
     )
 
 

@@ -50,6 +50,8 @@ class Lease:
         self.clock = clock
         self.tag: str | None = None
         """Of the record as it was put last; None: there is none."""
+        self.sent = b""
+        """The record that was sent last, whatever was heard of it."""
         self.is_lost = False
         self.renewed_at = 0.0
         self.count = 0
@@ -103,14 +105,16 @@ class Lease:
         self._raise_if_lost()
         self.about, self.count = about, self.count + 1
         content = json.dumps({**about, "count": self.count}).encode()
+        before, self.sent = self.sent, content
         tag = objects.put_if(self.path, content, self.tag)
-        if tag is None:
-            found = objects.read_tagged(self.path, _MOST_BYTES)
-            if found is None or found[0] != content:
-                self.lose()
-                self._raise_if_lost()
-            else:  # our own put came through, and its answer did not
+        if tag is None and (found := objects.read_tagged(self.path, _MOST_BYTES)) is not None:
+            if found[0] == content:  # our own put came through, and its answer did not
                 tag = found[1]
+            elif found[0] == before:  # so it was with the last one
+                tag = objects.put_if(self.path, content, found[1])
+        if tag is None:
+            self.lose()
+            self._raise_if_lost()
         self.tag, self.renewed_at = tag, self.clock()
 
     def renew(self) -> None:

@@ -25,6 +25,8 @@ CONNECT_S, REQUEST_S, RETRIES, RETRY_S = 5, 60, 3, 60
 
 _URL = re.compile(r"(https?://[^\s?]+)\?\S*")
 _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|SAS|CREDENTIAL|ACCOUNT", re.IGNORECASE)
+_USER = re.compile(r"//[^/@\s]+@")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _TEXTS = re.compile(r"<(Code|Message)>([^<]*)</")
 
 
@@ -114,6 +116,7 @@ def meaning(path: StorePath, text: str) -> str:
     known = known_meaning(path, text)
     if known is not None:
         return known
+    text = _COLOURS.sub("", text)
     codes = dict(_TEXTS.findall(text))
     if codes:
         return hidden(f"the store says: {codes.get('Message') or codes.get('Code')}"[:300])
@@ -136,7 +139,7 @@ def known_meaning(path: StorePath, text: str) -> str | None:
     if re.search(r"\b(401 Unauthorized|403 Forbidden)\b", flat):
         return f"the store refuses what the environment gives as credentials (403): {_REMEDIES[kind(path)]}"
     if "error sending request" in flat or "timed out" in flat or "connection closed" in flat or "dns error" in flat:
-        found = _URL.sub(r"\1", flat)
+        found = _USER.sub("//", _URL.sub(r"\1", flat))
         where = re.search(r"https?://([^\s/]+)", found)
         at = where[1] if where else path.root
         return hidden(
@@ -153,8 +156,8 @@ _REMEDIES = {
 
 
 def hidden(text: str) -> str:
-    """A text without queries of addresses, and without values that the environment has of secrets."""
-    text = _URL.sub(r"\1", text)
+    """A text without users and queries of addresses, and without values that the environment has of secrets."""
+    text = _USER.sub("//", _URL.sub(r"\1", text))
     for name, value in os.environ.items():
         if name.startswith(tuple(VARIABLES.values())) and _SECRET.search(name) and len(value) > 3:
             text = text.replace(value, "...")

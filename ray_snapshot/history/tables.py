@@ -91,8 +91,11 @@ def faults(path: AnyPath, name: str, doing: str, error: type[RaySnapshotError]) 
         expected = isinstance(fault, damage)
         if not expected and type(fault).__name__ != "PanicException":  # deltalake's Rust code gave up
             raise
-        reason = " ".join(str(fault).split())[:300] or type(fault).__name__
-        message = f"history {path}: table {name} cannot be {doing}: {reason}{_REMEDIES.get(doing, '')}"
+        reason, remedy = " ".join(str(fault).split())[:300] or type(fault).__name__, _REMEDIES.get(doing, "")
+        if isinstance(path, StorePath):
+            is_known = isinstance(fault, stores.StoreFault) or stores.known_meaning(path, reason) is not None
+            reason, remedy = stores.meaning(path, str(fault)), "" if is_known else remedy
+        message = f"history {path}: table {name} cannot be {doing}: {reason}{remedy}"
         raise error(message, path=path, table=name) from fault
 
 

@@ -180,9 +180,11 @@ def clean(path: AnyPath, key: str | None = None, looks: leases.Looks | None = No
 def _clean_after(path: AnyPath, dead: owners.Dead | leases.Dead) -> None:
     """Remove a dead writer's rows of snapshots that are not listed, and its files that no commit names."""
     if isinstance(path, StorePath) and dead.snapshot_ids:
-        commits.end(path, dead.owner)
+        commits.end(path, "snapshots", dead.owner)
     unlisted = set(dead.snapshot_ids) - listed(path, dead.snapshot_ids)
     for name in (*tables.DETAIL_TABLES, "verdicts") if unlisted else ():
+        if isinstance(path, StorePath):  # else rows of it may come behind their removal
+            commits.end(path, name, dead.owner)
         drop(path, name, unlisted, dead.owner, spared=partial(_written_again, path, dead.owner, unlisted))
     if dead.key == UPKEEP:  # it dropped them; one that a writer meant to list may yet be listed by another
         checkpoints.remove(path, unlisted)

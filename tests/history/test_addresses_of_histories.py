@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ray_snapshot.addresses import StorePath, absolute, given, is_address, parse, shown_address
-from ray_snapshot.errors import HistoryNotFoundError, MissingExtraError
-from ray_snapshot.history import History, HistoryWriter, stores
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, MissingExtraError
+from ray_snapshot.history import History, HistoryWriter, stores, tables
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,11 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch: pytest.MonkeyP
             "cannot be reached at h:1: look",
         ),
         (
+            "HTTP error: error sending request for url (http://carol:s3cr3t@h:1/b)",
+            "cannot be reached at h:1: look",
+        ),
+        ("\x1b[31modd\x1b[0m thing at https://carol:s3cr3t@h/b", "odd thing at https://h/b"),
+        (
             "<Code>SlowDown</Code><Message>Please reduce your request rate.</Message>",
             "the store says: Please reduce your",
         ),
@@ -132,3 +137,21 @@ def test_a_fault_is_told_in_words_and_without_secrets(monkeypatch: pytest.Monkey
     assert "s3cr3t" not in found
     assert "AKIA1" not in found
     assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_damage"),
+    [
+        (OSError("error sending request for url (http://carol:s3cr3t@h:1/b)"), False),
+        (stores.StoreFault("the store cannot be reached"), False),
+        (ValueError("Invalid JSON in log"), True),
+    ],
+)
+def test_what_the_network_does_is_not_told_as_damage(fault: Exception, is_damage: bool) -> None:
+    with (
+        pytest.raises(HistoryFormatError) as told,
+        tables.faults(StorePath("s3://b", "k"), "snapshots", "opened", HistoryFormatError),
+    ):
+        raise fault
+    assert ("put back the folder from a copy" in str(told.value)) == is_damage
+    assert "s3cr3t" not in str(told.value)

@@ -94,6 +94,25 @@ def test_a_lease_that_was_taken_over_can_be_used_no_more(history: StorePath, nev
     assert leases.owners_there(history) == set()
 
 
+def test_a_lease_whose_renewal_came_through_unheard_goes_on(
+    history: StorePath, never: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = leases.Lease(history, "system:bank", Clock(0.0))
+    put_if = objects.put_if
+
+    def unheard(*given: Any) -> Any:
+        put_if(*given)
+        raise StoreFault("the answer was lost")
+
+    for use in (lambda: lease.intend(["one"]), lease.renew, lease.renew):
+        monkeypatch.setattr(objects, "put_if", unheard)
+        with pytest.raises(StoreFault):
+            use()
+        monkeypatch.setattr(objects, "put_if", put_if)
+        lease.intend(["one"])
+        assert objects.read_tagged(lease.path, 10**6)[1] == lease.tag  # type: ignore[index]
+
+
 def test_check_renews_what_was_not_renewed_for_long(history: StorePath, never: None) -> None:
     lease = leases.Lease(history, "system:bank", clock := Clock(0.0))
     lease.intend([])
@@ -302,6 +321,34 @@ def test_a_writer_that_slept_while_others_cleaned_up_commits_no_snapshot(
     assert [problems for _, problems in History(history).verify()] == [[]]
 
 
+@pytest.mark.parametrize("table", ["snapshots", "machines"])
+def test_a_writer_whose_file_came_late_commits_it_no_more(
+    history: StorePath, written: StorePath, never: None, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Others clean up while its file is put; it reads the log behind that, so Delta sees no conflict. The next writer, which
+    began before, writes the same snapshot, and looks for no rows of it, for it is newer than all that are listed."""
+    first = HistoryWriter(history, system="zoo")
+    first.add(snapshot(2, system="zoo"))
+    write, others = commits.write, []
+
+    def late(path: Any, name: str, *given: Any, **named: Any) -> Any:
+        found = write(path, name, *given, **named)
+        if name == table and not others:
+            assert clean_up(history) == [first._owner.owner]
+            others.append(HistoryWriter(history, system="zoo"))
+        return found
+
+    monkeypatch.setattr(commits, "write", late)
+    with pytest.raises(HistoryWriteError, match="did not renew its lease"):
+        first.flush()
+    assert [row.snapshot_id for row in History(history).snapshots()] == ["ring-00001"]
+    others[0].add_again(snapshot(2, system="zoo"), [])
+    others[0].flush()
+    found = History(history)
+    assert {row.snapshot_id for row in found.snapshots()} == {"ring-00001", "zoo-00002"}
+    assert [problems for _, problems in found.verify()] == [[], []]
+
+
 @pytest.mark.nightly
 def test_a_writer_that_slept_behind_its_commit_has_committed(history: StorePath, slept: HistoryWriter) -> None:
     stopped_at(slept, "classes", lambda: clean_up(history))
@@ -319,7 +366,7 @@ def test_who_ends_a_writer_comes_before_its_commit_or_behind_it(history: StorePa
 
     def at_once(table: Any, actions: Any, retries: int, turn: commits.Turn | None = None) -> None:
         if turn is not None and turn.number < commits.OVER and "snapshots" in table.table_uri:
-            commits.end(history, turn.owner)
+            commits.end(history, "snapshots", turn.owner)
         real(table, actions, retries, turn)
 
     commits._commit = at_once
