@@ -66,8 +66,7 @@ class HostCore:
 
     `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body.
     `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; where it would, the machine is
-    at rest from then on. Without it none ever rests.
-    `life`: of the ledgers of its machines.
+    at rest from then on. Without it none ever rests. `life`: of the ledgers of its machines.
     """
 
     def __init__(
@@ -232,10 +231,8 @@ class HostCore:
             and channel not in machine.over
             and channel.target != machine.name
         ):
-            machine.over = [
-                *machine.over,
-                channel,
-            ]  # few; a machine is not held at its own mailbox, which only it could empty
+            # A machine is not held at its own mailbox, which only it could empty. There are few such channels.
+            machine.over = [*machine.over, channel]
 
     def channel(self, machine: Machine, target: str, kind: str) -> OutChannel:
         """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""
