@@ -194,6 +194,8 @@ class Space:
         """By cell of a channel: the cell of its target."""
         self.answers: list[int] = []
         """The cells of answers."""
+        self.has_calls = False
+        """Whether any machine has called another."""
         self.timers: list[int] = []
         self.clocked: list[int] = []
         """Cells of machines that have waited with a timeout."""
@@ -223,6 +225,8 @@ class Space:
                 self.answers.append(found)
             elif kind == TIMERS:
                 self.timers.append(found)
+            elif kind == CHANNEL and name[2] == "call":
+                self.has_calls = True
         return found
 
     def id_of(self, value: Any) -> int:
@@ -443,7 +447,7 @@ class Space:
     ) -> Iterator[Move]:
         """A machine accepts messages: (cell of the channel, message) of each, which are not in `cells` any more."""
         value = state[target]
-        used = self._used(state, self.cells[target][1]) if self.answers else ()
+        used = self._used(state, self.cells[target][1])
         key = value, mails, cells[0], used
         effects = self.effects.get(key) if self.chooser is None else None
         if effects is None:
@@ -711,7 +715,7 @@ class Space:
 
     def _used(self, state: State, name: str) -> tuple[int, ...]:
         """The numbers of calls of a machine that something still refers to, or answers."""
-        if not any(kind == CHANNEL and channel[2] == "call" for kind, channel in self.cells[1:]):
+        if not self.has_calls:
             return ()
         found = {number for caller, number in self._alive([*state]) if caller == name}
         for cell, value in enumerate(state):
