@@ -614,6 +614,7 @@ class Space:
         cells[cell] = effect.value
         for place, mail in effect.appends:
             if type(self.values[cells[self.targets[place]]]) is Gone:
+                self._answer(cells, self.values[mail].call, self._lost(self.cells[place][1][1]))
                 continue
             key = cells[place], mail
             value = self.appended.get(key)
@@ -631,7 +632,8 @@ class Space:
     def _apply_more(self, cells: list[int], cell: int, effect: Effect) -> None:
         """What few actions do: timers, creations, answers, stops, waits with a timeout."""
         for place, left, mail in effect.timers:
-            cells[place] = self._with_timer(cells[place], left, mail)
+            if type(self.values[cells[self.targets[place]]]) is not Gone:
+                cells[place] = self._with_timer(cells[place], left, mail)
         for place, value in effect.sets:
             cells[place] = value
         if effect.around is not None:
@@ -653,11 +655,15 @@ class Space:
             if type(record) is Rest:
                 cells[place] = self.id_of(replace(record, is_stopped=True))
             error = MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name)
-            self._refuse(cells, name, error)
+            self._refuse(cells, name, self.id_of(Answer(encoded(error).data, is_error=True)))
 
-    def _refuse(self, cells: list[int], name: str, error: Exception) -> None:
+    def _lost(self, name: str) -> int:
+        """What a call to a machine that has crashed is answered with."""
+        error = HostDiedError(f"the host of {name} died", host=name, machines=[name])
+        return self.id_of(Answer(encoded(error).data, is_error=True))
+
+    def _refuse(self, cells: list[int], name: str, wrong: int) -> None:
         """Calls to a machine that it has not accepted are answered with an error."""
-        wrong = self.id_of(Answer(encoded(error).data, is_error=True))
         for cell in range(len(cells)):
             kind, channel = self.cells[cell]
             if kind == CHANNEL and cells[cell] and channel[1] == name and channel[2] == "call":
@@ -673,9 +679,8 @@ class Space:
 
     def _crashed(self, cells: list[int], cell: int, name: str, record: Record) -> State:
         """A machine is gone, with its timers and what was in its mailboxes; who waits for it hears so."""
-        error = HostDiedError(f"the host of {name} died", host=name, machines=[name])
-        self._refuse(cells, name, error)
-        wrong = self.id_of(Answer(encoded(error).data, is_error=True))
+        wrong = self._lost(name)
+        self._refuse(cells, name, wrong)
         if type(record) is Inside:
             for _, _, mail in record.taken:
                 self._answer(cells, mail.call if isinstance(mail, Mail) else None, wrong)

@@ -49,3 +49,49 @@ def test_two_calls_that_are_not_answered_yet_are_two() -> None:
     assert found.complete
     assert shown == {"None", "[1, 2]"}
     assert testing.explore(collecting, eventually=[lambda states: states["a"].got == [1, 2]]).ok
+
+
+class Patient(rs.SnapshotMixin):
+    """Calls, and is told where nobody can answer any more."""
+
+    def __init__(self) -> None:
+        self.got: Any = None
+
+    def go(self, other: rs.MachineHandle) -> None:
+        try:
+            self.got = ray.get(other.read.remote())
+        except rs.HostDiedError:
+            self.got = "died"
+
+
+def calling(system: Any) -> None:
+    system.spawn(Patient, name="a").go.send(system.spawn(machines.Account, 7, name="b"))
+
+
+def test_a_call_to_a_machine_that_has_crashed_is_answered() -> None:
+    def came(states: Any) -> bool:
+        return "a" not in states or states["a"].got is not None
+
+    found = testing.explore(
+        calling, crashes=1, eventually=[came, detectors.Termination()], never=[detectors.Deadlock()]
+    )
+    assert found.complete, str(found)
+    shown, _ = seen(calling, lambda states: "a" in states and (states["a"].got, "b" in states), crashes=1)
+    assert {"(None, False)", "('died', False)"} < shown
+
+
+def test_a_timer_for_a_machine_that_has_crashed_is_gone() -> None:
+    class Ticking(rs.SnapshotMixin):
+        def arm(self, other: rs.MachineHandle) -> None:
+            other.tick.send_after(1)
+
+        def tick(self) -> None:
+            pass
+
+    def build(system: Any) -> None:
+        other = system.spawn(Ticking, name="other")
+        system.spawn(Ticking, name="a").arm.send(other)
+
+    lost = testing.explore(build, crashes=1)
+    assert lost.complete
+    assert lost.ends == 3, "with both, and without either"
