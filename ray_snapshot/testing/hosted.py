@@ -643,7 +643,8 @@ class _HostedSearch:
             *((judge_of(item, self.reader.space, self.reader.shown), False) for item in always),
             *((judge_of(item, self.reader.space, self.reader.shown), True) for item in never),
         ]
-        self.judged = 0
+        self.unknown: dict[str, None] = {}
+        """What could not be told of every snapshot."""
 
     def run(self) -> Exploration:
         """Search."""
@@ -673,6 +674,7 @@ class _HostedSearch:
                 queue.append((pickle.dumps(after), path))
         if place < len(queue):
             why.append(f"it was stopped at most_states={self.most_states:,}")
+        why += [f"{name} could not be told of every snapshot" for name in self.unknown]
         return Exploration(len(seen), False, None, why, executions=self.stage.executions)
 
     def _judge(self, world: HostedWorld) -> tuple[str, str] | None:
@@ -681,8 +683,11 @@ class _HostedSearch:
         for recorded in world.central.completed:
             state = self.reader.state(recorded)
             for judge, wrong in self.wrong:
-                if judge.holds(state) is wrong:
+                holds = judge.holds(state)
+                if holds is wrong:
                     return judge.name, judge.sentence(state)
+                if holds is None:
+                    self.unknown[judge.name] = None
         return None
 
     def _counterexample(self, name: str, sentence: str, path: tuple[Step, ...]) -> Counterexample:

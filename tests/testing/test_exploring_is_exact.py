@@ -95,3 +95,44 @@ def test_a_timer_for_a_machine_that_has_crashed_is_gone() -> None:
     lost = testing.explore(build, crashes=1)
     assert lost.complete
     assert lost.ends == 3, "with both, and without either"
+
+
+class Steps(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def up(self) -> None:
+        self.count += 1
+
+
+def two_steps(system: Any) -> None:
+    one = system.spawn(Steps, name="one")
+    one.up.send()
+    one.up.send()
+
+
+def told(*answers: bool | None) -> Any:
+    """A predicate with an answer for each count."""
+
+    def told(states: Any) -> bool | None:
+        return answers[states["one"].count]
+
+    return told
+
+
+def test_what_cannot_be_told_is_no_counterexample_and_is_said() -> None:
+    for answers in ((None, None, None), (False, None, False)):
+        found = testing.explore(two_steps, eventually=[told(*answers)])
+        assert (found.ok, found.complete) == (True, False), answers
+        assert found.why == [f"told could not be told in {answers.count(None)} states"]
+    assert not testing.explore(two_steps, eventually=[told(False, False, False)]).ok
+    assert testing.explore(two_steps, eventually=[told(False, True, False)]).complete
+
+
+def test_a_detector_that_cannot_be_told_is_not_said_to_be_stable() -> None:
+    for answers in ((None, True, None), (True, None, False)):
+        found = testing.check_stable(told(*answers), two_steps)
+        assert (found.ok, found.complete) == (True, False), answers
+    assert testing.check_stable(told(False, True, True), two_steps).complete
+    hosted = testing.explore(two_steps, protocol="observer", always=[told(None, None, None)], most_states=300)
+    assert "told could not be told of every snapshot" in hosted.why
