@@ -1,9 +1,10 @@
 """Values as bytes: equal values give equal bytes, in every process, and each `decoded` gives fresh objects.
 
 A pickle is nearly that. What is missing: sets are written in the order of their hashes, attributes in the order in which they
-were first set, and whether two equal texts are one object shows. So plain values go through the C pickler without its memo, all others through a pickler in Python that sorts
-sets and attributes and remembers only what can change. What cannot be pickled at all is kept by reference and named (`Encoded.opaque`);
-classes and functions that no module holds are kept by reference, too. Never imports Ray.
+were first set, and whether two equal texts are one object shows. So plain values go through the C pickler without its memo,
+all others through a pickler in Python that sorts sets and attributes and remembers only what can change. What cannot be
+pickled at all is kept by reference and named (`Encoded.opaque`); classes and functions that no module holds are kept by
+reference, too. Never imports Ray.
 """
 
 from __future__ import annotations

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import explored_machines as machines
+import pytest
 import ray
 
 import ray_snapshot as rs
 from ray_snapshot import detectors, testing
+from ray_snapshot.errors import SettingError
+from ray_snapshot.testing import hosted
+from ray_snapshot.testing.stage import Stage
 
 
 def seen(build: Any, look: Any, **options: Any) -> tuple[set[str], testing.Exploration]:
@@ -136,3 +140,66 @@ def test_a_detector_that_cannot_be_told_is_not_said_to_be_stable() -> None:
     assert testing.check_stable(told(False, True, True), two_steps).complete
     hosted = testing.explore(two_steps, protocol="observer", always=[told(None, None, None)], most_states=300)
     assert "told could not be told of every snapshot" in hosted.why
+
+
+def test_what_a_search_under_a_protocol_does_not_try_it_does_not_take() -> None:
+    for setting in ({"crashes": 1}, {"mailbox_bound": 1}):
+        with pytest.raises(SettingError, match="neither crashes nor mailbox_bound"):
+            testing.explore(two_steps, protocol="observer", **setting)  # type: ignore[arg-type]
+
+
+class Alarm(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def set(self, seconds: float) -> None:
+        self.handle.ring.send_after(seconds)
+
+    def ring(self) -> None:
+        self.count += 1
+
+    def look(self) -> None:
+        self.count = int(self.now() * 10)
+
+
+def test_worlds_under_a_protocol_that_differ_in_their_timers_are_two() -> None:
+    def build(system: Any) -> None:
+        for name, seconds in (("a", 1.0), ("b", 1.5)):
+            system.spawn(Alarm, name=name).set.send(seconds)
+
+    with Stage(build) as stage:
+        player = hosted._Player(stage, {"protocol": "observer", "hosts": None, "crashes": 0}, hosted._no_chance)
+        try:
+            player.take(("begin",))
+            world = player.world
+            at_once = world.mark(has_clock=False)
+            world.clock = 3.0
+            assert world.mark(has_clock=False) == at_once
+            assert world.mark(has_clock=True) != at_once
+            world.dues["a", "a", 1] = 4.0
+            later = world.mark(has_clock=False)
+            world.dues["a", "a", 1] = 5.0
+            assert world.mark(has_clock=False) not in (at_once, later)
+            world.dues.clear()
+            world.timeouts["a"] = 4.0
+            assert world.mark(has_clock=False) not in (at_once, later)
+        finally:
+            player.close()
+
+
+def test_a_search_under_a_protocol_follows_the_clock_once_it_is_asked() -> None:
+    def build(system: Any) -> None:
+        a = system.spawn(Alarm, name="a")
+        a.set.send(0.5)
+        a.look.send()
+
+    marks = []
+    with pytest.MonkeyPatch.context() as patch:
+        mark = hosted.HostedWorld.mark
+        patch.setattr(
+            hosted.HostedWorld,
+            "mark",
+            lambda self, has_clock: marks.append(has_clock) or mark(self, has_clock=has_clock),
+        )
+        testing.explore(build, protocol="observer", most_states=400)
+    assert set(marks) == {False, True}
