@@ -233,6 +233,7 @@ class Stage:
         self._outer = POSTS.get(RUN)
         POSTS[RUN] = self  # type: ignore[assignment]
         self.guards.enter()
+        self.tracked.watch_code(getattr(self.build, "__code__", None))
         return self
 
     def __exit__(
@@ -289,6 +290,7 @@ class Stage:
 
     def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None) -> Outcome:
         self.executions += 1
+        self.tracked.look()
         self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, list(inputs), 0
         self._outputs, self._sites, self._end, self._asked_clock = [], [], None, False
         body = None if act.machine == DRIVER else self.body(act.machine, act.kind, act.before)

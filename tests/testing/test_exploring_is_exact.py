@@ -203,3 +203,42 @@ def test_a_search_under_a_protocol_follows_the_clock_once_it_is_asked() -> None:
         )
         testing.explore(build, protocol="observer", most_states=400)
     assert set(marks) == {False, True}
+
+
+class Asking(rs.SnapshotMixin):
+    """What an action may ask Ray for before any machine has called another."""
+
+    def __init__(self) -> None:
+        self.got: Any = None
+
+    def ask(self, what: str) -> None:
+        try:
+            self.got = {
+                "get": lambda: ray.get([]),
+                "wait": lambda: ray.wait([]),
+                "put": lambda: ray.put(1),
+                "get a value": lambda: ray.get(5),
+                "get a tuple": lambda: ray.get(()),
+                "wait for too many": lambda: ray.wait([], timeout=-1),
+            }[what]()
+        except (ValueError, TypeError) as error:
+            self.got = type(error).__name__
+
+
+@pytest.mark.parametrize(
+    ("what", "answer"),
+    [
+        ("get", "[]"),
+        ("wait", "([], [])"),
+        ("put", "'SettingError'"),
+        ("get a value", "'ValueError'"),
+        ("get a tuple", "'ValueError'"),
+        ("wait for too many", "'ValueError'"),
+    ],
+)
+def test_an_action_never_reaches_ray_itself(what: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("get", "wait", "put"):
+        monkeypatch.setattr(ray, name, lambda *_, **__: pytest.fail("Ray itself was asked"))
+    shown, found = seen(lambda system: system.spawn(Asking, name="a").ask.send(what), lambda states: states["a"].got)
+    assert found.complete, str(found)
+    assert shown == {"None", answer}
