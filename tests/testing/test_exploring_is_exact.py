@@ -242,3 +242,35 @@ def test_an_action_never_reaches_ray_itself(what: str, answer: str, monkeypatch:
     shown, found = seen(lambda system: system.spawn(Asking, name="a").ask.send(what), lambda states: states["a"].got)
     assert found.complete, str(found)
     assert shown == {"None", answer}
+
+
+class Relay(rs.SnapshotMixin):
+    """Calls what raises; `catches` what comes of it."""
+
+    def __init__(self, catches: type[Exception]) -> None:
+        self.catches = catches
+        self.error: Any = None
+        self.said = ""
+
+    def go(self, other: rs.MachineHandle, method: str, *args: Any) -> None:
+        try:
+            ray.get(getattr(other, method).remote(*args))
+        except self.catches as error:
+            self.error = error
+            self.said = f"{type(error).__name__} {isinstance(error, ValueError)} {error}"
+
+
+def test_an_error_of_a_called_action_is_rays_and_its_own() -> None:
+    def build(system: Any) -> None:
+        bad = system.spawn(machines.Bad, name="bad")
+        relay = system.spawn(Relay, KeyError, name="relay")
+        for name, catches in (("a", ray.exceptions.RayTaskError), ("b", ValueError)):
+            system.spawn(Relay, catches, name=name).go.send(bad, "fail")
+        system.spawn(Relay, ValueError, name="c").go.send(relay, "go", bad, "fail")
+
+    for name in "abc":
+        shown, found = seen(build, lambda states, name=name: states[name].said)
+        assert found.complete, str(found)
+        (said,) = shown - {"''"}
+        assert said.startswith("'RayTaskError(ValueError) True ray::")
+        assert said.endswith("ValueError: as meant'") or said.endswith("RayTaskError(ValueError): as meant'")
