@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import time
 from typing import Any
 
 import explored_machines as machines
+import machines_by_name
 import pytest
 import ray
+from machines_by_name import Named
 
 import ray_snapshot as rs
 from ray_snapshot import detectors, testing
-from ray_snapshot.errors import SettingError
+from ray_snapshot.errors import NotDeterministicError, SettingError
 from ray_snapshot.testing import hosted
 from ray_snapshot.testing.stage import Stage
 
@@ -274,3 +279,17 @@ def test_an_error_of_a_called_action_is_rays_and_its_own() -> None:
         (said,) = shown - {"''"}
         assert said.startswith("'RayTaskError(ValueError) True ray::")
         assert said.endswith("ValueError: as meant'") or said.endswith("RayTaskError(ValueError): as meant'")
+
+
+@pytest.mark.parametrize("method", ["throw", "ask", "read", "read_day", "read_whole"])
+def test_clocks_and_chance_are_guarded_under_every_name(method: str) -> None:
+    with pytest.raises(NotDeterministicError, match=r"machines_by_name\.py:\d+: under ray_snapshot\.testing") as caught:
+        testing.explore(lambda system: getattr(system.spawn(Named, name="a"), method).send())
+    assert f"Named.{method} of a asks " in str(caught.value)
+    assert (machines_by_name.time, machines_by_name.chance) == (time.time, random.random), "given back"
+    assert sys.getprofile() is None
+
+
+def test_a_date_that_is_no_clock_is_none() -> None:
+    shown, _ = seen(lambda system: system.spawn(Named, name="a").count.send(), lambda states: states["a"].value)
+    assert shown == {"None", "2026"}
