@@ -68,6 +68,10 @@ def explore(
     if most_states < 1 or crashes < 0 or workers < 1:
         raise SettingError("explore: most_states and workers are at least 1, crashes at least 0")
     if protocol is not None:
+        if crashes or mailbox_bound is not None:
+            raise SettingError(
+                "explore(protocol=...): neither crashes nor mailbox_bound are tried there: leave them out"
+            )
         from ray_snapshot.testing.hosted import explore_hosted
 
         return explore_hosted(
@@ -77,6 +81,7 @@ def explore(
             never=listed(never),
             eventually=listed(eventually),
             most_states=most_states,
+            progress=progress,
         )
     return search(
         build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,

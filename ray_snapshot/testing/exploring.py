@@ -264,8 +264,11 @@ class Search:
                 self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
         for goal, judge in zip(self.goals, self.eventually, strict=True):
             holds = judge.holds(state)
-            goal.append(holds is True)
+            goal.append(holds is not False)  # where it cannot be told it may hold: no counterexample goes there
             if holds is None:
+                self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
+        for judge in self.stays:
+            if judge.holds(state) is None:
                 self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
         return None
 

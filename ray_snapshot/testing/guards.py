@@ -1,13 +1,15 @@
 """What guards an action: real clocks and chance, globals that change, and code that catches what ends an action.
 
 While a stage is entered, the functions of `time`, `random`, `uuid`, `secrets` and `os.urandom` are replaced by ones that look
-who asks: an action of a machine is told so, with the line; a library that an action calls (logging, say) is answered. Never
-imports Ray.
+who asks, also under the names by which the user's modules have imported them: an action of a machine is told so, with the
+line; a library that an action calls (logging, say) is answered. The methods of `datetime` cannot be replaced: while an action of
+a class acts whose code has their names, each call is looked at. Never imports Ray.
 """
 
 from __future__ import annotations
 
 import ast
+import datetime
 import linecache
 import os
 import pickle
@@ -31,16 +33,21 @@ _LIBRARIES = (
     "<frozen ",
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
-_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+_CLOCKS = (
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns",
+    "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns",
+)  # fmt: skip
 _CHANCES = (
     "random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "getrandbits", "randbytes",
-    "gauss", "normalvariate", "expovariate", "betavariate", "triangular", "seed",
+    "gauss", "normalvariate", "lognormvariate", "expovariate", "betavariate", "gammavariate", "paretovariate",
+    "vonmisesvariate", "weibullvariate", "triangular", "seed",
 )  # fmt: skip
+_DATES = frozenset({"now", "utcnow", "today"})
 _ASKED: tuple[tuple[types.ModuleType, tuple[str, ...], str], ...] = (
     (time, _CLOCKS, "self.now()"),
     (random, _CHANCES, "self.random"),
     (uuid, ("uuid1", "uuid4"), "self.random"),
-    (secrets, ("randbelow", "choice", "token_hex", "token_bytes", "token_urlsafe"), "self.random"),
+    (secrets, ("randbelow", "randbits", "choice", "token_hex", "token_bytes", "token_urlsafe"), "self.random"),
     (os, ("urandom",), "self.random"),
 )
 _MOST_BYTES = 100_000
@@ -74,6 +81,14 @@ class Guards:
         self.own: set[str] = set()
         """Files of machine classes, wherever they are installed."""
         self._originals: list[tuple[types.ModuleType, str, Any]] = []
+        self._ours: dict[int, Any] = {}
+        """By `id` of a function: what stands in for it."""
+        self._modules: set[str] = set()
+        """The user's, whose names have been looked at."""
+        self.dated: set[int] = set()
+        """Classes whose code may ask `datetime`."""
+        self._outer: Any = None
+        """The profiler of others while an action acts."""
 
     # ---- time and chance --------------------------------------------------------------------------------------------
 
@@ -81,28 +96,58 @@ class Guards:
         """Replace the functions."""
         for module, names, instead in _ASKED:
             for name in names:
-                original = getattr(module, name)
-                self._originals.append((module, name, original))
-                setattr(module, name, self._guarded(original, f"{module.__name__}.{name}()", instead))
-        self._originals.append((time, "sleep", time.sleep))
-        setattr(time, "sleep", self._sleep(time.sleep))  # noqa: B010 - its type is Python's own
+                original = getattr(module, name, None)
+                if original is not None:  # not every system has every clock
+                    self._replace(module, name, self._guarded(original, f"{module.__name__}.{name}()", instead))
+        self._replace(time, "sleep", self._sleep(time.sleep))
+        for name, module in [*sys.modules.items()]:
+            if not self.is_library(getattr(module, "__file__", None) or "<frozen "):
+                self._replace_in(name)
+
+    def _replace(self, module: types.ModuleType, name: str, ours: Any) -> None:
+        original = getattr(module, name)
+        self._ours[id(original)] = ours
+        self._originals.append((module, name, original))
+        setattr(module, name, ours)
+
+    def _replace_in(self, name: str) -> None:
+        """What one of the user's modules has imported by name."""
+        module = sys.modules.get(name)
+        if module is None or name in self._modules:
+            return
+        self._modules.add(name)
+        for key, value in [*vars(module).items()]:
+            ours = self._ours.get(id(value))
+            if ours is not None:
+                self._originals.append((module, key, value))
+                setattr(module, key, ours)
 
     def exit(self) -> None:
         """Give them back."""
         for module, name, original in reversed(self._originals):
             setattr(module, name, original)
-        self._originals = []
+        self._originals, self._ours, self._modules = [], {}, set()
 
     def _guarded(self, original: Callable[..., Any], what: str, instead: str) -> Callable[..., Any]:
         def asked(*args: Any, **kwargs: Any) -> Any:
             if self.is_acting and threading.get_ident() == self.thread:
-                frame = sys._getframe(1)
-                if not self.is_library(frame.f_code.co_filename):
-                    self.trouble = self.trouble or (what, f"{frame.f_code.co_filename}:{frame.f_lineno}", instead)
-                    raise _Stopped
+                self._told(sys._getframe(1), what, instead)
             return original(*args, **kwargs)
 
         return asked
+
+    def _told(self, frame: types.FrameType, what: str, instead: str) -> None:
+        """Ends the action if the frame that asks is the user's."""
+        if not self.is_library(frame.f_code.co_filename):
+            self.trouble = self.trouble or (what, f"{frame.f_code.co_filename}:{frame.f_lineno}", instead)
+            raise _Stopped
+
+    def _look(self, frame: types.FrameType, event: str, called: Any) -> None:
+        """The profiler while an action acts that may ask `datetime`."""
+        if event == "c_call" and called.__name__ in _DATES and isinstance(getattr(called, "__self__", None), type):
+            kind: type = called.__self__
+            if issubclass(kind, datetime.date):
+                self._told(frame, f"{kind.__name__}.{called.__name__}()", "self.now()")
 
     def _sleep(self, original: Callable[[float], None]) -> Callable[[float], None]:
         def sleep(seconds: float) -> None:
@@ -143,16 +188,28 @@ class Guards:
             file = getattr(sys.modules.get(one.__module__), "__file__", None)
             if file is not None and one is not object and not one.__module__.startswith("ray_snapshot.runtime"):
                 self.own.add(file)
+                self._replace_in(one.__module__)
+        if any(
+            _names_a_date(getattr(inspected(item), "__code__", None), one)
+            for one in kind.__mro__
+            for item in vars(one).values()
+        ):
+            self.dated.add(len(self.globals))
         self.globals[len(self.globals)] = list(_names_of(kind))
 
     def begin(self, kind: int) -> list[Any]:
         """An action of a class begins: what its globals are."""
         self.is_acting, self.thread = True, threading.get_ident()
+        if kind in self.dated:
+            self._outer = sys.getprofile()
+            sys.setprofile(self._look)
         return [_token(owner, name) for owner, name in self.globals[kind]]
 
     def end(self, kind: int, before: list[Any]) -> list[str]:
         """It is over: the globals that are not what they were."""
         self.is_acting = False
+        if kind in self.dated:
+            sys.setprofile(self._outer)
         watched = self.globals[kind]
         if not watched:
             return []
@@ -252,6 +309,24 @@ def _globals_of(code: types.CodeType, module: types.ModuleType, seen: set[str]) 
             yield from _globals_of(value.__code__, module, seen)
         elif _is_data(value):
             yield name
+
+
+def _names_a_date(code: Any, kind: type) -> bool:
+    """Whether some code of a class, or of a function of its module which it uses, has a name of a method that asks the date."""
+    module = sys.modules.get(kind.__module__)
+    waiting, seen = [code], set()
+    while waiting:
+        code = waiting.pop()
+        if not isinstance(code, types.CodeType) or code in seen:
+            continue
+        seen.add(code)
+        if not _DATES.isdisjoint(code.co_names):
+            return True
+        waiting += code.co_consts
+        waiting += (
+            [getattr(inspected(vars(module).get(name)), "__code__", None) for name in code.co_names] if module else []
+        )
+    return False
 
 
 def _is_data(value: Any) -> bool:

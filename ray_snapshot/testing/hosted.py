@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pickle
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnaps
 from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.testing.exploring import Counterexample, Exploration
+from ray_snapshot.testing.exploring import EVERY, Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
@@ -52,6 +53,8 @@ class Knowledge:
 
     stage: Stage
     chance: Callable[[int], int]
+    asked_clock: bool = False
+    """Whether a machine has asked for the time."""
 
 
 _KNOWN: dict[int, Knowledge] = {}
@@ -93,6 +96,12 @@ class HostedWorld(World):
         machine = host.core.machines[DRIVER]
         host.core.begin_action(machine)
         self._do(host, machine, Act(DRIVER, 0, None, "build", (), around=self._around(host)), (), 0, (), [])
+
+    def mark(self, *, has_clock: bool) -> Hashable:
+        """Equal for worlds that will behave alike; `has_clock`: machines ask for the time."""
+        due = [(key, round(at - self.clock, 9)) for key, at in sorted(self.dues.items())]
+        over = [(name, round(at - self.clock, 9)) for name, at in sorted(self.timeouts.items())]
+        return fingerprint(self), tuple(due), tuple(over), self.clock if has_clock else None
 
     # ---- which steps there are --------------------------------------------------------------------------------------
 
@@ -264,6 +273,7 @@ class HostedWorld(World):
     def _outcome(self, act: Act, inputs: tuple[Any, ...]) -> Outcome:
         while True:
             found = self.stage.perform(act, inputs, self.clock)
+            _KNOWN[self.known].asked_clock |= found.asked_clock
             if not isinstance(found.end, Chooses):
                 return found
             inputs = (*found.inputs, ("chance", _KNOWN[self.known].chance(found.end.options)))
@@ -613,6 +623,7 @@ def explore_hosted(
     never: Sequence[Any],
     eventually: Sequence[Any],
     most_states: int,
+    progress: Progress | None = None,
 ) -> Exploration:
     """Every order of the steps of a protocol that takes one snapshot, breadth first; judged are the snapshots.
 
@@ -624,26 +635,40 @@ def explore_hosted(
         raise SettingError(
             "explore(protocol=...): judged are snapshots, of which none is the last: leave eventually out"
         )
-    with Stage(build) as stage:
-        search = _HostedSearch(stage, protocol, always, never, most_states)
-        try:
-            return search.run()
-        finally:
-            search.player.close()
+    for has_clock in (False, True):
+        with Stage(build) as stage:
+            search = _HostedSearch(stage, protocol, always, never, most_states, progress, has_clock=has_clock)
+            try:
+                found = search.run()
+                if has_clock or not _KNOWN[search.player.world.known].asked_clock:
+                    return found
+            finally:
+                search.player.close()
+    raise AssertionError("a search with the clock is not begun anew")
 
 
 class _HostedSearch:
     def __init__(
-        self, stage: Stage, protocol: str, always: Sequence[Any], never: Sequence[Any], most_states: int
+        self,
+        stage: Stage,
+        protocol: str,
+        always: Sequence[Any],
+        never: Sequence[Any],
+        most_states: int,
+        progress: Progress | None,
+        *,
+        has_clock: bool,
     ) -> None:
         self.stage, self.protocol, self.most_states = stage, protocol, most_states
+        self.progress, self.has_clock = progress, has_clock
         self.player = _Player(stage, {"protocol": protocol, "hosts": None, "crashes": 0}, _no_chance)
         self.reader = Interpreter(stage)
         self.wrong = [
             *((judge_of(item, self.reader.space, self.reader.shown), False) for item in always),
             *((judge_of(item, self.reader.space, self.reader.shown), True) for item in never),
         ]
-        self.judged = 0
+        self.unknown: dict[str, None] = {}
+        """What could not be told of every snapshot."""
 
     def run(self) -> Exploration:
         """Search."""
@@ -655,16 +680,19 @@ class _HostedSearch:
         player.take(("snapshot",))
         start = player.world
         queue: list[tuple[bytes, tuple[Any, ...]]] = [(pickle.dumps(start), ())]
-        seen, place = {hash(fingerprint(start))}, 0
+        seen, place = {start.mark(has_clock=self.has_clock)}, 0
+        began = time.perf_counter()
         why = [f"it is bounded: one snapshot under {self.protocol}, asked for at the beginning"]
         while place < len(queue) and len(queue) < self.most_states:
+            if self.progress is not None and place and place % EVERY == 0:
+                self.progress(Report(len(seen), place, len(queue[place][1]), time.perf_counter() - began))
             saved, way = queue[place]
             queue[place] = b"", way
             place += 1
             for step in pickle.loads(saved).enabled():
                 after: HostedWorld = pickle.loads(saved)
                 path = (*way, step, *_taken_eagerly(after, step))
-                mark = hash(fingerprint(after))
+                mark = after.mark(has_clock=self.has_clock)
                 if mark in seen:
                     continue
                 seen.add(mark)
@@ -673,6 +701,7 @@ class _HostedSearch:
                 queue.append((pickle.dumps(after), path))
         if place < len(queue):
             why.append(f"it was stopped at most_states={self.most_states:,}")
+        why += [f"{name} could not be told of every snapshot" for name in self.unknown]
         return Exploration(len(seen), False, None, why, executions=self.stage.executions)
 
     def _judge(self, world: HostedWorld) -> tuple[str, str] | None:
@@ -681,8 +710,11 @@ class _HostedSearch:
         for recorded in world.central.completed:
             state = self.reader.state(recorded)
             for judge, wrong in self.wrong:
-                if judge.holds(state) is wrong:
+                holds = judge.holds(state)
+                if holds is wrong:
                     return judge.name, judge.sentence(state)
+                if holds is None:
+                    self.unknown[judge.name] = None
         return None
 
     def _counterexample(self, name: str, sentence: str, path: tuple[Step, ...]) -> Counterexample:

@@ -194,6 +194,8 @@ class Space:
         """By cell of a channel: the cell of its target."""
         self.answers: list[int] = []
         """The cells of answers."""
+        self.has_calls = False
+        """Whether any machine has called another."""
         self.timers: list[int] = []
         self.clocked: list[int] = []
         """Cells of machines that have waited with a timeout."""
@@ -223,6 +225,8 @@ class Space:
                 self.answers.append(found)
             elif kind == TIMERS:
                 self.timers.append(found)
+            elif kind == CHANNEL and name[2] == "call":
+                self.has_calls = True
         return found
 
     def id_of(self, value: Any) -> int:
@@ -443,7 +447,7 @@ class Space:
     ) -> Iterator[Move]:
         """A machine accepts messages: (cell of the channel, message) of each, which are not in `cells` any more."""
         value = state[target]
-        used = self._used(state, self.cells[target][1]) if self.answers else ()
+        used = self._used(state, self.cells[target][1])
         key = value, mails, cells[0], used
         effects = self.effects.get(key) if self.chooser is None else None
         if effects is None:
@@ -610,6 +614,7 @@ class Space:
         cells[cell] = effect.value
         for place, mail in effect.appends:
             if type(self.values[cells[self.targets[place]]]) is Gone:
+                self._answer(cells, self.values[mail].call, self._lost(self.cells[place][1][1]))
                 continue
             key = cells[place], mail
             value = self.appended.get(key)
@@ -627,7 +632,8 @@ class Space:
     def _apply_more(self, cells: list[int], cell: int, effect: Effect) -> None:
         """What few actions do: timers, creations, answers, stops, waits with a timeout."""
         for place, left, mail in effect.timers:
-            cells[place] = self._with_timer(cells[place], left, mail)
+            if type(self.values[cells[self.targets[place]]]) is not Gone:
+                cells[place] = self._with_timer(cells[place], left, mail)
         for place, value in effect.sets:
             cells[place] = value
         if effect.around is not None:
@@ -649,11 +655,15 @@ class Space:
             if type(record) is Rest:
                 cells[place] = self.id_of(replace(record, is_stopped=True))
             error = MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name)
-            self._refuse(cells, name, error)
+            self._refuse(cells, name, self.id_of(Answer(encoded(error).data, is_error=True)))
 
-    def _refuse(self, cells: list[int], name: str, error: Exception) -> None:
+    def _lost(self, name: str) -> int:
+        """What a call to a machine that has crashed is answered with."""
+        error = HostDiedError(f"the host of {name} died", host=name, machines=[name])
+        return self.id_of(Answer(encoded(error).data, is_error=True))
+
+    def _refuse(self, cells: list[int], name: str, wrong: int) -> None:
         """Calls to a machine that it has not accepted are answered with an error."""
-        wrong = self.id_of(Answer(encoded(error).data, is_error=True))
         for cell in range(len(cells)):
             kind, channel = self.cells[cell]
             if kind == CHANNEL and cells[cell] and channel[1] == name and channel[2] == "call":
@@ -669,9 +679,8 @@ class Space:
 
     def _crashed(self, cells: list[int], cell: int, name: str, record: Record) -> State:
         """A machine is gone, with its timers and what was in its mailboxes; who waits for it hears so."""
-        error = HostDiedError(f"the host of {name} died", host=name, machines=[name])
-        self._refuse(cells, name, error)
-        wrong = self.id_of(Answer(encoded(error).data, is_error=True))
+        wrong = self._lost(name)
+        self._refuse(cells, name, wrong)
         if type(record) is Inside:
             for _, _, mail in record.taken:
                 self._answer(cells, mail.call if isinstance(mail, Mail) else None, wrong)
@@ -711,7 +720,7 @@ class Space:
 
     def _used(self, state: State, name: str) -> tuple[int, ...]:
         """The numbers of calls of a machine that something still refers to, or answers."""
-        if not any(kind == CHANNEL and channel[2] == "call" for kind, channel in self.cells[1:]):
+        if not self.has_calls:
             return ()
         found = {number for caller, number in self._alive([*state]) if caller == name}
         for cell, value in enumerate(state):

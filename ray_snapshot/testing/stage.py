@@ -72,6 +72,8 @@ class Answer:
     data: bytes
     is_error: bool = False
     refs: frozenset[Ref] = frozenset()
+    trace: str = ""
+    """Of an error that the called action raised: where. It comes as a `RayTaskError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,8 @@ class Stage:
         self._end: End | None = None
         """Where the action was unwound."""
         self._checked: dict[tuple[int, str], int] = {}
+        self._task_errors: dict[Answer, Any] = {}
+        """The class of the error that an answer is raised as."""
         self._asked_clock = False
         self._is_to_begin_anew = False
         self._outer: Any = None
@@ -233,6 +237,7 @@ class Stage:
         self._outer = POSTS.get(RUN)
         POSTS[RUN] = self  # type: ignore[assignment]
         self.guards.enter()
+        self.tracked.watch_code(getattr(self.build, "__code__", None))
         return self
 
     def __exit__(
@@ -289,6 +294,7 @@ class Stage:
 
     def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None) -> Outcome:
         self.executions += 1
+        self.tracked.look()
         self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, list(inputs), 0
         self._outputs, self._sites, self._end, self._asked_clock = [], [], None, False
         body = None if act.machine == DRIVER else self.body(act.machine, act.kind, act.before)
@@ -385,9 +391,17 @@ class Stage:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not self.guards.is_library(frame.filename)]
         site = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+        said = f"{type(error).__name__}: {_cause_of(error)}"
+        trace = "\n".join(
+            [
+                f"ray::{act.method}()",
+                *(f'  File "{one.filename}", line {one.lineno}, in {one.name}' for one in own),
+                said,
+            ]
+        )
         return Raised(
-            f"{self.told(act)} raised {type(error).__name__}: {error}{site}",
-            Answer(_error_bytes(error), is_error=True),
+            f"{self.told(act)} raised {said}{site}",
+            Answer(_error_bytes(error), is_error=True, trace=trace),
             "".join(traceback.format_exception(error)),
         )
 
@@ -501,8 +515,21 @@ class Stage:
             self._unwind(Waits(tuple(ref.key for ref in refs), k, is_get, timeout, self.guards.site()))
         _, what, came, self._around = found
         if what == "raises":
-            raise decoded(came.data)
+            raise self._error_of(came)
         return [decoded(answer.data) for answer in came] if what == "values" else came
+
+    def _error_of(self, came: Answer) -> Any:
+        """What a wait raises: an error of the called action comes as on Ray, as one of its class and a `RayTaskError`."""
+        error = decoded(came.data)
+        if not came.trace:
+            return error
+        from ray.exceptions import RayTaskError
+
+        kind = self._task_errors.get(came)
+        if kind is None:  # one class for one answer: equal errors stay equal
+            whole = RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1").as_instanceof_cause()
+            kind = self._task_errors[came] = type(whole)
+        return RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1") if kind is RayTaskError else kind(error)
 
     def _unwind(self, end: End) -> None:
         self._end = end
@@ -588,8 +615,17 @@ def _unpicklable(source: str, target: str, method: str, why: str) -> Unpicklable
     )
 
 
+def _cause_of(error: BaseException) -> BaseException:
+    """The error itself, without what Ray puts around it."""
+    exceptions = sys.modules.get("ray.exceptions")
+    if exceptions is not None and isinstance(error, exceptions.RayTaskError):
+        cause: BaseException = error.cause
+        return cause
+    return error
+
+
 def _error_bytes(error: BaseException) -> bytes:
-    bare = error.with_traceback(None)
+    bare = _cause_of(error).with_traceback(None)
     try:
         found = encoded(bare).data
         decoded(found)

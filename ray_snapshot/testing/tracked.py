@@ -1,7 +1,8 @@
 """`ray.get` and `ray.wait` of the results of calls between machines, while machines act without Ray.
 
-Ray is imported with the first call that a machine makes; its functions are given back when the stage is left. A module that
-did `from ray import get` gets its own name replaced, too.
+Ray is imported with the first call that a machine makes, or with the first machine (or program) whose code names it; its
+functions are given back when the stage is left. A module that did `from ray import get` gets its own name replaced, too. An
+action never reaches Ray itself: that would start a Ray.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.testing.guards import inspected
 from ray_snapshot.testing.refs import CallRef
 
 if TYPE_CHECKING:
@@ -39,6 +41,18 @@ class Tracked:
                 self.modules[one.__module__] = None
                 if self.originals:
                     self._replace_in(one.__module__)
+            for function in vars(one).values():
+                self.watch_code(getattr(inspected(function), "__code__", None))
+
+    def watch_code(self, code: Any) -> None:
+        """What is to run may ask Ray before it has called another machine."""
+        if names_ray(code):
+            self.install()
+
+    def look(self) -> None:
+        """An action begins: Ray may have been imported meanwhile."""
+        if not self.originals and "ray" in sys.modules:
+            self.install()
 
     @property
     def is_installed(self) -> bool:
@@ -75,19 +89,30 @@ class Tracked:
                     setattr(module, key, self.ours[original])
 
     def _get(self, *args: Any, **kwargs: Any) -> Any:
-        refs = args[0] if args else kwargs.get("object_refs")
-        listed = list(refs) if isinstance(refs, list | tuple) else [refs]
-        if not _are_ours(listed):
+        if not self.stage.is_acting:
             return self.originals["get"](*args, **kwargs)
-        timeout = kwargs.get("timeout")
-        found = self.stage.wait(listed, len(listed), timeout, is_get=True)
-        return found if isinstance(refs, list | tuple) else found[0]
+        refs = args[0] if args else kwargs.get("object_refs")
+        if not isinstance(refs, list | CallRef) and not _is_rays(refs):
+            raise ValueError(f"ray.get takes a reference or a list of references, not {type(refs).__name__}")
+        listed = list(refs) if isinstance(refs, list) else [refs]
+        _check(listed, "ray.get", ValueError)
+        found = self.stage.wait(listed, len(listed), kwargs.get("timeout"), is_get=True) if listed else []
+        return found if isinstance(refs, list) else found[0]
 
     def _wait(self, *args: Any, **kwargs: Any) -> Any:
-        refs: list[Any] = list(args[0] if args else kwargs.get("ray_waitables") or ())
-        if not _are_ours(refs):
+        if not self.stage.is_acting:
             return self.originals["wait"](*args, **kwargs)
+        refs = args[0] if args else kwargs.get("ray_waitables")
+        if not isinstance(refs, list):
+            raise TypeError(f"ray.wait takes a list of references, not {type(refs).__name__}")
+        _check(refs, "ray.wait", TypeError)
         k, timeout = kwargs.get("num_returns", 1), kwargs.get("timeout")
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"timeout is {timeout}: it must not be negative")
+        if not refs:
+            return [], []
+        if len(refs) != len(set(refs)):
+            raise ValueError("ray.wait takes a list of references that are all different")
         if not 1 <= k <= len(refs):
             raise ValueError(f"num_returns is {k}: it must be 1 to {len(refs)}, the number of refs")
         there = self.stage.wait(refs, k, timeout, is_get=False)
@@ -107,10 +132,24 @@ def _like(original: Any, function: Callable[..., Any]) -> Any:
     return ours
 
 
-def _are_ours(refs: list[Any]) -> bool:
-    ours = [ref for ref in refs if isinstance(ref, CallRef)]
-    if ours and len(ours) < len(refs):
-        raise SettingError(
-            "under ray_snapshot.testing a wait is for calls of machines, not for others of Ray's as well"
-        )
-    return bool(ours)
+def _is_rays(item: Any) -> bool:
+    """Whether it is a reference of Ray's own."""
+    return type(item).__module__.partition(".")[0] == "ray"
+
+
+def _check(refs: list[Any], function: str, error: type[Exception]) -> None:
+    """References of machines' calls are waited for, and nothing else."""
+    for ref in refs:
+        if _is_rays(ref):
+            raise SettingError(
+                f"{function}: under ray_snapshot.testing a wait is for calls of machines, not for others of Ray's as well"
+            )
+        if not isinstance(ref, CallRef):
+            raise error(f"{function}: {ref!r} is no reference to a result")
+
+
+def names_ray(code: Any) -> bool:
+    """Whether some code, or code inside it, has the name `ray`: it may import it in an action."""
+    if not isinstance(code, CodeType):
+        return False
+    return "ray" in code.co_names or any(names_ray(constant) for constant in code.co_consts)

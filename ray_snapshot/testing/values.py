@@ -1,9 +1,10 @@
 """Values as bytes: equal values give equal bytes, in every process, and each `decoded` gives fresh objects.
 
-A pickle is nearly that. What is missing: sets are written in the order of their hashes, and whether two equal texts are one
-object shows. So plain values go through the C pickler without its memo, all others through a pickler in Python that sorts
-sets and remembers only what can change. What cannot be pickled at all is kept by reference and named (`Encoded.opaque`);
-classes and functions that no module holds are kept by reference, too. Never imports Ray.
+A pickle is nearly that. What is missing: sets are written in the order of their hashes, attributes in the order in which they
+were first set, and whether two equal texts are one object shows. So plain values go through the C pickler without its memo,
+all others through a pickler in Python that sorts sets and attributes and remembers only what can change. What cannot be
+pickled at all is kept by reference and named (`Encoded.opaque`); classes and functions that no module holds are kept by
+reference, too. Never imports Ray.
 """
 
 from __future__ import annotations
@@ -79,18 +80,45 @@ class _Canonical(pickle._Pickler):
         if kind in _ATOMS or kind in (list, dict, tuple):
             return NotImplemented
         if kind is set or kind is frozenset:
-            return kind, (sorted(item, key=lambda one: encoded(one).data),)
+            return kind, (_sorted(item),)
         if kind is CallRef:
             self.refs.add(item.key)
             return NotImplemented
         if isinstance(item, type | types.FunctionType):
             return NotImplemented if _is_importable(item) else (kept, (_place(item),))
         try:
-            item.__reduce_ex__(5)
+            reduced = item.__reduce_ex__(5)
         except Exception:  # a lock, a file, a generator
             self.opaque.append(kind.__qualname__)
             return kept, (_place(item),)
+        return _without_order(item, reduced)
+
+
+def _sorted(items: Any) -> list[Any]:
+    return sorted(items, key=lambda one: encoded(one).data)
+
+
+def _without_order(item: Any, reduced: Any) -> Any:
+    """How an object is built again: the items of a set of a class of its own, and attributes, are sorted."""
+    if not isinstance(reduced, tuple):
         return NotImplemented
+    parts = [*reduced]
+    if isinstance(item, set | frozenset) and len(parts[1]) == 1 and isinstance(parts[1][0], list):
+        parts[1] = (_sorted(parts[1][0]),)
+    if len(parts) > 2 and type(item).__getstate__ is object.__getstate__ and not hasattr(item, "__setstate__"):
+        parts[2] = _by_name(parts[2])
+    return tuple(parts)
+
+
+def _by_name(state: Any) -> Any:
+    """Attributes in the order of their names: the order in which they were set is no part of a state."""
+    if isinstance(state, tuple):
+        return tuple(_by_name(part) for part in state)
+    return (
+        dict(sorted(state.items()))
+        if isinstance(state, dict) and all(isinstance(name, str) for name in state)
+        else state
+    )
 
 
 def _is_importable(item: Any) -> bool:
@@ -138,8 +166,8 @@ def decoded(data: bytes) -> Any:
 
 
 def state_of(body: Any) -> Any:
-    """All attributes of a machine: its dict, or (dict, slots)."""
-    return object.__getstate__(body)
+    """All attributes of a machine, by name: its dict, or (dict, slots)."""
+    return _by_name(object.__getstate__(body))
 
 
 def fill(body: Any, state: Any) -> None:

@@ -388,7 +388,7 @@ def test_an_error_of_a_called_method_is_raised_where_it_is_waited_for() -> None:
             try:
                 ray.get(bad.fail.remote())
             except ValueError as error:
-                self.said = str(error)
+                self.said = str(error.cause)  # type: ignore[attr-defined]
 
     def build(system: Any) -> None:
         bad = system.spawn(machines.Bad, name="bad")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import test_explored_systems as tests
+import test_exploring_is_exact as exact
 import test_judged_states as judged
 
 from ray_snapshot.testing import exploring, judging, liveness, space, stage, values
@@ -71,7 +72,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
     ),
     "who stops accepts on": (Space, "_stop", lambda *_: None, tests.test_a_machine_that_the_program_stops_accepts_nothing),
     "who is lost answers nobody": (
-        Space, "_refuse", lambda *_: None, tests.test_a_machine_that_is_waited_for_and_crashes_is_told_of
+        Space, "_refuse", lambda *_: None, exact.test_a_call_to_a_machine_that_has_crashed_is_answered
     ),
     "nobody is held": (Space, "_is_held", lambda *_: False, tests.test_full_mailboxes_hold_their_senders_in_a_circle),
     "chance comes out in one way": (

@@ -149,3 +149,71 @@ def test_sets_in_another_order_and_equal_texts_are_one_state() -> None:
     again = decoded(encoded({"a": shared, "b": shared}).data)
     assert again["a"] is again["b"]
     assert encoded({"a": 1}).data != encoded({"a": True}).data != encoded({"a": 1.0}).data
+
+
+class Words(set[str]):
+    """A set of a class of its own."""
+
+
+class Thing:
+    def __init__(self, *names: str) -> None:
+        for name in names:
+            setattr(self, name, 1)
+
+
+class Slotted:
+    __slots__ = ("__dict__", "x")
+
+    def __init__(self) -> None:
+        self.x = 1
+
+
+def test_the_order_in_which_attributes_were_set_is_no_part_of_a_state() -> None:
+    from ray_snapshot.testing.values import decoded, encoded, state_of
+
+    assert encoded(Thing("x", "y")).data == encoded(Thing("y", "x")).data
+    assert vars(decoded(encoded([Thing("y", "x")]).data)[0]) == {"x": 1, "y": 1}
+    one, other = Slotted(), Slotted()
+    one.a, one.b = 1, 2  # type: ignore[attr-defined]
+    other.b, other.a = 2, 1  # type: ignore[attr-defined]
+    assert encoded(state_of(one)).data == encoded(state_of(other)).data == encoded(state_of(one)).data
+    assert encoded({"a": 1, "b": 2}).data != encoded({"b": 2, "a": 1}).data, "of a dict it is"
+
+
+def test_a_set_of_a_class_of_its_own_is_sorted() -> None:
+    from ray_snapshot.testing.values import decoded, encoded
+
+    one, other = Words(), Words()
+    for place in (0, 8, 16):
+        one.add(place)  # type: ignore[arg-type]
+        other.add(16 - place)  # type: ignore[arg-type]
+    assert [*one] != [*other]
+    assert encoded(one).data == encoded(other).data
+    again = decoded(encoded(one).data)
+    assert (type(again), again) == (Words, one)
+
+
+def test_two_orders_of_two_attributes_end_in_one_state() -> None:
+    class Late(rs.SnapshotMixin):
+        def first(self) -> None:
+            self.x = 1
+
+        def second(self) -> None:
+            self.y = 1
+
+    class Caller(rs.SnapshotMixin):
+        def go(self, late: rs.MachineHandle, method: str) -> None:
+            getattr(late, method).send()
+
+    def build(system: Any) -> None:
+        late = system.spawn(Late, name="late")
+        for name, method in (("a", "first"), ("b", "second")):
+            system.spawn(Caller, name=name).go.send(late, method)
+
+    ends = []
+
+    def look(space: Space, shown: Shown, state: State) -> None:
+        ends.append(not space.tasks(state))
+
+    assert each_state(build, look) == 9
+    assert sum(ends) == 1
