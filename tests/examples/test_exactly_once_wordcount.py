@@ -33,6 +33,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
 
 
+@pytest.mark.nightly
 def test_a_killed_host_changes_no_count(tmp_path: Path) -> None:
     facts = wordcount.play(tmp_path, kills=1, seed=3, every=0.2, most_bytes=SMALL, slowness_s=0.15)
     assert facts["kills"] == 1

@@ -183,7 +183,7 @@ def _told(runner: Runner, side: str, when: str, names: list[str]) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("side", ["driver", pytest.param("worker", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("side", [pytest.param("driver", marks=pytest.mark.nightly), "worker"])
 def test_an_app_goes_on_whichever_function_of_ours_fails(runner: Runner, side: str) -> None:
     _told(runner, side, "later", BY_DAY[side])
 

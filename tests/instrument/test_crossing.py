@@ -13,7 +13,8 @@ import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
-SCENARIOS = ("storm:chandy-lamport", "both_wait", "others", "gone", "lists", "threads")
+BY_DAY = ("storm:chandy-lamport", "both_wait")
+BY_NIGHT = ("others", "gone", "lists", "threads")
 
 SNAPSHOTS = 12
 """The storm in `crossing.py` takes so many; one or two may meet nothing in flight by chance, but not half of them."""
@@ -29,7 +30,12 @@ def told(runner: Runner, *scenarios: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def crossing(runner: Runner) -> dict[str, dict[str, Any]]:
-    return told(runner, *SCENARIOS)
+    return told(runner, *BY_DAY)
+
+
+@pytest.fixture(scope="module")
+def by_night(runner: Runner) -> dict[str, dict[str, Any]]:
+    return told(runner, *BY_NIGHT)
 
 
 def check_storm(found: dict[str, Any]) -> None:
@@ -61,14 +67,14 @@ def test_an_async_actor_awaits_machines_and_a_machine_makes_an_actor(crossing: d
 
 
 def test_an_actor_that_is_killed_and_a_machine_that_stops_leave_no_snapshot_open(crossing: dict[str, Any]) -> None:
-    found = crossing["gone"]
+    found = by_night["gone"]
     assert found["problems"] == found["uncovered"] == found["again_problems"] == []
     assert (found["tokens"]["stays"], found["tokens"]["stops"]) == (6, 2)
     assert found["refused"] == "Vault sent put to stops, which has stopped"
 
 
 def test_when_its_system_has_closed_another_takes_its_place(crossing: dict[str, Any]) -> None:
-    found = crossing["gone"]
+    found = by_night["gone"]
     assert found["again"]["stays"] == 3
     assert found["end"].startswith("Terminated: ")
 

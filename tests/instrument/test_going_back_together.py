@@ -33,13 +33,17 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def together(runner: Runner, history: Path) -> dict[str, dict[str, Any]]:
-    folders = [history.with_name(name) for name in ("slow", "stumbles")]
-    for folder in folders:
-        folder.mkdir()
-    scenarios = [f"storm:chandy-lamport:{history}", "stuck", *(f"{folder.name}:{folder}" for folder in folders)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, KEY)
-        return told(runner.plain(PROGRAM, *scenarios))
+        return told(runner.plain(PROGRAM, f"storm:chandy-lamport:{history}"))
+
+
+@pytest.fixture(scope="module")
+def by_night(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("slow", "stumbles")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEY_VARIABLE, KEY)
+        return told(runner.plain(PROGRAM, "stuck", *(f"{name}:{folder}" for name, folder in folders.items())))
 
 
 def check_storm(found: dict[str, Any]) -> None:
@@ -56,8 +60,9 @@ def test_messages_and_calls_in_flight_across_both_come_once_each_time(together: 
     check_storm(together["storm"])
 
 
-def test_a_machine_and_an_actor_that_wait_for_each_other_go_back_to_the_moment_before(together: dict[str, Any]) -> None:
-    found = together["stuck"]
+@pytest.mark.nightly
+def test_a_machine_and_an_actor_that_wait_for_each_other_go_back_to_the_moment_before(by_night: dict[str, Any]) -> None:
+    found = by_night["stuck"]
     assert found["cores"] == [["purse-0", "Vault-0"]]
     inside = {text.partition(" at ")[0] for text in found["obstacles"]}
     assert inside == {
@@ -69,8 +74,9 @@ def test_a_machine_and_an_actor_that_wait_for_each_other_go_back_to_the_moment_b
     assert found["held"] == dict.fromkeys(found["held"], 50) | {"purse-0": 51, "Vault-0": 53}
 
 
-def test_an_actor_that_does_not_stop_is_named_and_machines_go_on_as_they_were(together: dict[str, Any]) -> None:
-    found = together["slow"]
+@pytest.mark.nightly
+def test_an_actor_that_does_not_stop_is_named_and_machines_go_on_as_they_were(by_night: dict[str, Any]) -> None:
+    found = by_night["slow"]
     assert found["given_up"]["kind"] == "SnapshotTimeoutError"
     assert f"waiting for Vault-0 (at {PROGRAM}:" in found["given_up"]["text"]
     assert "all go on as they were" in found["given_up"]["text"]
@@ -78,10 +84,11 @@ def test_an_actor_that_does_not_stop_is_named_and_machines_go_on_as_they_were(to
     assert found["held"] == dict.fromkeys(found["held"], 50)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_does_not_take_its_state_back_is_named_and_another_restore_may_succeed(
-    together: dict[str, Any],
+    by_night: dict[str, Any],
 ) -> None:
-    found = together["stumbles"]
+    found = by_night["stumbles"]
     assert found["failed"] == {
         "kind": "MachineFailedError",
         "text": "purse-2 does not take its state back: ValueError: it stumbles",

@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 PROGRAM = str(Path(__file__).parent / "recovering_driver.py")
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kills", [2, 6])
 def test_every_call_counts_once_whatever_is_killed(runner: Runner, kills: int, seed: int) -> None:
     done = runner.plain(PROGRAM, str(kills), str(seed))
     assert done.exit_code == 0, done.errors

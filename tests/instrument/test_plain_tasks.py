@@ -140,6 +140,7 @@ def test_who_is_parked_is_not_stuck_while_a_task_may_wake_it(runner: Runner, tmp
     assert "deadlock" not in done.errors
 
 
+@pytest.mark.nightly
 def test_tasks_of_all_kinds_run_as_they_do_unwatched_and_most_verdicts_are_definite(
     runner: Runner, tmp_path: Path
 ) -> None:

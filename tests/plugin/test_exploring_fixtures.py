@@ -40,7 +40,13 @@ def test_one_wrong_run(simulated):
 """
 
 
-def test_what_fails_shows_its_steps_and_one_line_replays_it(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("variable", ["CI", "ELSEWHERE"])
+def test_what_fails_shows_its_steps_and_one_line_replays_it(
+    variable: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where `CI` is set, pytest's summary shows each text once more."""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv(variable, "true")
     pytester.makepyfile(test_bank=TESTS)
     done = pytester.runpytest("-p", "no:cacheprovider")
     done.assert_outcomes(passed=3, failed=2, warnings=1)
@@ -49,9 +55,9 @@ def test_what_fails_shows_its_steps_and_one_line_replays_it(pytester: pytest.Pyt
     assert "the search is not complete: it was stopped at most_states=3" in text
     assert "the last run without Ray" in text
     assert "seed 4" in text
-    first, second = re.findall(r"replay: testing\.replay\(bank, '([^']+)'\)", text)
+    first, second = dict.fromkeys(re.findall(r"replay: testing\.replay\(bank, '([^']+)'\)", text))
     assert replay(bank, first).machines["carol"].balance == -10
     assert replay(bank, second).machines["bob"].balance == 75
-    drawn = [Path(name) for name in re.findall(r"diagram: (\S+)", text)]
+    drawn = [Path(name) for name in dict.fromkeys(re.findall(r"diagram: (\S+)", text))]
     assert all(path.read_text(encoding="utf-8").startswith("<svg") for path in drawn)
     assert len(drawn) == 2
