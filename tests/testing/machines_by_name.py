@@ -31,7 +31,7 @@ class Named(rs.SnapshotMixin):
         self.value = date.today().year
 
     def read_whole(self) -> None:
-        self.value = dates.datetime.now(dates.timezone.utc).year
+        self.value = dates.datetime.now(dates.UTC).year
 
     def count(self) -> None:
         self.value = datetime(2026, 11, 26).year
