@@ -105,7 +105,11 @@ def _without_order(item: Any, reduced: Any) -> Any:
     parts = [*reduced]
     if isinstance(item, set | frozenset) and len(parts[1]) == 1 and isinstance(parts[1][0], list):
         parts[1] = (_sorted(parts[1][0]),)
-    if len(parts) > 2 and type(item).__getstate__ is object.__getstate__ and not hasattr(item, "__setstate__"):
+    if (
+        len(parts) > 2
+        and getattr(type(item), "__getstate__", None) is object.__getstate__
+        and not hasattr(item, "__setstate__")
+    ):
         parts[2] = _by_name(parts[2])
     return tuple(parts)
 
