@@ -117,7 +117,7 @@ class Deadlock:
 
 
 def _anybody_blocked(snapshot: Snapshot) -> bool:
-    return bool(is_any_of(snapshot.tables["machines"]["status"], "blocked").any())
+    return bool(is_any_of(snapshot.here["status"], "blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:
