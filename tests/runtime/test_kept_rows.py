@@ -214,6 +214,18 @@ def test_nothing_is_asked_for_that_counts_can_say_and_rows_once_for_all() -> Non
     assert elsewhere.asked == [["b"], None]
 
 
+def test_of_a_deadlock_only_rows_of_those_concerned_are_fetched() -> None:
+    machines = [{"machine": name, "waits_for": [on]} for name, on in ("ab", "ba", "cd")]
+    whole = Snapshot.from_rows(
+        machines=[*machines, *({"machine": name} for name in "defgh")], messages=[{"source": "e", "target": "f"}]
+    )
+    part, elsewhere = without(whole, "defgh")
+    found, expected = evaluate(detectors.Deadlock(), part), evaluate(detectors.Deadlock(), whole)
+    assert found.holds is True
+    assert (found.evidence, found.sentence) == (expected.evidence, expected.sentence)
+    assert [sorted(names or "everything") for names in elsewhere.asked] == [["a", "b", "c", "d", "e", "f"]]
+
+
 def test_a_machine_that_is_not_there_is_a_problem_before_any_row_is_fetched() -> None:
     whole = Snapshot.from_rows(machines=[{"machine": name} for name in "abcd"])
     part, elsewhere = without(whole, "bcd")
