@@ -1,10 +1,11 @@
 """The alternating bit protocol: every item once and in order, over wires that lose some.
 
-Source: K. A. Bartlett, R. A. Scantlebury, P. T. Wilkinson, "A note on reliable full-duplex transmission over half-duplex
-links", CACM 12(5), 1969. The sender sends an item with a bit, again and again, until an answer with that bit comes; then the
-next one, with the other bit. The receiver takes an item that has the bit it waits for, and answers each with its bit.
-Assumed of the wires: they lose, but not for ever, and keep the order of what they do not lose. Here each is a machine that
-loses at most one message, so no item needs to be sent more than three times.
+Source: K. A. Bartlett, R. A. Scantlebury, P. T. Wilkinson, "A note on reliable full-duplex transmission over
+half-duplex links", CACM 12(5), 1969. The sender sends an item with a bit, again and again, until an answer with that
+bit comes; then the next one, with the other bit. The receiver takes an item that has the bit it waits for, and answers
+each with its bit.
+Assumed of the wires: they lose, but not for ever, and keep the order of what they do not lose. Here each is a machine
+that loses at most one message, so no item needs to be sent more than three times.
 
 `broken`: the sender takes any answer for the one to its last item.
 """
@@ -84,7 +85,7 @@ class Wire(rs.SnapshotMixin):
 class TrustingSender(Sender):
     """Takes any answer."""
 
-    def is_right(self, bit: int) -> bool:
+    def is_right(self, bit: int) -> bool:  # noqa: ARG002 - that is the mistake
         return self.answered < len(ITEMS)
 
 

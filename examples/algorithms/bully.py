@@ -1,11 +1,11 @@
 """The bully: the highest member that is alive becomes the leader, though any may die.
 
-Source: H. Garcia-Molina, "Elections in a distributed computing system", IEEE Transactions on Computers C-31(1), 1982. A member
-that holds an election asks all higher ones. If none of them is alive, it is the leader and tells the lower ones. If one is,
-that one holds an election, and this member waits for the result; if none comes in time, it begins anew.
-Assumed of the network: nothing is lost or doubled; who calls a dead member is told that it is dead (on Ray: `HostDiedError`),
-and is never told so of one that lives. That a leader dies later is noticed by others; that is left out here. Explore it with
-`crashes=1`.
+Source: H. Garcia-Molina, "Elections in a distributed computing system", IEEE Transactions on Computers C-31(1), 1982. A
+member that holds an election asks all higher ones. If none of them is alive, it is the leader and tells the lower ones.
+If one is, that one holds an election, and this member waits for the result; if none comes in time, it begins anew.
+Assumed of the network: nothing is lost or doubled; who calls a dead member is told that it is dead (on Ray:
+`HostDiedError`), and is never told so of one that lives. That a leader dies later is noticed by others; that is left
+out here. Explore it with `crashes=1`.
 
 `broken`: a member waits for the result for ever.
 """

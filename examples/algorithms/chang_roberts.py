@@ -1,8 +1,9 @@
 """Chang and Roberts: a ring elects the member with the highest number.
 
-Source: E. Chang, R. Roberts, "An improved algorithm for decentralized extrema-finding in circular configurations of processes",
-CACM 22(5), 1979. A member that starts sends its number to its neighbour. A higher number than one's own is handed on, a lower one is
-swallowed, and the member whose own number comes back is the leader; it tells the others by one more round.
+Source: E. Chang, R. Roberts, "An improved algorithm for decentralized extrema-finding in circular configurations of
+processes", CACM 22(5), 1979. A member that starts sends its number to its neighbour. A higher number than one's own is
+handed on, a lower one is swallowed, and the member whose own number comes back is the leader; it tells the others by
+one more round.
 Assumed of the network: nothing is lost or doubled; any delay; numbers are unique; no member fails.
 
 `broken`: a member hands on its own number, too.

@@ -1,8 +1,9 @@
 """Dijkstra and Scholten: the root of a diffusing computation hears when all of it is over.
 
-Source: E. W. Dijkstra, C. S. Scholten, "Termination detection for diffusing computations", Information Processing Letters
-11(1), 1980 (EWD687a). Work spreads from a root. Each piece of work is answered with one signal: at once by a node that has
-work already, and otherwise, to the sender that woke it, once the node has nothing to do and all its own work is answered.
+Source: E. W. Dijkstra, C. S. Scholten, "Termination detection for diffusing computations", Information Processing
+Letters 11(1), 1980 (EWD687a). Work spreads from a root. Each piece of work is answered with one signal: at once by a
+node that has work already, and otherwise, to the sender that woke it, once the node has nothing to do and all its own
+work is answered.
 Assumed of the network: nothing is lost or doubled; any order, any delay.
 
 `broken`: a node signals at once whenever work comes.

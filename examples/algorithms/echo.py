@@ -1,14 +1,15 @@
 """Echo: a wave goes out from one node to all others, and a spanning tree is left behind.
 
-Source: E. J. H. Chang, "Echo algorithms: depth parallel operations on general graphs", IEEE TSE SE-8(4), 1982; as a model: `Echo.tla` by S. Merz and M. Kuppe, in
-github.com/tlaplus/Examples, specifications/echo. The initiator sends to all neighbours. Each node takes who wakes it as its
-parent, sends to all other neighbours, and, when it has heard from every neighbour, answers its parent.
+Source: E. J. H. Chang, "Echo algorithms: depth parallel operations on general graphs", IEEE TSE SE-8(4), 1982; as a
+model: `Echo.tla` by S. Merz and M. Kuppe, in github.com/tlaplus/Examples, specifications/echo. The initiator sends to
+all neighbours. Each node takes who wakes it as its parent, sends to all other neighbours, and, when it has heard from
+every neighbour, answers its parent.
 Assumed of the network: nothing is lost or doubled; any order, any delay.
 
-The machines follow the model step by step, so that both have the same states: 75 for three nodes that are all neighbours (`MCEcho.cfg`). The
-label `n0` of the initiator is the action `begin`; that of another node is its birth, before which it accepts nothing. Each message taken at
-`n1` is an action, the last turn of that loop is `turn`, and `n2` is `end`. A channel carries one message at most, so it makes no difference that
-the model's inboxes are sets.
+The machines follow the model step by step, so that both have the same states: 75 for three nodes that are all
+neighbours (`MCEcho.cfg`). The label `n0` of the initiator is the action `begin`; that of another node is its birth,
+before which it accepts nothing. Each message taken at `n1` is an action, the last turn of that loop is `turn`, and `n2`
+is `end`. A channel carries one message at most, so it makes no difference that the model's inboxes are sets.
 
 `broken`: a node answers its parent once it has heard from one other neighbour.
 """

@@ -1,8 +1,9 @@
 """Gossip: all replicas come to hold the same value, whoever wrote last.
 
-Source: A. Demers and others, "Epidemic algorithms for replicated database maintenance", PODC 1987. A replica that learns of a newer
-value tells it to another one that it draws by chance. As drawing alone may leave a replica out, it tells its neighbour, too.
-Which of two values is newer is told by their versions, and by the names of their writers where those are equal.
+Source: A. Demers and others, "Epidemic algorithms for replicated database maintenance", PODC 1987. A replica that
+learns of a newer value tells it to another one that it draws by chance. As drawing alone may leave a replica out, it
+tells its neighbour, too. Which of two values is newer is told by their versions, and by the names of their writers
+where those are equal.
 Assumed of the network: nothing is lost; any order, any delay; doubling does no harm.
 
 `broken`: a replica takes what comes last, newer or not.

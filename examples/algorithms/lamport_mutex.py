@@ -1,14 +1,15 @@
 """Lamport's mutual exclusion: one at a time, by requests that all have in the same order.
 
 Source: L. Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21(7), 1978; as a model:
-`LamportMutex.tla`, in github.com/tlaplus/Examples, specifications/lamport_mutex. Who wants to enter sends its clock to all, and
-enters when all have acknowledged and its own request is the first that it knows of; equal clocks are told apart by the names.
-Who leaves tells all.
+`LamportMutex.tla`, in github.com/tlaplus/Examples, specifications/lamport_mutex. Who wants to enter sends its clock to
+all, and enters when all have acknowledged and its own request is the first that it knows of; equal clocks are told
+apart by the names. Who leaves tells all.
 Assumed of the network: FIFO between any two; nothing is lost or doubled; no process fails.
 
-The machines follow the model action by action, so that both have the same states: `Request`, `Enter` and `Exit`, of which one
-at most is enabled at a time, are the action `act`; each receipt is an action. The message that calls for `act` is always there. The
-model's processes enter again and again, and its constraint bounds their clocks (`published`).
+The machines follow the model action by action, so that both have the same states: `Request`, `Enter` and `Exit`, of
+which one at most is enabled at a time, are the action `act`; each receipt is an action. The message that calls for
+`act` is always there. The model's processes enter again and again, and its constraint bounds their clocks
+(`published`).
 
 `broken`: a process does not wait for the acknowledgements.
 """

@@ -1,8 +1,9 @@
 """Raft's elections: in each term at most one leader.
 
-Source: D. Ongaro, J. Ousterhout, "In search of an understandable consensus algorithm", USENIX ATC 2014, section 5.2. A member that hears
-nothing for some time stands for election in a new term. In each term a member votes once, for the first that asks. Who has the votes of
-a majority leads. Whoever sees a newer term follows. Logs, and heartbeats, are left out.
+Source: D. Ongaro, J. Ousterhout, "In search of an understandable consensus algorithm", USENIX ATC 2014, section 5.2. A
+member that hears nothing for some time stands for election in a new term. In each term a member votes once, for the
+first that asks. Who has the votes of a majority leads. Whoever sees a newer term follows. Logs, and heartbeats, are
+left out.
 Assumed of the network: any order, any delay; a message that is lost is one that is never accepted.
 
 `broken`: a candidate counts votes without looking at their term.
@@ -68,7 +69,7 @@ class Member(rs.SnapshotMixin):
 class EagerMember(Member):
     """Takes every vote that it gets."""
 
-    def counts(self, term: int) -> bool:
+    def counts(self, term: int) -> bool:  # noqa: ARG002 - that is the mistake
         return True
 
 

@@ -1,8 +1,8 @@
 """Ricart and Agrawala: one at a time, by asking all others.
 
-Source: G. Ricart, A. K. Agrawala, "An optimal algorithm for mutual exclusion in computer networks", CACM 24(1), 1981. Who
-wants to enter asks all others, with the time of its logical clock. Each replies at once, unless it is inside, or wants to
-enter and asked before: then it replies when it leaves. Equal times are told apart by the names.
+Source: G. Ricart, A. K. Agrawala, "An optimal algorithm for mutual exclusion in computer networks", CACM 24(1), 1981.
+Who wants to enter asks all others, with the time of its logical clock. Each replies at once, unless it is inside, or
+wants to enter and asked before: then it replies when it leaves. Equal times are told apart by the names.
 Assumed of the network: nothing is lost or doubled; any order, any delay; no member fails.
 
 `broken`: equal times are not told apart.
@@ -69,7 +69,7 @@ class Member(rs.SnapshotMixin):
 class RashMember(Member):
     """Lets others in that asked at the same time."""
 
-    def is_before(self, time: int, name: str) -> bool:
+    def is_before(self, time: int, name: str) -> bool:  # noqa: ARG002 - that is the mistake
         assert self.asked_at is not None
         return self.asked_at < time
 

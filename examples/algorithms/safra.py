@@ -1,9 +1,9 @@
 """Safra: a token goes round a ring and finds out whether all work is over.
 
-Source: E. W. Dijkstra, "Shmuel Safra's version of termination detection" (EWD998, 1987). A node counts what it has sent minus
-what it has accepted, and turns black when it accepts work. The token goes from node 0 to the last one and down again; a
-passive node adds its count and its colour to it, and turns white. It is all over when the token comes back white, node 0 is
-white and passive, and the sum is 0; otherwise node 0 sends it round again.
+Source: E. W. Dijkstra, "Shmuel Safra's version of termination detection" (EWD998, 1987). A node counts what it has sent
+minus what it has accepted, and turns black when it accepts work. The token goes from node 0 to the last one and down
+again; a passive node adds its count and its colour to it, and turns white. It is all over when the token comes back
+white, node 0 is white and passive, and the sum is 0; otherwise node 0 sends it round again.
 Assumed of the network: nothing is lost or doubled; any order, any delay.
 
 `broken`: a node does not turn black when it accepts work.

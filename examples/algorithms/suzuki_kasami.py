@@ -1,9 +1,9 @@
 """Suzuki and Kasami: one at a time, by a token that is asked for.
 
-Source: I. Suzuki, T. Kasami, "A distributed mutual exclusion algorithm", ACM TOCS 3(4), 1985. Who wants to enter and has not
-the token asks all others for it, with the number of its request. The token carries the number of each member's last request
-that was served, and a queue. Who leaves puts into the queue those whose latest request is not served, and gives the token to
-the first.
+Source: I. Suzuki, T. Kasami, "A distributed mutual exclusion algorithm", ACM TOCS 3(4), 1985. Who wants to enter and
+has not the token asks all others for it, with the number of its request. The token carries the number of each member's
+last request that was served, and a queue. Who leaves puts into the queue those whose latest request is not served, and
+gives the token to the first.
 Assumed of the network: nothing is lost or doubled; any order, any delay; no member fails.
 
 `broken`: who leaves does not look for requests that came while it was inside; it only answers those that come later.

@@ -1,14 +1,15 @@
 """Two-phase commit as Gray and Lamport wrote it down: its safety alone, in 288 states for three resource managers.
 
 Source: J. Gray, L. Lamport, "Consensus on transaction commit", ACM TODS 31(1), 2006; as a model: `TwoPhase.tla`, in
-github.com/tlaplus/Examples, specifications/transaction_commit (288 states, three resource managers), and `examples/2pc.rs` in
-github.com/stateright/stateright (288, and 8,832 for five). A resource manager may prepare, or abort on its own while it works. The
-transaction manager may abort at any time; it may commit when all are prepared.
+github.com/tlaplus/Examples, specifications/transaction_commit (288 states, three resource managers), and
+`examples/2pc.rs` in github.com/stateright/stateright (288, and 8,832 for five). A resource manager may prepare, or
+abort on its own while it works. The transaction manager may abort at any time; it may commit when all are prepared.
 Assumed of the network: any order, any delay; what is lost is what is never accepted.
 
-Each action of the model is an action here. What the model lets happen at any time is called for by a message that is there
-from the start (`decide`, `abort`). The model never removes a message from its set `msgs`, while here a message that was accepted is gone. So
-there are more states here, and it is their images under `state_of_model` that are the model's states, all of them.
+Each action of the model is an action here. What the model lets happen at any time is called for by a message that is
+there from the start (`decide`, `abort`). The model never removes a message from its set `msgs`, while here a message
+that was accepted is gone. So there are more states here, and it is their images under `state_of_model` that are the
+model's states, all of them.
 
 `broken`: a resource manager that is prepared may still abort on its own.
 """

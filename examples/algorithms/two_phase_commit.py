@@ -1,11 +1,12 @@
 """Two-phase commit: all participants commit, or none does, though one of them fails and comes back.
 
-Source: J. Gray, "Notes on data base operating systems", 1978; J. Gray, L. Lamport, "Consensus on transaction commit", ACM TODS 31(1), 2006.
-The coordinator asks all participants to prepare. One that can writes so into its log, and votes yes; from then on it may not decide
-alone. If all have voted yes the coordinator writes "commit" and tells all, otherwise "abort". A participant that
-fails loses what is not in its log. When it comes back without a vote in its log, it aborts; with one, it asks for the outcome.
-Assumed of the network: nothing is lost or doubled; a participant that comes back gets what was sent to it meanwhile. While the coordinator is
-down, participants that have voted yes can only wait (`crashes=1` shows it).
+Source: J. Gray, "Notes on data base operating systems", 1978; J. Gray, L. Lamport, "Consensus on transaction commit",
+ACM TODS 31(1), 2006. The coordinator asks all participants to prepare. One that can writes so into its log, and votes
+yes; from then on it may not decide alone. If all have voted yes the coordinator writes "commit" and tells all,
+otherwise "abort". A participant that fails loses what is not in its log. When it comes back without a vote in its log,
+it aborts; with one, it asks for the outcome.
+Assumed of the network: nothing is lost or doubled; a participant that comes back gets what was sent to it meanwhile.
+While the coordinator is down, participants that have voted yes can only wait (`crashes=1` shows it).
 
 `broken`: a participant votes before it has written its vote down.
 """
