@@ -4,10 +4,10 @@ published size.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +17,10 @@ import pytest
 from clean import clean_environment
 
 import ray_snapshot as rs
-from ray_snapshot import detectors, testing
+from ray_snapshot import testing
 from ray_snapshot.examples import algorithms
 from ray_snapshot.examples.algorithms import echo, lamport_mutex, raft_election, transaction_commit, two_phase_commit
+from ray_snapshot.examples.algorithms.__main__ import main as algorithms_main
 from ray_snapshot.testing.exploring import Search
 from ray_snapshot.testing.stage import Stage
 
@@ -28,69 +29,48 @@ PACKAGE = "ray_snapshot.examples.algorithms"
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of an algorithm: its properties, its states, and how its mistake is found."""
+    """What is known of an algorithm: how many states it has, and how its mistake is found."""
 
-    module: str
-    always: list[str]
-    eventually: list[str]
+    name: str
     states: int
     broken: str
     """The property that the mistake breaks."""
     steps: int
     """How many its shortest counterexample has."""
     loop_from: int | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
 
-    def explore(self, build: str) -> testing.Exploration:
-        """Every order of `build` or of `broken`."""
-        module = import_module(f"{PACKAGE}.{self.module}")
-        goals: list[Any] = [getattr(module, name) for name in self.eventually]
-        return testing.explore(
-            getattr(module, build),
-            always=[getattr(module, name) for name in self.always],
-            never=[detectors.Deadlock()],
-            eventually=[*goals, detectors.Termination()],
-            **self.settings,
-        )
+    @property
+    def algorithm(self) -> algorithms.Algorithm:
+        return next(one for one in algorithms.ALGORITHMS if one.name == self.name)
 
 
 ROWS = [
-    Row("dijkstra_scholten", ["no_early_announcement"], ["announced"], 1_147, "no_early_announcement", 6),
-    Row("safra", ["no_early_announcement"], ["announced"], 105, "no_early_announcement", 10),
-    Row("ricart_agrawala", ["one_at_a_time"], ["all_have_entered"], 2_280, "one_at_a_time", 11),
-    Row("suzuki_kasami", ["one_at_a_time"], ["all_have_entered"], 589, "all_have_entered", 9),
-    Row("chang_roberts", ["only_the_highest_leads"], ["all_know_the_leader"], 119, "all_know_the_leader", 11, 7),
-    Row(
-        "bully", ["only_the_highest_leads"], ["all_know_a_leader"], 6_496, "all_know_a_leader", 12, None, {"crashes": 1}
-    ),
-    Row("raft_election", ["one_leader_a_term"], [], 832, "one_leader_a_term", 8),
-    Row("two_phase_commit", ["all_or_none"], ["all_decided"], 125, "all_or_none", 7),
-    Row(
-        "alternating_bit",
-        ["once_and_in_order", "answered_means_taken"],
-        ["all_taken"],
-        2_402,
-        "answered_means_taken",
-        11,
-    ),
-    Row("gossip", [], ["all_agree"], 3_289, "all_agree", 13),
-    Row("echo", ["parents_and_children_agree"], ["all_are_done"], 75, "parents_and_children_agree", 8),
-    Row("lamport_mutex", ["one_at_a_time"], ["all_have_entered"], 20_000, "one_at_a_time", 5),
-    Row("transaction_commit", ["consistent"], [], 1_088, "consistent", 10),
+    Row("dijkstra_scholten", 1_147, "no_early_announcement", 6),
+    Row("safra", 105, "no_early_announcement", 10),
+    Row("ricart_agrawala", 2_280, "one_at_a_time", 11),
+    Row("suzuki_kasami", 589, "all_have_entered", 9),
+    Row("lamport_mutex", 20_000, "one_at_a_time", 5),
+    Row("chang_roberts", 119, "all_know_the_leader", 11, loop_from=7),
+    Row("bully", 6_496, "all_know_a_leader", 12),
+    Row("raft_election", 832, "one_leader_a_term", 8),
+    Row("two_phase_commit", 125, "all_or_none", 7),
+    Row("transaction_commit", 1_088, "consistent", 10),
+    Row("alternating_bit", 2_402, "answered_means_taken", 11),
+    Row("gossip", 3_289, "all_agree", 13),
+    Row("echo", 75, "parents_and_children_agree", 8),
 ]
-BY_NAME = {row.module: row for row in ROWS}
-every = pytest.mark.parametrize("row", ROWS, ids=list(BY_NAME))
+every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
 
 @every
 def test_a_right_algorithm_holds_in_every_order(row: Row) -> None:
-    found = row.explore("build")
+    found = row.algorithm.explore()
     assert (found.ok, found.complete, found.states) == (True, True, row.states), str(found)
 
 
 @every
 def test_the_mistake_is_found_drawn_and_replayed(row: Row, tmp_path: Path) -> None:
-    found = row.explore("broken")
+    found = row.algorithm.explore("broken")
     wrong = found.counterexample
     assert wrong is not None
     assert (wrong.broken, len(wrong.steps), wrong.loop_from) == (row.broken, row.steps, row.loop_from), str(wrong)
@@ -98,16 +78,38 @@ def test_the_mistake_is_found_drawn_and_replayed(row: Row, tmp_path: Path) -> No
     machines = {event.machine for event in wrong.events}
     assert all(f">{name}<" in drawing for name in machines)
     assert drawing.count('class="message') >= len([step for step in wrong.steps if "sends" in step])
-    build = import_module(f"{PACKAGE}.{row.module}").broken
-    assert testing.replay(build, wrong.schedule).steps == wrong.steps
+    assert testing.replay(row.algorithm.module.broken, wrong.schedule).steps == wrong.steps
 
 
-def test_each_algorithm_stands_in_the_table_and_says_where_it_is_from() -> None:
+def test_each_algorithm_stands_in_the_tables_and_says_where_it_is_from() -> None:
     folder = Path(algorithms.__file__).parent
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(BY_NAME)
-    for name in BY_NAME:
-        told = import_module(f"{PACKAGE}.{name}").__doc__ or ""
-        assert [word for word in ("Source: ", "Assumed of the ", "`broken`: ") if word not in told] == [], name
+    names = [one.name for one in algorithms.ALGORITHMS]
+    assert names == [row.name for row in ROWS]
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"} == set(names)
+    for one in algorithms.ALGORITHMS:
+        told = one.module.__doc__ or ""
+        assert [word for word in ("Source: ", "Assumed of the ", "`broken`: ") if word not in told] == [], one.name
+
+
+def test_the_page_has_the_sizes_of_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "testing-machines.md").read_text(encoding="utf-8")
+    for row in ROWS:
+        assert re.search(rf"^\| `{row.name}` \|.*\| `{row.broken}`.*\| {row.states:,} \|$", page, re.MULTILINE), (
+            row.name
+        )
+
+
+def test_the_program_explores_what_it_is_asked_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert algorithms_main(["safra", "--draw", str(tmp_path / "drawn")]) == 0
+    assert (
+        "safra: 105 states, all right\n    broken: no_early_announcement fails after 10 steps"
+        in capsys.readouterr().out
+    )
+    assert [path.name for path in (tmp_path / "drawn").iterdir()] == ["safra.svg"]
+    with pytest.raises(SystemExit) as left:
+        algorithms_main(["paxos"])
+    assert left.value.code == 2
+    assert "no algorithm paxos: choose from dijkstra_scholten, safra, " in capsys.readouterr().err
 
 
 def test_the_leader_of_a_commit_that_dies_leaves_the_others_in_doubt() -> None:
@@ -259,22 +261,18 @@ def as_machines(snapshot: rs.Snapshot) -> dict[str, Any]:
     return {name: SimpleNamespace(**state) for name, state in found.items()}
 
 
-@pytest.fixture(params=["safra", "chang_roberts", "suzuki_kasami", "echo"])
-def row_on_ray(request: pytest.FixtureRequest) -> Row:
-    return BY_NAME[request.param]
-
-
 @pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-def test_the_same_machines_run_on_ray_and_every_snapshot_has_the_properties(row_on_ray: Row) -> None:
-    module = import_module(f"{PACKAGE}.{row_on_ray.module}")
-    with rs.System(row_on_ray.module) as system:
-        module.build(system)
+@pytest.mark.parametrize("name", ["safra", "chang_roberts", "suzuki_kasami", "echo"])
+def test_the_same_machines_run_on_ray_and_every_snapshot_has_the_properties(name: str) -> None:
+    one = next(algorithm for algorithm in algorithms.ALGORITHMS if algorithm.name == name)
+    with rs.System(name) as system:
+        one.module.build(system)
         system.start()
         snapshots = [system.snapshot(timeout=30) for _ in range(5)]
         assert system.wait_for("termination", timeout=60).holds
         snapshots.append(system.snapshot(timeout=30))
     seen = [as_machines(snapshot) for snapshot in snapshots]
-    assert all(getattr(module, name)(machines) for name in row_on_ray.always for machines in seen)
-    assert all(getattr(module, name)(seen[-1]) for name in row_on_ray.eventually)
+    assert all(getattr(one.module, name)(machines) for name in one.always for machines in seen)
+    assert all(getattr(one.module, name)(seen[-1]) for name in one.eventually)
