@@ -26,10 +26,11 @@ from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.exploring import EVERY, Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.judging import judge_of
+from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, frozen
-from ray_snapshot.testing.space import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, Space, State, Unborn
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Stage, Waits
 from ray_snapshot.testing.telling import short
 from ray_snapshot.testing.values import decoded, encoded
@@ -424,7 +425,7 @@ class Interpreter:
         for channel, messages in recorded.channels.items():
             mails = tuple(space.id_of(mail) for _, _, mail in messages)
             is_timer = channel[2] == "timer"
-            value = tuple((0.0, mail) for mail in mails) if is_timer else mails
+            value = tuple((When(0.0, 0), mail) for mail in mails) if is_timer else mails
             cells[space.cell(TIMERS if is_timer else CHANNEL, channel)] = space.id_of(value)
         return tuple(cells.get(cell, 0) for cell in range(len(space.cells)))
 

@@ -16,8 +16,9 @@ from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.detectors.ledger import amount_of
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Gone, Inside, Rest, State, Unborn
 from ray_snapshot.testing.rows import Shown
-from ray_snapshot.testing.space import CHANNEL, MACHINE, TIMERS, Gone, Inside, Rest, Space, State, Unborn
+from ray_snapshot.testing.space import Space
 from ray_snapshot.verdicts import Detector, Verdict, check_detector, compares, evaluate, place_of
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,7 +19,8 @@ from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.testing.space import ANSWER, CHANNEL, MACHINE, Inside, Mail, Rest, Space, State, Unborn
+from ray_snapshot.testing.records import ANSWER, CHANNEL, MACHINE, Inside, Mail, Rest, State, Unborn
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Context, Ref
 from ray_snapshot.testing.values import decoded, encoded, fill, state_of
 from ray_snapshot.waits import Wait

@@ -10,10 +10,12 @@ from typing import Any
 
 from ray_snapshot.errors import ScheduleError
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.faults import Faults
 from ray_snapshot.testing.judging import ByFunction
+from ray_snapshot.testing.records import Move, State
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule, frozen
-from ray_snapshot.testing.space import Move, Space, State
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, short
 from ray_snapshot.verdicts import Verdict
@@ -109,11 +111,19 @@ def _told(step: tuple[Any, ...]) -> str:
     return f"{word} {machine}" + (f" {short(detail)}" if detail else "")
 
 
+def faults_of(settings: Mapping[str, Any]) -> Faults:
+    """The faults of the search that a schedule is of; raises `ScheduleError` for what are none."""
+    given = {name: settings[name] for name in ("crashes", "rollback", "duplicates", "overtakes") if name in settings}
+    if not all(isinstance(value, int) for value in given.values()):
+        raise ScheduleError(f"the schedule has settings {given}: they are numbers", step=None)
+    return Faults(**given)
+
+
 def replay_states(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """Replay a schedule of the space of states."""
-    bound, crashes = schedule.settings.get("mailbox_bound"), int(schedule.settings.get("crashes", 0))
+    bound, faults = schedule.settings.get("mailbox_bound"), faults_of(schedule.settings)
     with Stage(build) as stage:
-        space = Space(stage, has_clock=True, bound=bound, crashes=crashes)
+        space = Space(stage, has_clock=True, bound=bound, faults=faults)
         shown = Shown(space)
         teller = Teller(space, shown)
         failures: list[str] = []
