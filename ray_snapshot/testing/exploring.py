@@ -135,6 +135,10 @@ class Exploration:
 Births = tuple[Any, ...]
 
 
+class _FullError(Exception):
+    """There are more states than are to be looked at."""
+
+
 class Search:
     """One breadth-first search."""
 
@@ -199,9 +203,16 @@ class Search:
 
     def _breadth_first(self, why: list[str]) -> Counterexample | None:
         memory = Memory()
-        for move in self.space.start():
-            if (wrong := self._arrive(-1, (), move)) is not None:
-                return wrong
+        try:
+            for move in self.space.start():
+                if (wrong := self._arrive(-1, (), move)) is not None:
+                    return wrong
+            return self._expand_all(memory, why)
+        except _FullError:
+            why.append(f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded")
+            return None
+
+    def _expand_all(self, memory: Memory, why: list[str]) -> Counterexample | None:
         while self.expanded < len(self.states):
             if self.expanded % EVERY == 0 and self.expanded:
                 if self.progress is not None:
@@ -209,11 +220,6 @@ class Search:
                 if (told := memory.is_short()) is not None:
                     why.append(told)
                     return None
-            if len(self.states) >= self.most_states:
-                why.append(
-                    f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded"
-                )
-                return None
             if (wrong := self._expand(self.expanded)) is not None:
                 return wrong
             self.expanded += 1
@@ -243,6 +249,8 @@ class Search:
         number = self.numbers.get(move.after)
         is_new = number is None
         if is_new:
+            if len(self.states) == self.most_states:
+                raise _FullError
             self.numbers[move.after] = len(self.states)
             self.states.append(move.after)
             self.parents.append(parent)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ray_snapshot.errors import HostDiedError, MachineFailedError, ScheduleError, SettingError
+from ray_snapshot.errors import HostDiedError, MachineFailedError, RaySnapshotError, ScheduleError, SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
@@ -29,7 +29,7 @@ from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
-from ray_snapshot.testing.schedules import Schedule, frozen
+from ray_snapshot.testing.schedules import Schedule, check_steps, frozen
 from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Stage, Waits
 from ray_snapshot.testing.telling import short
@@ -459,7 +459,7 @@ class Interpreter:
 def _check(protocol: str, hosts: int | None) -> None:
     if protocol not in PROTOCOLS:
         raise SettingError(f"there is no protocol {protocol!r}; there are {', '.join(PROTOCOLS)}")
-    if hosts is not None and hosts < 1:
+    if hosts is not None and (not isinstance(hosts, int) or hosts < 1):
         raise SettingError(f"hosts={hosts}: machines need one host at least")
 
 
@@ -546,6 +546,10 @@ def simulate_hosted(
     from ray_snapshot.verdicts import check_detector
 
     _check(protocol, hosts)
+    if snapshots < 0 or crashes < 0 or most_steps < 1:
+        raise SettingError(
+            f"simulate: snapshots={snapshots} and crashes={crashes} are 0 or more, most_steps={most_steps} is 1 or more"
+        )
     judges = [check_detector(item) for item in detectors]
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
@@ -594,20 +598,26 @@ def _play(player: _Player, chance: random.Random, snapshots: int, crashes: int, 
 def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """`testing.replay` of a schedule of a run under a protocol."""
     forced = Forced()
+    check_steps(schedule)
+    settings = {"hosts": None, **schedule.settings}
+    _check(settings["protocol"], settings["hosts"])
     with Stage(build) as stage:
-        player = _Player(stage, schedule.settings, forced)
+        player = _Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):
                 *step, drawn = raw
                 forced.left = [*drawn]
                 try:
                     player.take(tuple(step))
-                except (IndexError, KeyError) as error:
+                except RaySnapshotError:
+                    raise
+                except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                     raise ScheduleError(
                         f"step {number} of the schedule, {short(step)}, cannot be taken here: it is of other machines, or they"
                         " have changed",
                         step=number,
                     ) from error
+                forced.check(number)
             return player.run(stage, (), None, not player.world.enabled())
         finally:
             player.close()

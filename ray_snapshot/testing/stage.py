@@ -213,6 +213,8 @@ class Stage:
         """By machine and port: who is declared to send to it (`System.connect`)."""
         self.connections: list[tuple[str, str]] = []
         """(source, target) of every channel that was declared."""
+        self.created: dict[str, type] = {}
+        """By machine: its class."""
         self.member = SimpleNamespace(host=RUN)
         self.opaque: dict[str, None] = {}
         """What could not be pickled, "a.lock (of type lock)"."""
@@ -630,6 +632,7 @@ class Stage:
         elif check_machine_name(name) in taken:
             raise DuplicateMachineError(f"a machine {name!r} exists already; choose another name", machine=name)
         payload, refs = self._payload(name, "__init__", args, kwargs)
+        self.created[name] = self.kinds[number]
         self.gather(Sent("create", name, "__init__", payload, kind=number, refs=refs))
         return handle_of(RUN, name)
 
