@@ -336,7 +336,8 @@ class Search:
                 judge.name, f"nothing is left to happen, and it has never held. {judge.sentence(state)}", edges, None
             )
         count = len(found.steps) - found.loop_from
-        sentence = f"it never holds: the last {count} steps repeat for ever, fairly. {judge.sentence(state)}"
+        told = f"the last {count} steps repeat for ever, and each machine gets its turn"
+        sentence = f"it never holds: {told}. {judge.sentence(state)}"
         return self._counterexample(judge.name, sentence, edges, found.loop_from + 1)
 
     def _counterexample(self, name: str, sentence: str, edges: list[Any], loop_from: int | None) -> Counterexample:
