@@ -24,8 +24,9 @@ from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnaps
 from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.testing.exploring import EVERY, Counterexample, Exploration, Progress, Report
+from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.judging import judge_of
+from ray_snapshot.testing.memory import Memory, Pace
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
@@ -692,11 +693,15 @@ class _HostedSearch:
         start = player.world
         queue: list[tuple[bytes, tuple[Any, ...]]] = [(pickle.dumps(start), ())]
         seen, place = {start.mark(has_clock=self.has_clock)}, 0
-        began = time.perf_counter()
+        began, pace, memory = time.perf_counter(), Pace(), Memory()
         why = [f"it is bounded: one snapshot under {self.protocol}, asked for at the beginning"]
         while place < len(queue) and len(queue) < self.most_states:
-            if self.progress is not None and place and place % EVERY == 0:
-                self.progress(Report(len(seen), place, len(queue[place][1]), time.perf_counter() - began))
+            if pace.is_due():
+                if self.progress is not None:
+                    self.progress(Report(len(seen), place, len(queue[place][1]), time.perf_counter() - began))
+                if (told := memory.is_short()) is not None:
+                    why.append(told)
+                    break
             saved, way = queue[place]
             queue[place] = b"", way
             place += 1
@@ -710,7 +715,7 @@ class _HostedSearch:
                 if (found := self._judge(after)) is not None:
                     return Exploration(len(seen), False, self._counterexample(*found, path), why)
                 queue.append((pickle.dumps(after), path))
-        if place < len(queue):
+        if len(queue) >= self.most_states:
             why.append(f"it was stopped at most_states={self.most_states:,}")
         why += [f"{name} could not be told of every snapshot" for name in self.unknown]
         return Exploration(len(seen), False, None, why, executions=self.stage.executions)
