@@ -11,8 +11,8 @@ import pytest
 
 import ray_snapshot as rs
 from ray_snapshot import testing
+from ray_snapshot.testing.acts import Around
 from ray_snapshot.testing.records import MACHINE, TIMERS, Here
-from ray_snapshot.testing.stage import Around
 from ray_snapshot.testing.table import Table
 from ray_snapshot.testing.timing import Timing
 
