@@ -53,11 +53,16 @@ def explore(
         str | None, typer.Option(help="Try the steps of this protocol, too, and judge the snapshot that it takes.")
     ] = None,
     crashes: Annotated[int, typer.Option(min=0, help="So many machines may be lost at any moment.")] = 0,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="A crash takes all machines back to a snapshot, taken at any moment.")
+    ] = False,
+    duplicates: Annotated[int, typer.Option(min=0, help="So many messages may come once more.")] = 0,
+    overtakes: Annotated[int, typer.Option(min=0, help="So many messages may overtake others of their channel.")] = 0,
     mailbox_bound: Annotated[
         int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
     ] = None,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
-    workers: Annotated[int, typer.Option(min=1, help="So many processes may search; today one does.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="1: one process searches.")] = 1,
     diagram: Annotated[str | None, typer.Option(help="Draw the counterexample (SVG) there.")] = None,
     schedule: Annotated[
         str | None, typer.Option(help="Write the counterexample's schedule there, for testing.replay.")
@@ -71,14 +76,10 @@ def explore(
         build = _loaded(function)
         if not callable(build):
             raise SettingError(f"{function} is no function: name one that takes a system and builds it")
-        items = {
-            "always": [_predicate(item) for item in always or ()],
-            "never": [_predicate(item) for item in never or ()],
-            "eventually": [_predicate(item) for item in eventually or ()],
-        }
         found = testing.explore(
-            build, **items, protocol=protocol, crashes=crashes, mailbox_bound=mailbox_bound, most_states=most_states,
-            workers=workers, progress=tell,
+            build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
+            protocol=protocol, crashes=crashes, rollback=rollback, duplicates=duplicates, overtakes=overtakes,
+            mailbox_bound=mailbox_bound, most_states=most_states, workers=workers, progress=tell,
         )  # fmt: skip
     _write(found, diagram, schedule)
     print(_as_json(found) if as_json else found)
@@ -113,6 +114,10 @@ def _loaded(reference: str) -> Any:
         place = place_of(error)
         told = f"{type(error).__name__}: {error}" + (f" (at {place})" if place else "")
         raise SettingError(f"{reference} cannot be loaded: {told}") from error
+
+
+def _predicates(references: list[str] | None) -> list[Any]:
+    return [_predicate(item) for item in references or ()]
 
 
 def _predicate(reference: str) -> Any:

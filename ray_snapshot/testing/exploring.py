@@ -14,19 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import Judge, judge_of
 from ray_snapshot.testing.liveness import Edges, Lasso, lasso_of
-from ray_snapshot.testing.memory import Memory
+from ray_snapshot.testing.memory import Memory, Pace
+from ray_snapshot.testing.records import Move, State, is_fault
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule
-from ray_snapshot.testing.space import Move, NeedsClockError, Space, State
+from ray_snapshot.testing.space import NeedsClockError, Space
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, public
 from ray_snapshot.views.space_time import diagram
 
 MOST_STATES = 1_000_000
-EVERY = 1_000
-"""So many states are expanded between two looks at the clock and the memory."""
+EVERY = 16
+"""So many states are expanded between two looks at the clock."""
 
 Progress = Callable[["Report"], None]
 
@@ -133,6 +135,10 @@ class Exploration:
 Births = tuple[Any, ...]
 
 
+class _FullError(Exception):
+    """There are more states than are to be looked at."""
+
+
 class Search:
     """One breadth-first search."""
 
@@ -144,21 +150,21 @@ class Search:
         never: Sequence[Any] = (),
         eventually: Sequence[Any] = (),
         stays: Sequence[Any] = (),
-        crashes: int = 0,
+        faults: Faults = NO_FAULTS,
         bound: int | None = None,
         most_states: int = MOST_STATES,
         has_clock: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self.stage = stage
-        self.space = Space(stage, has_clock=has_clock, bound=bound, crashes=crashes)
+        self.space = Space(stage, has_clock=has_clock, bound=bound, faults=faults)
         self.shown = Shown(self.space)
         self.always, self.never, self.eventually, self.stays = (
             [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
         )
         self.most_states = most_states
         self.progress = progress
-        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": crashes}
+        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": faults.crashes, **faults.settings}
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
         self.parents = array("q")
@@ -188,6 +194,7 @@ class Search:
             for name in self.stage.leaks
         ]
         why += [*self.space.partial]
+        why += self._about_faults()
         is_whole = found is None and self.expanded == len(self.states)
         return Exploration(
             len(self.states), is_whole and not why, found, why, self.ends, max(self.depths, default=0),
@@ -196,21 +203,24 @@ class Search:
 
     def _breadth_first(self, why: list[str]) -> Counterexample | None:
         memory = Memory()
-        for move in self.space.start():
-            if (wrong := self._arrive(-1, (), move)) is not None:
-                return wrong
+        try:
+            for move in self.space.start():
+                if (wrong := self._arrive(-1, (), move)) is not None:
+                    return wrong
+            return self._expand_all(memory, why)
+        except _FullError:
+            why.append(f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded")
+            return None
+
+    def _expand_all(self, memory: Memory, why: list[str]) -> Counterexample | None:
+        pace = Pace()
         while self.expanded < len(self.states):
-            if self.expanded % EVERY == 0 and self.expanded:
+            if self.expanded % EVERY == 0 and pace.is_due():
                 if self.progress is not None:
                     self.progress(self.report())
                 if (told := memory.is_short()) is not None:
                     why.append(told)
                     return None
-            if len(self.states) >= self.most_states:
-                why.append(
-                    f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded"
-                )
-                return None
             if (wrong := self._expand(self.expanded)) is not None:
                 return wrong
             self.expanded += 1
@@ -220,8 +230,8 @@ class Search:
         state = self.states[number]
         space, edges, numbers, is_end = self.space, self.edges, self.numbers, True
         for task in space.tasks(state):
-            is_fault = type(task) is tuple and task[0] == "crash"
-            is_end = is_end and is_fault
+            need_not_come = is_fault(task)
+            is_end = is_end and need_not_come
             for move in space.moves_of(state, task):
                 target = numbers.get(move.after)
                 if target is None or move.effect is None or move.effect.failure or move.births or self.stays:
@@ -229,7 +239,7 @@ class Search:
                         return wrong
                     target = numbers[move.after]
                 if edges is not None:
-                    edges.add(target, None if is_fault else task, move)
+                    edges.add(target, None if need_not_come else task, move)
         self.ends += is_end
         if edges is not None:
             edges.end_state(is_end=is_end)
@@ -240,6 +250,8 @@ class Search:
         number = self.numbers.get(move.after)
         is_new = number is None
         if is_new:
+            if len(self.states) == self.most_states:
+                raise _FullError
             self.numbers[move.after] = len(self.states)
             self.states.append(move.after)
             self.parents.append(parent)
@@ -271,6 +283,13 @@ class Search:
             if judge.holds(state) is None:
                 self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
         return None
+
+    def _about_faults(self) -> list[str]:
+        failing = self.space.failing
+        if failing.faults.rollback and not failing.could_restore:
+            said = "; ".join(failing.obstacles) or "in each a machine waits inside an action, or a call is in flight"
+            return [f"rollback: no state could be restored, so no crash was tried ({said})"]
+        return [f"rollback: {one}" for one in failing.obstacles]
 
     @property
     def _left(self) -> int:
@@ -318,7 +337,8 @@ class Search:
                 judge.name, f"nothing is left to happen, and it has never held. {judge.sentence(state)}", edges, None
             )
         count = len(found.steps) - found.loop_from
-        sentence = f"it never holds: the last {count} steps repeat for ever, fairly. {judge.sentence(state)}"
+        told = f"the last {count} steps repeat for ever, and each machine gets its turn"
+        sentence = f"it never holds: {told}. {judge.sentence(state)}"
         return self._counterexample(judge.name, sentence, edges, found.loop_from + 1)
 
     def _counterexample(self, name: str, sentence: str, edges: list[Any], loop_from: int | None) -> Counterexample:
@@ -344,8 +364,12 @@ def search(build: Callable[[Any], object], **options: Any) -> Exploration:
                 found = Search(stage, has_clock=has_clock, **options).run()
             except NeedsClockError:
                 continue
-            if has_clock and not found.complete:
-                found.why.append("machines ask for the time: states that differ in it alone are counted apart")
+            if has_clock:
+                found.complete = False
+                found.why.append(
+                    "machines ask for the time, by self.now(): it goes on to timers and timeouts that come, and messages take"
+                    " no time; states that differ in it alone are counted apart"
+                )
             return found
     raise AssertionError("a search with the clock has asked for the clock")
 
