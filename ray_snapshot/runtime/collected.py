@@ -194,6 +194,11 @@ class KeptRows:
     def _lost(self, text: str) -> SnapshotRowsLostError:
         return SnapshotRowsLostError(text, snapshot_id=self.snapshot_id, hosts=list(self.hosts))
 
+    def judged(self) -> None:
+        """All verdicts on the snapshot are there."""
+        for actor in self.hosts.values():
+            actor.judged.remote(self.number)
+
     def lease(self, *, is_begun: bool = True) -> None:
         """The rows are kept as long as their hosts live, or (`is_begun=False`) need not be kept any more."""
         for actor in self.hosts.values():

@@ -289,6 +289,11 @@ class Host:
         work = recorder.at_rest.kept.partial
         return await self.loop.run_in_executor(recorder.pool, work, number, snapshot_id, key, detector)
 
+    async def judged(self, number: int) -> None:
+        """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
+        recorder = self.post.recorder
+        await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.judged, number)
+
     async def lease(self, number: int, *, is_begun: bool) -> None:
         """The rows of a snapshot are kept from now on until this process ends; or need not be any more."""
         recorder = self.post.recorder
