@@ -92,8 +92,7 @@ class PendingCounts:
         self._count(report.in_flight, -1)
         self._count({(report.host, target, "creation"): count for target, count in report.created.items()}, +1)
         self._count({(source, report.host, "creation"): count for source, count in report.arrived.items()}, -1)
-        known = self.reported | self.awaited
-        self.unheard.update(target for target in report.created if target not in known)
+        self.unheard.update(one for one in report.created if one not in self.reported and one not in self.awaited)
         return Answer.SUCCESS
 
     def forget_closed(self) -> None:
