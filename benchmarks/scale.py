@@ -120,7 +120,7 @@ def run(names: set[str]) -> Iterator[Result]:
 def _over_markers(hosts: int) -> Result:
     """All control messages of a snapshot, over the markers among them.
 
-    Each host is asked once and reports once: 2/n of the markers, which are one for each of n (n - 1) links and n from the driver.
+    Each host is asked once and reports once: 2/n of the markers, one on each of n (n - 1) links and on each of n from the driver.
     The driver is asked and reports, too: that is the 2/n^2.
     """
     (found,) = rounds_of(complete(hosts), 1)

@@ -1,7 +1,7 @@
 """A collector of some hosts: it takes their reports, and passes them on to the central point as one.
 
-The central point decides by sums: on a link, what was sent inside the cut, less what was accepted inside it, less what was found
-in flight, is what is missing of it (`collector`). Sums can be added up on the way: of a link between two hosts of one
+The central point decides by sums: on a link, what was sent inside the cut, less what was accepted inside it, less what was
+found in flight, is what is missing of it (`collector`). Sums can be added up on the way: of a link between two hosts of one
 collector nothing is left in most cases, and no message of its own is needed for each host.
 
 What is passed on names the reports that it is made of. A merged report cannot be taken apart again, so the central point counts

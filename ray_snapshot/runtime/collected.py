@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
-    from ray_snapshot.protocol.collector import HostReport, LateReport
+    from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -122,6 +122,21 @@ class HostPayload:
     """Where its machines and watched actors are one system."""
     cpu_s: float = 0.0
     """The processor time that was spent on it: turning red, copying, and making this report."""
+
+    @property
+    def payloads(self) -> tuple[HostPayload, ...]:
+        """All that came in one: this."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPayload:
+    """What a collector passes on: the payloads of some of its hosts, whose counts it has added up."""
+
+    number: int
+    counts: MergedReport
+    payloads: tuple[HostPayload, ...]
+    """Their counts say whose they are, and no more."""
 
 
 @dataclass(frozen=True, slots=True)

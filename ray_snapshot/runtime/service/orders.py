@@ -33,6 +33,8 @@ class Orders:
         self.directory = directory
         self.allowance = allowance
         self.generation = generation
+        self.by_collector: Callable[[str, list[Any], int], bool] = lambda *_: False
+        """Tells a host by way of its collector, if it has one (`collectors`)."""
         self.has_driver = False
         """Whether there is a driver that asks for its commands."""
         self.driver_log: list[DriverCommand] = []
@@ -71,7 +73,8 @@ class Orders:
 
     def to_host(self, host: str, *commands: HostCommand) -> None:
         """Give commands to a host, by a call."""
-        if found := [*self.lazily.pop(host, ()), *commands]:
+        found = [*self.lazily.pop(host, ()), *commands]
+        if found and not self.by_collector(host, found, self.generation()):
             self.directory.actors[host].control.remote(found, self.generation())
 
     async def heard_by_hosts(self, command: HostCommand, seconds: float) -> None:
