@@ -32,8 +32,8 @@ from ray_snapshot.protocol.commands import Close, Request, Welcome
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.mailbox import MAIL, METHOD
-from ray_snapshot.runtime import collector
 from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload
+from ray_snapshot.runtime.collector import Collector
 from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -169,7 +169,7 @@ class Collecting:
 
     def __init__(self, crowd: Crowd) -> None:
         self.crowd = crowd
-        self.collector = collector.Collector()
+        self.collector = Collector(gather_s=NO_END_S)  # time stands still here
         self.enlist = Call(self.collector.enlist)
         self.gathered = Call(self._gathered)
         self.tell = Call(self._told)
@@ -319,7 +319,6 @@ class Crowd:
         config = ServiceConfig("crowd", "run-000001", protocol, 8, NO_END_S, hosts_per_collector=per_collector)
         self.service = Service(config, Analyst(self.network))
         self.service.collectors.make = lambda: Collecting(self)
-        collector.GATHER_S = NO_END_S  # of a clock that here stands still
         self.driver = Host(DRIVER, protocol, self.network)
         self.hosts = {
             f"host-{number}": Host(f"host-{number}", protocol, self.network) for number in range(len(targets))

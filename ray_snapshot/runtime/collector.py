@@ -26,7 +26,8 @@ GATHER_S = 0.02
 class Collector:
     """Takes the reports of some hosts, and passes them on as one; asynchronous, like the service."""
 
-    def __init__(self) -> None:
+    def __init__(self, gather_s: float = GATHER_S) -> None:
+        self.gather_s = gather_s
         self.hosts: dict[str, Any] = {}
         self.gathering = Gathering()
         self.payloads: dict[int, list[HostPayload]] = {}
@@ -52,7 +53,7 @@ class Collector:
         if self.gathering.has_all(number, frozenset(self.hosts)):
             self._pass_on(number)
         else:
-            asyncio.get_running_loop().call_later(GATHER_S, self._pass_on, number)
+            asyncio.get_running_loop().call_later(self.gather_s, self._pass_on, number)
 
     def _pass_on(self, number: int) -> None:
         if (merged := self.gathering.take(number)) is not None:
