@@ -24,6 +24,12 @@ from benchmarks.scale_page import page
 NEEDS_RAY = False
 
 GRAPHS: dict[str, Callable[[int], Targets]] = {"complete": complete, "ring": ring, "tree": tree, "random": scattered}
+LINKS: dict[str, Callable[[int], int]] = {
+    "complete": lambda hosts: hosts * (hosts - 1),
+    "ring": lambda hosts: hosts,
+    "tree": lambda hosts: 2 * (hosts - 1),
+    "random": lambda hosts: 8 * hosts,
+}
 SIZES = (10, 100, 1_000, 10_000)
 COMPLETE_SIZES = (10, 30, 64, 100, 200, 300)
 """A complete graph of 10,000 hosts has 100 million links, of some kilobytes each."""
@@ -55,10 +61,8 @@ class Line:
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """What grows with the number of hosts."""
-        return (
-            self.control_messages, self.markers, self.kilobytes, self.handed_on_kilobytes, self.service_ms, self.hosts_ms,
-        )  # fmt: skip
+        """What is fitted."""
+        return self.kilobytes, self.handed_on_kilobytes, self.service_ms, self.hosts_ms
 
 
 def line(graph: str, hosts: int, loss: float = 0.0, rounds: int | None = None) -> Line:
@@ -81,12 +85,18 @@ def line(graph: str, hosts: int, loss: float = 0.0, rounds: int | None = None) -
 
 
 def extrapolated(measured: list[Line], hosts: int) -> Line:
-    """The row of so many hosts, if each figure goes on growing as it did: a power fitted to the measured ones."""
+    """The row of so many hosts, if each figure goes on growing as it did: a power fitted to the measured ones.
+
+    Counts follow from the number of links; what losses add to them is taken to be the share that they added last.
+    """
     sizes = [log(one.hosts) for one in measured if one.hosts >= ASYMPTOTIC]
     rows = [one.figures for one in measured if one.hosts >= ASYMPTOTIC]
     figures = [_power(sizes, [log(value) for value in column], log(hosts)) for column in zip(*rows, strict=True)]
-    first = measured[0]
-    return Line(first.graph, hosts, first.loss, False, *figures)
+    last = measured[-1]
+    links, before = LINKS[last.graph](hosts) + hosts, LINKS[last.graph](last.hosts) + last.hosts  # the driver's are n
+    markers = last.markers * links / before
+    control = last.control_messages * (links + 2 * hosts + 2) / (before + 2 * last.hosts + 2)
+    return Line(last.graph, hosts, last.loss, False, control, markers, *figures)
 
 
 def _power(sizes: list[float], values: list[float], at: float) -> float:
