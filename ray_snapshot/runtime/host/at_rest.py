@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
+from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy, Recording
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.host.kept import KeptTables
@@ -79,7 +79,7 @@ class AtRest:
         if self.core.is_lasting is None or self.member.is_retired:
             return
         whole = {
-            number: [copy.machine for copy in recording.copies]
+            number: recording
             for number, recording in self.core.open.items()
             if recording.is_copied and recording.has_resting and number not in self.shown
         }
@@ -119,16 +119,21 @@ class AtRest:
 
     def _show(
         self,
-        whole: Mapping[int, Sequence[str]],
+        whole: Mapping[int, Recording],
         rested: Sequence[MachineCopy],
         awake: Sequence[str],
         audited: Sequence[MachineCopy],
     ) -> dict[int, Resting]:
-        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
+        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports.
+
+        A copy of which there is a row by now is taken out of its recording: it need not be written twice.
+        """
         began = time.thread_time()
         try:
-            self.rows.take(rested)
-            found = {number: self.rows.beside(names) for number, names in whole.items()}
+            rows, found = self.rows.take(rested), dict[int, Resting]()
+            for number, recording in whole.items():
+                recording.copies = [copy for copy in recording.copies if rows.get(copy.machine) is not copy]
+                found[number] = self.rows.beside([copy.machine for copy in recording.copies])
             if (wrong := self.rows.wrong(audited)) is not None:
                 self._fail(wrong)
             self.rows.forget(awake)

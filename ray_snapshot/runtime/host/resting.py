@@ -105,10 +105,10 @@ class RestingRows:
         """Whether more machines may be put to rest; asked by other threads too."""
         return self.size < MOST_BYTES
 
-    def take(self, rested: Sequence[MachineCopy]) -> None:
-        """These have been put to rest, in that order."""
+    def take(self, rested: Sequence[MachineCopy]) -> dict[str, MachineCopy]:
+        """These have been put to rest, in that order; returns, by machine, the copies of which there are rows now."""
         if not rested:
-            return
+            return {}
         latest = {copy.machine: copy for copy in rested}
         self.forget(latest)
         rows = _OwnedRows(self.host)
@@ -124,6 +124,7 @@ class RestingRows:
         self.shapes |= shapes
         self.shape_counts.update(shapes.values())
         self.filtered = ((), (self.machines, self.ends))
+        return latest
 
     def forget(self, names: Iterable[str]) -> None:
         """These are not at rest any more."""
