@@ -23,17 +23,20 @@ from ray_snapshot.testing.exploring import (
     search,
 )
 from ray_snapshot.testing.judging import over
+from ray_snapshot.testing.moments import Moment, from_snapshot
 from ray_snapshot.testing.runs import Run, replay_states
 from ray_snapshot.testing.schedules import Schedule, schedule_of
 
 __all__ = [
     "Counterexample",
     "Exploration",
+    "Moment",
     "Report",
     "Run",
     "Schedule",
     "check_stable",
     "explore",
+    "from_snapshot",
     "over",
     "replay",
     "simulate",

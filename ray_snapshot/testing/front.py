@@ -11,6 +11,7 @@ from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.waits import machine_name
 
 if TYPE_CHECKING:
+    from ray_snapshot.testing.moments import Moment
     from ray_snapshot.testing.stage import Stage
 
 
@@ -21,6 +22,8 @@ class Front:
         self._stage = stage
         self._created: set[str] = set()
         self.name = "testing"
+        self.restored = False
+        """Whether it goes on from a snapshot; as of `rs.System`."""
 
     def spawn(
         self,
@@ -61,6 +64,15 @@ class Front:
             )
             for place, item in enumerate(args)
         ]  # fmt: skip
+
+    def restore(self, moment: Moment) -> None:
+        """Put in what a snapshot holds: machines, messages in flight, timers. Raises `DuplicateMachineError`."""
+        for sent in moment.outputs(self._stage):
+            if sent.what == "create":
+                self._stage.check_new(sent.target)
+                self._created.add(sent.target)
+            self._stage.gather(sent)
+        self.restored = True
 
     def machine(self, name: str) -> MachineHandle:
         """A machine by name; valid before it is spawned."""

@@ -22,6 +22,7 @@ from ray_snapshot.errors import HostDiedError, MachineFailedError, MachineStoppe
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.joins import run_of
 from ray_snapshot.testing.stage import (
+    LOAD,
     Act,
     Answer,
     Around,
@@ -81,6 +82,9 @@ class Unborn:
     kind: int
     payload: bytes
     refs: frozenset[Ref] = frozenset()
+    method: str = "__init__"
+    is_late: bool = False
+    """Whether its creation was in flight when the system began (`moments`): it is constructed at any moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +421,7 @@ class Space:
             return
         if word == "birth":
             around = self.around(state)
-            act = Act(name, record.kind, None, "__init__", (record.payload,), False, self._used(state, name), around)
+            act = Act(name, record.kind, None, record.method, (record.payload,), False, self._used(state, name), around)
             inputs: tuple[Any, ...] = ()
             taken = ((record.creator, "creation", 0),)
             yield from self._after(cells, cell, task, self._effects_of(act, inputs, state, taken, 0))
@@ -491,7 +495,7 @@ class Space:
         state = move.after
         for cell, value in enumerate(state):
             record = self.values[value]
-            if type(record) is Unborn and record.creator == DRIVER:
+            if type(record) is Unborn and record.creator == DRIVER and not record.is_late:
                 found = []
                 for birth in self.moves_of(state, ("birth", cell)):
                     assert birth.effect is not None
@@ -558,15 +562,17 @@ class Space:
         sets: list[tuple[int, int]] = []
         around, stops = self.around(state), list[str]()
         for sent in effect.fresh:
+            source = sent.source or act.machine
             if sent.what in ("mail", "call"):
                 call = (act.machine, int(sent.number or 0)) if sent.what == "call" else None
                 mail = self.id_of(Mail(sent.method, sent.payload, call, sent.refs))
-                appends.append((self.cell(CHANNEL, (act.machine, sent.target, sent.what)), mail))
+                appends.append((self.cell(CHANNEL, (source, sent.target, sent.what)), mail))
             elif sent.what == "timer":
                 mail = self.id_of(Mail(sent.method, sent.payload, None, sent.refs))
-                timers.append((self.cell(TIMERS, (act.machine, sent.target, "timer")), sent.seconds, mail))
+                timers.append((self.cell(TIMERS, (source, sent.target, "timer")), sent.seconds, mail))
             elif sent.what == "create":
-                unborn = self.id_of(Unborn(act.machine, sent.kind, sent.payload, sent.refs))
+                born = Unborn(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
+                unborn = self.id_of(born)
                 sets.append((self.cell(MACHINE, sent.target), unborn))
                 around = replace(around, names=tuple(sorted((*around.names, sent.target))))
             elif sent.what == "stop":
@@ -594,15 +600,7 @@ class Space:
         effect.value = self.id_of(Rest(act.kind, outcome.shown, outcome.refs, act.machine in around.stopped))
         if isinstance(end, Raised) and not calls:
             effect.failure, effect.traceback = end.text, end.traceback
-            if act.machine == DRIVER:
-                raise MachineFailedError(
-                    f"{end.text}\n{end.traceback}",
-                    machine=DRIVER,
-                    method="build",
-                    message=None,
-                    source=None,
-                    traceback=end.traceback,
-                )
+            raise_if_begun_wrong(act, end)
         effect.answers = tuple((call, self.id_of(end.answer)) for call in calls)
         effect.is_more = bool(timers or sets or stops or effect.around or calls)
         return effect
@@ -762,6 +760,20 @@ class Space:
         here = self.values[cells[0]]
         if here.clock is not None:
             cells[0] = self.id_of(replace(here, clock=round(here.clock + seconds, 9)))
+
+
+def raise_if_begun_wrong(act: Act, end: Raised) -> None:
+    """What the program raises, or a machine that does not take its state back, is no run of the system: `MachineFailedError`."""
+    if act.machine != DRIVER and not act.is_loading:
+        return
+    raise MachineFailedError(
+        f"{act.machine} does not take its state back: {end.text}" if act.is_loading else f"{end.text}\n{end.traceback}",
+        machine=act.machine,
+        method=LOAD if act.is_loading else "build",
+        message=None,
+        source=None,
+        traceback=end.traceback,
+    )
 
 
 def _less(left: float, seconds: float) -> float:
