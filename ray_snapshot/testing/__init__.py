@@ -24,6 +24,7 @@ from ray_snapshot.testing.exploring import (
 )
 from ray_snapshot.testing.judging import over
 from ray_snapshot.testing.moments import Moment, from_snapshot
+from ray_snapshot.testing.orders import Orders, avoid, reach
 from ray_snapshot.testing.runs import Run, replay_states
 from ray_snapshot.testing.schedules import Schedule, schedule_of
 
@@ -31,13 +32,16 @@ __all__ = [
     "Counterexample",
     "Exploration",
     "Moment",
+    "Orders",
     "Report",
     "Run",
     "Schedule",
+    "avoid",
     "check_stable",
     "explore",
     "from_snapshot",
     "over",
+    "reach",
     "replay",
     "simulate",
 ]

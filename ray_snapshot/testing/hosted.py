@@ -416,7 +416,7 @@ class HostedWorld(World):
             if sent.what != "create"
             else f"creation of {sent.target}"
             for sent in fresh
-            if sent.what in ("mail", "call", "timer", "create")
+            if sent.what in ("mail", "call", "timer", "create") and not sent.source
         ]
         begun = " and ".join(got) or act.method
         return f"{act.machine}: {begun}" + (f"; sends {', '.join(out)}" if out else "")
