@@ -44,6 +44,7 @@ OF: dict[str, dict[int, str]] = {
         1: "a counterexample; of --reach and --avoid: there is no such order",
         4: "no counterexample, or no such order found, but not every state was looked at, or something could not be told",
     },
+    "step": {0: "q, or the end of what was typed"},
     "witness": {0: "all was shown", 1: "something differed"},
     "grafana": {0: "printed, or installed"},
     "doctor": {0: "nothing is in the way; there may be warnings", 1: "a problem"},

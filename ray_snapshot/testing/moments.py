@@ -171,8 +171,8 @@ def classes_by_name(classes: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any
 
 def opened_moment(checkpoint: Checkpoint, snapshot: Snapshot, classes: Mapping[str, Any]) -> Moment:
     """The moment of a checkpoint whose digest has been checked."""
-    _refuse_actors(checkpoint)
-    reader = Reader(checkpoint)
+    refuse_actors(checkpoint)
+    reader = Reader(checkpoint, snapshot)
     whole = gathered(checkpoint.of_hosts)
     kinds = {key: reader.machine_class(key, blob, whole, classes) for key, blob in whole.classes.items()}
     machines = [
@@ -196,7 +196,8 @@ def _moment_of(snapshot: Snapshot) -> float:
     return float(max([snapshot.started_at, *recorded]).timestamp())
 
 
-def _refuse_actors(checkpoint: Checkpoint) -> None:
+def refuse_actors(checkpoint: Checkpoint) -> None:
+    """Raise `NotRestorableError` if actors of a watched app are in a checkpoint."""
     whole = gathered(checkpoint.of_hosts)
     actors = [message[0] for message in whole.messages if is_actor(message[0])]
     if checkpoint.of_actors or actors:
@@ -210,11 +211,13 @@ def _refuse_actors(checkpoint: Checkpoint) -> None:
 class Reader:
     """Opens the pickles of one checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, snapshot: Snapshot) -> None:
+        versions = snapshot.coverage.get("versions")
+        python = versions.get("Python") if isinstance(versions, Mapping) else None
         about = checkpoint.about
         self.snapshot_id = checkpoint.snapshot_id
         self.run_id = run_of_machines(about["run_id"], about.get("life", 0))
-        self.python = about.get("python")
+        self.python = python
         self.runs = {self.run_id, about["run_id"], *about.get("aliases", ())}
         """Runs whose machines are those of this checkpoint."""
 
@@ -249,7 +252,7 @@ class Reader:
 
     def _not_here(self, what: str, error: Exception) -> NotRestorableError:
         remedy = "run this where the program's modules are found (its folder, or PYTHONPATH), or name the class: classes=[...]"
-        if self.python is not None and self.python.split(".")[:2] != python_version().split(".")[:2]:
+        if isinstance(self.python, str) and self.python.split(".")[:2] != python_version().split(".")[:2]:
             remedy = f"it was taken under Python {self.python}, and this is {python_version()}: use that one, or {remedy}"
         return NotRestorableError(
             f"{what} in snapshot {self.snapshot_id} cannot be loaded here ({type(error).__name__}: {str(error)[:200]}): {remedy}",

@@ -61,7 +61,7 @@ class Teller:
     # ---- words ------------------------------------------------------------------------------------------------------
 
     def _told(self, before: State, move: Move, machine: str, effect: Effect, task: Any) -> str:
-        parts = [self._begun(before, machine, effect, task)]
+        parts = [self.begun(before, machine, effect, task)]
         parts += [self._sending(sent) for sent in effect.fresh if not _is_begun_with(machine, sent)]
         end = effect.outcome.end
         if isinstance(end, Waits):
@@ -71,7 +71,8 @@ class Teller:
         changes = self._changes(before, move.after, machine)
         return "; ".join([*parts, *([changes] if changes else [])])
 
-    def _begun(self, before: State, machine: str, effect: Effect, task: Any) -> str:
+    def begun(self, before: State, machine: str, effect: Effect, task: Any) -> str:
+        """What a step begins with: who acts, and on what."""
         if type(task) is int or task[0] == "join":
             cells = [task] if type(task) is int else [cell for cell, _ in task[1]]
             method, acts = effect.act.method, []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from platform import python_version
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +63,6 @@ class Keeper:
                 "aliases": self.aliases,
                 "sections_of_actors": collected.sections_of_actors,
                 "life": collected.life,
-                "python": python_version(),
             }
             snapshot = self._stored(snapshot, Checkpoint(about, collected.checkpoints))
         with self.lock:
