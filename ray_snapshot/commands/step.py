@@ -77,12 +77,20 @@ def step(
             Dialogue(walk, title).run()
 
 
+def _say(text: str) -> None:
+    """A line; what it holds of states and messages is nothing that a terminal obeys."""
+    from ray_snapshot.views.tables import one_line
+
+    room = len(text) - len(text.lstrip())
+    print(text[:room] + one_line(text[room:]))
+
+
 def _follow(walk: Walk, path: str) -> None:
     from ray_snapshot.testing.schedules import schedule_of
 
     walk.follow(schedule_of(path))
     for number, line in enumerate(walk.told(), 1):
-        print(f"{number:>4}. {line}")
+        _say(f"{number:>4}. {line}")
 
 
 class Dialogue:
@@ -95,7 +103,7 @@ class Dialogue:
 
     def run(self) -> None:
         """Until `q`, or the end of what is typed."""
-        print(self.title)
+        _say(self.title)
         self.show_state()
         self.show_choices()
         for number, line in self._lines():
@@ -107,7 +115,7 @@ class Dialogue:
             except (RaySnapshotError, OSError) as error:
                 if not self.is_asking:
                     raise SettingError(f"line {number}, {line[:100]!r}: {error}") from error
-                print(error)
+                _say(str(error))
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         number = 0
@@ -136,7 +144,7 @@ class Dialogue:
             self.show_choices(most=None)
         elif word == "t":
             for number, line in enumerate(self.walk.told(), 1):
-                print(f"{number:>4}. {line}")
+                _say(f"{number:>4}. {line}")
         elif word in ("d", "w"):
             self._write(word, rest)
         elif word in ("h", "?", "help"):
@@ -148,7 +156,7 @@ class Dialogue:
         if not 1 <= number <= len(self.listed):
             there = f"there are 1 to {len(self.listed)}" if self.listed else "nothing is left to happen; b goes back"
             raise SettingError(f"there is no step {number}: {there}")
-        print(f"{len(self.walk.trail) + 1:>4}. {self.walk.take(self.listed[number - 1].move)}")
+        _say(f"{len(self.walk.trail) + 1:>4}. {self.walk.take(self.listed[number - 1].move)}")
         self.show_choices()
 
     def _write(self, word: str, path: str) -> None:
@@ -157,27 +165,27 @@ class Dialogue:
         if not path:
             raise SettingError(f"{word} FILE: name the file")
         write_file(path, self.walk.svg(self.title) if word == "d" else f"{self.walk.schedule}\n")
-        print(f"written: {path}")
+        _say(f"written: {path}")
 
     def show_state(self) -> None:
         """Machines, and what is in flight."""
         rows = [*self.walk.machines()]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
         for row in rows:
-            print("  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip())
+            _say("  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip())
         for channel, held in self.walk.channels():
-            print(f"  {channel}: {held}")
+            _say(f"  {channel}: {held}")
 
     def show_choices(self, most: int | None = MOST_LISTED) -> None:
         """The enabled steps, with their numbers."""
         self.listed = self.walk.choices()
         for number, choice in enumerate(self.listed[:most], 1):
-            print(f"{number:>6}  {choice.text}")
+            _say(f"{number:>6}  {choice.text}")
         if most is not None and len(self.listed) > most:
-            print(f"        and {len(self.listed) - most} more: l lists all")
+            _say(f"        and {len(self.listed) - most} more: l lists all")
         if self.walk.failure is not None:
             print("        the action raised, and the system has failed: b goes back")
         elif not self.listed:
             print("        nothing is left to happen")
             for sentence in self.walk.verdicts():
-                print(f"        {sentence}")
+                _say(f"        {sentence}")

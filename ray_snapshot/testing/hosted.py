@@ -471,6 +471,7 @@ class Interpreter:
             if row["number"]:
                 row["number"] = numbers[channel][place[channel]]
                 place[channel] += 1
+        creations = {(creator, child, "mail") for creator, child in recorded.creations}
         rows["channels"] = [
             {
                 "source": channel[0], "target": channel[1], "kind": channel[2],
@@ -478,7 +479,7 @@ class Interpreter:
                 "in_flight_count": len(numbers.get(channel, ())), "duplicate_count": recorded.duplicates.get(channel, 0),
                 "recorded_by": RECORDED_BY[protocol],
             }
-            for channel in sorted({*recorded.sent, *recorded.accepted})
+            for channel in sorted({*recorded.sent, *recorded.accepted, *creations})
         ]  # fmt: skip
         about: dict[str, Any] = {"snapshot_id": f"snapshot-{recorded.number}", "system": "testing", "run_id": "testing"}
         return Snapshot.from_rows(**rows, **about, sequence=recorded.number, protocol=protocol,
