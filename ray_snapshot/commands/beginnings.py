@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -27,6 +28,60 @@ Classes = Annotated[
         help="A machine class to take in place of the recorded one of that name, such as a mended one; may be repeated.",
     ),
 ]
+
+
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MACHINE:NUMBER",
+        help="Of a traced run, which needs no checkpoint: do it again up to this action, and begin behind it.",
+    ),
+]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--module",
+        help="With --until: a module, or Python file, that defines machines of the run: its code is run. May be repeated.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What was said of the beginning."""
+
+    start: tuple[str, str] | None
+    """(history, snapshot)."""
+    function: str | None = None
+    classes: Sequence[str] = ()
+    until: str | None = None
+    modules: Sequence[str] = ()
+    is_trusted: bool = False
+
+    def build(self) -> Build:
+        """It, loaded; raises `SettingError` for what does not go together."""
+        if self.start is None:
+            if self.function is None:
+                raise SettingError("name the function that builds the system, or a snapshot: --from HISTORY SNAPSHOT")
+            if self.classes or self.until is not None:
+                raise SettingError(
+                    "--class and --until say what a snapshot is taken as: they go with --from HISTORY SNAPSHOT"
+                )
+        if self.until is None and (self.modules or self.is_trusted):
+            raise SettingError("--module and --trust allow code that a trace names: they go with --until")
+        if self.until is not None and self.classes:
+            raise SettingError("--until does what the recorded classes did: leave --class out")
+        then = None if self.function is None else function(self.function)
+        if self.start is None:
+            assert then is not None
+            return then
+        first = self._first(*self.start)
+        return first if then is None else both(first, then)
+
+    def _first(self, history: str, snapshot: str) -> Build:
+        if self.until is None:
+            return of_snapshot(history, snapshot, self.classes)
+        return of_trace(history, snapshot, self.until, self.modules, self.is_trusted)
 
 
 @contextmanager
@@ -83,6 +138,23 @@ def of_snapshot(history: str, snapshot: str, classes: Sequence[str]) -> Build:
     return testing.from_snapshot(history, snapshot, classes=[loaded(name) for name in classes])
 
 
+def of_trace(history: str, snapshot: str, until: str, modules: Sequence[str], trust: bool) -> Build:
+    """A traced run up to an action, as a beginning; asks before it imports what only the history names, as `witness` does."""
+    from ray_snapshot.commands import witness
+    from ray_snapshot.history import History
+    from ray_snapshot.testing.traced import action_id, moment_behind
+
+    opened, behind = History(history), action_id(until)
+    run_id = opened.load(opened.resolve(snapshot)).run_id
+    log, problem = witness.log_of_run(opened, run_id)
+    if log is None:
+        raise SettingError(f"the trace of run {run_id} cannot be done again: {problem}")
+    named = [witness.module_name(name) for name in modules]
+    allowed = [*named, *witness.consented(log, None, named, trust, history)]
+    with witness.importable(modules, allowed):
+        return moment_behind(run_id, log, behind, allowed)
+
+
 def both(first: Build, then: Build) -> Build:
     """A snapshot, and what the program does behind it."""
 
@@ -90,5 +162,5 @@ def both(first: Build, then: Build) -> Build:
         first(system)
         then(system)
 
-    build.__name__ = getattr(then, "__name__", "build")
+    build.__name__ = f"{getattr(first, '__name__', 'a snapshot')}, and then {getattr(then, '__name__', 'the program')}"
     return build

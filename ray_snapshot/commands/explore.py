@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands import beginnings
-from ray_snapshot.commands.beginnings import Build, Classes, predicate, this_folder_first
+from ray_snapshot.commands.beginnings import Beginning, Build, Classes, Modules, Until, predicate, this_folder_first
+from ray_snapshot.commands.consent import Trust
 from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
@@ -32,13 +32,17 @@ def explore(
         str | None,
         typer.Argument(
             metavar="MODULE:FUNCTION",
-            help="The function that builds the system; looked for in this folder first. With --from: what the program does then.",
+            help="The function that builds the system; looked for in this folder first. With --from: what is done then.",
             show_default=False,
         ),
     ] = None,
     start: Annotated[
         tuple[str, str] | None,
-        typer.Option("--from", metavar="HISTORY SNAPSHOT", help="Begin with this snapshot, which has a checkpoint."),
+        typer.Option(
+            "--from",
+            metavar="HISTORY SNAPSHOT",
+            help="Begin with this snapshot, which has a checkpoint; or see --until.",
+        ),
     ] = None,
     reach: Annotated[
         list[str] | None,
@@ -71,17 +75,21 @@ def explore(
         int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
     ] = None,
     classes: Classes = None,
+    until: Until = None,
+    module: Modules = None,
+    trust: Trust = False,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
     workers: Annotated[int, typer.Option(min=1, help="So many processes may search; today one does.")] = 1,
-    diagram: Annotated[str | None, typer.Option(help="Draw the counterexample, or the first order, there (SVG).")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="Write its schedule there, for testing.replay.")
+    diagram: Annotated[
+        str | None, typer.Option(help="Draw the counterexample, or the first order, there (SVG).")
     ] = None,
+    schedule: Annotated[str | None, typer.Option(help="Write its schedule there, for testing.replay.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Run machines of your own in every order, without Ray, and look at every state that they can reach."""
     from ray_snapshot import testing
 
+    begin = Beginning(start, function, classes or (), until, module or (), trust)
     if reach or avoid:
         if always or never or eventually or protocol is not None:
             raise SettingError(
@@ -90,11 +98,11 @@ def explore(
             )
         limits = {"crashes": crashes, "mailbox_bound": mailbox_bound, "most_states": most_states}
         with this_folder_first(), _told() as tell:
-            found_orders = _orders(_begun(function, start, classes), reach or [], avoid or [], limits, tell)
+            found_orders = _orders(begin.build(), reach or [], avoid or [], limits, tell)
         _show_orders(found_orders, diagram, schedule, as_json)
         return
     with this_folder_first(), _told() as tell:
-        build = _begun(function, start, classes)
+        build = begin.build()
         items = {
             "always": [predicate(item) for item in always or ()],
             "never": [predicate(item) for item in never or ()],
@@ -112,25 +120,15 @@ def explore(
         raise typer.Exit(NOT_COMPLETE)
 
 
-def _begun(function: str | None, start: tuple[str, str] | None, classes: list[str] | None) -> Build:
-    """What the search begins with."""
-    if start is None:
-        if function is None:
-            raise SettingError("explore: name the function that builds the system, or a snapshot: --from HISTORY SNAPSHOT")
-        if classes:
-            raise SettingError("--class takes the place of a recorded class: it goes with --from HISTORY SNAPSHOT")
-        return beginnings.function(function)
-    then = None if function is None else beginnings.function(function)
-    first = beginnings.of_snapshot(*start, classes or ())
-    return first if then is None else beginnings.both(first, then)
-
-
 def _orders(
     build: Build, reach: list[str], avoid: list[str], limits: dict[str, Any], tell: Callable[[Report], None] | None
 ) -> list[Orders]:
     from ray_snapshot import testing
 
-    goals = [*((testing.reach, predicate(item)) for item in reach), *((testing.avoid, predicate(item)) for item in avoid)]
+    goals = [
+        *((testing.reach, predicate(item)) for item in reach),
+        *((testing.avoid, predicate(item)) for item in avoid),
+    ]
     return [ask(build, goal, **limits, progress=tell) for ask, goal in goals]
 
 

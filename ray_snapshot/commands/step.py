@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ray_snapshot.commands import beginnings
-from ray_snapshot.commands.beginnings import Classes
+from ray_snapshot.commands.beginnings import Beginning, Classes, Modules, Until, this_folder_first
+from ray_snapshot.commands.consent import Trust
 from ray_snapshot.errors import RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
@@ -48,28 +48,33 @@ def step(
     snapshot: Annotated[
         str,
         typer.Argument(
-            metavar="SNAPSHOT", help="An id, its beginning, latest, or -1, -2, ...; with a checkpoint.", show_default=False
+            metavar="SNAPSHOT",
+            help="An id, its beginning, latest, or -1, -2, ...; with a checkpoint, or see --until.",
+            show_default=False,
         ),
     ],
     function: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE:FUNCTION", help="What the program does then, as of `explore`.", show_default=False),
+        typer.Argument(
+            metavar="MODULE:FUNCTION", help="What the program does then, as of `explore`.", show_default=False
+        ),
     ] = None,
     schedule: Annotated[str | None, typer.Option(help="Go along this schedule first, and stay at its end.")] = None,
     mailbox_bound: Annotated[
         int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
     ] = None,
     classes: Classes = None,
+    until: Until = None,
+    module: Modules = None,
+    trust: Trust = False,
 ) -> None:
     """Go on from a snapshot by hand, without Ray: choose each step, see what it changes, and go back."""
     from ray_snapshot.testing.stage import Stage
     from ray_snapshot.testing.stepping import Walk
 
-    with beginnings.this_folder_first():
-        build = beginnings.of_snapshot(history, snapshot, classes or ())
+    with this_folder_first():
+        build = Beginning((history, snapshot), function, classes or (), until, module or (), trust).build()
         title = getattr(build, "__name__", "a snapshot")
-        if function is not None:
-            build = beginnings.both(build, beginnings.function(function))
         with Stage(build) as stage:
             walk = Walk(stage, bound=mailbox_bound)
             if schedule is not None:
@@ -172,7 +177,10 @@ class Dialogue:
         rows = [*self.walk.machines()]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
         for row in rows:
-            _say("  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip())
+            _say(
+                "  "
+                + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+            )
         for channel, held in self.walk.channels():
             _say(f"  {channel}: {held}")
 

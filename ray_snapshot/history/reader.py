@@ -234,7 +234,8 @@ class History:
     def resolve(self, text: str, *, system: str | None = None) -> str:
         """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
 
-        `-1` is the latest, `-2` the one before; edited ones (`testing.edit`) count with neither. Raises `HistoryNotFoundError` if it means none, or several.
+        `-1` is the latest, `-2` the one before; edited ones (`testing.edit`) count with neither. Raises
+        `HistoryNotFoundError` if it means none, or several.
         """
         found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].drop_null().to_pylist()

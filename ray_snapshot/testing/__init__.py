@@ -30,6 +30,7 @@ from ray_snapshot.testing.orders import Orders, avoid, reach
 from ray_snapshot.testing.runs import Run, replay_states
 from ray_snapshot.testing.schedules import Schedule, schedule_of
 from ray_snapshot.testing.stage import RUN
+from ray_snapshot.testing.traced import from_trace
 
 __all__ = [
     "Counterexample",
@@ -44,6 +45,7 @@ __all__ = [
     "edit",
     "explore",
     "from_snapshot",
+    "from_trace",
     "handle",
     "over",
     "reach",

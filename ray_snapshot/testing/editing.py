@@ -105,7 +105,9 @@ class _Edit:
         self.parts = [list(pickle.loads(section)) for section in self.checkpoint.of_hosts]
         """(host, machines, messages, creations, classes) of each section."""
         self.whole = gathered(self.checkpoint.of_hosts)
-        self.rows = {name: self.found.tables[name].to_pylist() for name in ("machines", "channels", "messages", "waits")}
+        self.rows = {
+            name: self.found.tables[name].to_pylist() for name in ("machines", "channels", "messages", "waits")
+        }
 
     # ---- changes ----------------------------------------------------------------------------------------------------
 
@@ -173,15 +175,22 @@ class _Edit:
         channel = self._channel(*key[:3])
         channel["in_flight_count"] -= 1
         channel["settled_count"] += 1
-        self.changes.append(f"dropped: {row['method']}({row['args'][1:-1]}) from {key[0]} to {key[1]} ({key[2]} {key[3]})")
+        self.changes.append(
+            f"dropped: {row['method']}({row['args'][1:-1]}) from {key[0]} to {key[1]} ({key[2]} {key[3]})"
+        )
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One more message is in flight."""
         _check_names(row, _ADDED, {"source", "target", "method"}, "add")
-        source, target, method, kind = row["source"], check_target_name(row["target"]), row["method"], row.get("kind") or MAIL
+        source, target, method, kind = (
+            row["source"],
+            check_target_name(row["target"]),
+            row["method"],
+            row.get("kind") or MAIL,
+        )
         seconds = row.get("seconds", 0.0)
         if kind not in (MAIL, TIMER) or (seconds and kind != TIMER):
-            raise SettingError(f"edit: add {dict(row)!r}: it is mail, or a timer: \"kind\": \"timer\" with \"seconds\"")
+            raise SettingError(f'edit: add {dict(row)!r}: it is mail, or a timer: "kind": "timer" with "seconds"')
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e8:
             raise SettingError(f"edit: add {dict(row)!r}: seconds are 0 to 1e8")
         names = {machine for machine, *_ in self.whole.machines}
@@ -208,7 +217,9 @@ class _Edit:
         text = to_json([*args, {"$kwargs": kwargs}] if kwargs else list(args)).text
         due = None
         if kind == TIMER:
-            due = self.found.started_at.fromtimestamp(self.found.started_at.timestamp() + seconds, self.found.started_at.tzinfo)
+            due = self.found.started_at.fromtimestamp(
+                self.found.started_at.timestamp() + seconds, self.found.started_at.tzinfo
+            )
         for machine in self.rows["machines"]:
             if machine["machine"] == source and machine["sent_count"] is not None:
                 machine["sent_count"] += 1
@@ -248,7 +259,9 @@ class _Edit:
         tables["waits"] = satisfy_waits(tables["waits"], tables["messages"], tables["calls"], tables["machines"])
         (row,) = self.found.tables["snapshots"].to_pylist()
         run = self.found.run_id.partition(EDITED)[0]
-        uncovered = list(dict.fromkeys([*self.found.coverage.get("uncovered", ()), f"it was edited: no moment of run {run}"]))
+        uncovered = list(
+            dict.fromkeys([*self.found.coverage.get("uncovered", ()), f"it was edited: no moment of run {run}"])
+        )
         row.update(
             snapshot_id=snapshot_id, run_id=run_id, restored_from=self.found.snapshot_id,
             channel_count=tables["channels"].num_rows, in_flight_count=tables["messages"].num_rows,
@@ -290,7 +303,9 @@ def _dumps(value: Any, run_id: str) -> bytes:
     return buffer.getvalue()
 
 
-def _check_names(row: Mapping[str, Any], known: set[str], needed: set[str], what: str, *, ignored: bool = False) -> None:
+def _check_names(
+    row: Mapping[str, Any], known: set[str], needed: set[str], what: str, *, ignored: bool = False
+) -> None:
     lacking = [name for name in sorted(needed) if row.get(name) is None]
     wrong = [] if ignored else sorted(set(row) - known)
     if lacking or wrong:
@@ -301,4 +316,3 @@ def _check_names(row: Mapping[str, Any], known: set[str], needed: set[str], what
 def _short(text: str | None, most: int = 200) -> str:
     text = text or "null"
     return text if len(text) <= most else f"{text[: most - 3]}..."
-

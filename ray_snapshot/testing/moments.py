@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from platform import python_version
 from typing import TYPE_CHECKING, Any
@@ -224,7 +224,7 @@ class Reader:
     def value(self, blob: bytes, what: str) -> Any:
         """Fresh objects; handles in them are of machines without Ray. Raises `NotRestorableError`."""
         try:
-            return _Unpickler(blob, self._handle).load()
+            return opened_blob(blob, self.runs)
         except Exception as error:  # whatever the classes of the user's raise
             raise self._not_here(what, error) from error
 
@@ -239,7 +239,7 @@ class Reader:
         of = next((item[0] for item in whole.machines if item[1] == key), None)
         of = of or next((item[1] for item in whole.creations if item[2] == key), None)
         try:
-            kind = _Unpickler(blob, self._handle).load()
+            kind = opened_blob(blob, self.runs)
         except Exception as error:  # no such module, or another Python
             named = next((classes[name] for name in _texts(blob) if name in classes), None)
             if named is not None:
@@ -247,15 +247,15 @@ class Reader:
             raise self._not_here("the class" if of is None else f"the class of {of}", error) from error
         return classes.get(kind.__name__, kind)
 
-    def _handle(self, run_id: str, name: str, host: str | None = None) -> MachineHandle:
-        return handle_of(RUN, name) if run_id in self.runs else handle_of(run_id, name, host)
-
     def _not_here(self, what: str, error: Exception) -> NotRestorableError:
         remedy = "run this where the program's modules are found (its folder, or PYTHONPATH), or name the class: classes=[...]"
         if isinstance(self.python, str) and self.python.split(".")[:2] != python_version().split(".")[:2]:
-            remedy = f"it was taken under Python {self.python}, and this is {python_version()}: use that one, or {remedy}"
+            remedy = (
+                f"it was taken under Python {self.python}, and this is {python_version()}: use that one, or {remedy}"
+            )
         return NotRestorableError(
-            f"{what} in snapshot {self.snapshot_id} cannot be loaded here ({type(error).__name__}: {str(error)[:200]}): {remedy}",
+            f"{what} in snapshot {self.snapshot_id} cannot be loaded here ({type(error).__name__}: {str(error)[:200]}):"
+            f" {remedy}",
             obstacles=[f"{what} cannot be loaded"],
         )
 
@@ -268,12 +268,20 @@ def _texts(blob: bytes) -> list[str]:
         return []
 
 
+def opened_blob(blob: bytes, runs: Set[str]) -> Any:
+    """What a pickle holds; handles of machines of `runs` are of a system without Ray."""
+    return _Unpickler(blob, runs).load()
+
+
 class _Unpickler(pickle.Unpickler):
     """Makes handles by a function of its own."""
 
-    def __init__(self, blob: bytes, handle: Callable[..., MachineHandle]) -> None:
+    def __init__(self, blob: bytes, runs: Set[str]) -> None:
         super().__init__(io.BytesIO(blob))
-        self._handle = handle
+        self._runs = runs
+
+    def _handle(self, run_id: str, name: str, host: str | None = None) -> MachineHandle:
+        return handle_of(RUN, name) if run_id in self._runs else handle_of(run_id, name, host)
 
     def find_class(self, module: str, name: str) -> Any:
         """What a pickle names."""

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ray_snapshot.testing.exploring import MOST_STATES, Counterexample, NeedsClockError, Progress, Search
+from ray_snapshot.testing.exploring import MOST_STATES, Counterexample, Progress, Search
+from ray_snapshot.testing.space import NeedsClockError
 from ray_snapshot.testing.stage import Stage
 
 Word = Literal["reach", "avoid"]

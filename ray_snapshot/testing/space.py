@@ -763,7 +763,7 @@ class Space:
 
 
 def raise_if_begun_wrong(act: Act, end: Raised) -> None:
-    """What the program raises, or a machine that does not take its state back, is no run of the system: `MachineFailedError`."""
+    """What the program raises, or a machine that does not take its state back, is no run: raise `MachineFailedError`."""
     if act.machine != DRIVER and not act.is_loading:
         return
     raise MachineFailedError(

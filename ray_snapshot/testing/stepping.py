@@ -171,5 +171,3 @@ class Walk:
         """What the ready-made detectors say of where it is."""
         snapshot = self.shown.snapshot(self.state)
         return [detector.evaluate(snapshot).sentence for detector in (Termination(), Deadlock())]
-
-

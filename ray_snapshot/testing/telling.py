@@ -102,9 +102,7 @@ class Teller:
 
     def _program(self, fresh: tuple[Sent, ...]) -> str:
         again = [sent.target for sent in fresh if sent.what == "create" and sent.method == LOAD]
-        created = [
-            sent.target for sent in fresh if sent.what == "create" and sent.method != LOAD and not sent.source
-        ]
+        created = [sent.target for sent in fresh if sent.what == "create" and sent.method != LOAD and not sent.source]
         flying = sum(bool(sent.source) and sent.what != "stop" for sent in fresh)
         told = [f"goes on from the snapshot with {_some(again)}"] if again else []
         told += [f"{flying} in flight"] if flying else []

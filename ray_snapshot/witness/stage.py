@@ -93,7 +93,8 @@ class StageContext:
         return self.stage.create(kind, args, kwargs, name)
 
     def stop(self) -> None:
-        """Nothing to do: what a machine has not accepted before it stopped, it accepts in no logged action."""
+        """What a machine has not accepted before it stopped, it accepts in no logged action."""
+        self.stage.stopped.add(self.name)
 
     def request_snapshot(self) -> None:
         """Nothing to do: snapshots change no machine."""
@@ -120,6 +121,8 @@ class Stage:
 
     run_id: str
     modules: Modules = field(default_factory=Modules)
+    stopped: set[str] = field(default_factory=set)
+    """Machines that have stopped themselves."""
     """Whose code may be run."""
     bodies: dict[str, Any] = field(default_factory=dict)
     channels: dict[ChannelId, list[Held]] = field(default_factory=lambda: defaultdict(list))

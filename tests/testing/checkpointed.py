@@ -1,10 +1,11 @@
-"""A history with a checkpoint, written without Ray; as a system on Ray writes them (`test_moments_on_ray` holds the two together)."""
+"""A history with a checkpoint, written without Ray, as a system on Ray writes them."""
 
 from __future__ import annotations
 
 import hashlib
 import pickle
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,6 @@ def record(
 ) -> str:
     """Machines are (class, recorded state) by name; messages (source, target, method, args[, seconds left]); creations
     (creator, name, class, args)."""
-    from datetime import UTC, datetime
-
     classes: dict[str, bytes] = {}
 
     def key(kind: type) -> str:
@@ -59,7 +58,9 @@ def record(
         number = numbers[source, target, kind] = numbers.get((source, target, kind), 0) + 1
         saved = (False, pickle.dumps((args, {})))
         saved_messages.append((source, target, kind, number, method, saved, left[0] if left else 0.0, STARTED_AT))
-        rows.append({"source": source, "target": target, "kind": kind, "number": number, "method": method, "args": list(args)})
+        rows.append(
+            {"source": source, "target": target, "kind": kind, "number": number, "method": method, "args": list(args)}
+        )
     saved_creations = []
     for creator, name, kind, args in creations:
         saved_creations.append((creator, name, key(kind), (False, pickle.dumps((args, {}))), STARTED_AT))

@@ -60,14 +60,19 @@ def test_a_state_a_dropped_and_an_added_message_lead_elsewhere(tills: tuple[Path
 def test_what_was_edited_is_written_where_every_reader_finds_it(tills: tuple[Path, str]) -> None:
     history, snapshot_id = tills
     drop = [{"source": "a", "target": "b", "number": 1}]
-    one = testing.edit(history, snapshot_id, states={"b": lambda state: state.update(coins=0)}, note="what if b is poor")
+    one = testing.edit(
+        history, snapshot_id, states={"b": lambda state: state.update(coins=0)}, note="what if b is poor"
+    )
     two = testing.edit(history, one, drop=drop, add=[{"source": "b", "target": "a", "method": "take", "args": [7]}])
     first, second = (rs.History(history).load(each) for each in (one, two))
     before, after = '{"coins":5,"peer":null,"paid_at":null}', '{"coins":0,"peer":null,"paid_at":null}'
     assert first.coverage["edited"] == {
         "from": snapshot_id, "changes": [f"state of b: {before} -> {after}"], "note": "what if b is poor",
     }  # fmt: skip
-    assert second.coverage["edited"]["changes"] == ["dropped: take(2) from a to b (mail 1)", "added: take(7) from b to a"]
+    assert second.coverage["edited"]["changes"] == [
+        "dropped: take(2) from a to b (mail 1)",
+        "added: take(7) from b to a",
+    ]
     assert (first.restored_from, second.restored_from) == (snapshot_id, one)
     assert len({snapshot_id, one, two}) == len({RUN_ID, first.run_id, second.run_id}) == 3
     for edited in (first, second):
@@ -110,7 +115,7 @@ def fails(state: Any) -> Any:
         ({"states": {"z": 1}}, UnknownMachineError, "no machine 'z' in snapshot .* it has a, b"),
         ({"states": {"a": fails}}, SettingError, "the function for the state of a raised KeyError: 'no such'"),
         ({"states": {"a": (one for one in ())}}, NotRestorableError, "nothing was written"),
-        ({"drop": [{"source": "a", "target": "b", "number": 9}]}, SettingError, "mail 9 from a to b is not in flight.*mail 1, mail 2"),
+        ({"drop": [{"source": "a", "target": "b", "number": 9}]}, SettingError, "mail 9 .* is not in flight.*mail 1, mail 2"),
         ({"drop": [{"source": "a", "target": "b"}]}, SettingError, "lacks number"),
         ({"add": [{"source": "a", "target": "b"}]}, SettingError, "lacks method"),
         ({"add": [{"source": "z", "target": "b", "method": "take"}]}, UnknownMachineError, "no machine 'z' sends"),

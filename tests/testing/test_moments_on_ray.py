@@ -44,6 +44,7 @@ def test_what_really_happened_is_among_what_can_happen_from_the_checkpoint(tmp_p
         assert testing.avoid(found, is_end).order is None
 
 
+@pytest.mark.nightly
 def test_an_edited_snapshot_is_restored_like_any_other(tmp_path: Path) -> None:
     """At a table for two, both have one fork: on Ray they are stuck, and go on from where one message more is in flight."""
     history = tmp_path / "history"
