@@ -71,6 +71,11 @@ def explore(
         str | None, typer.Option(help="Try the steps of this protocol, too, and judge the snapshot that it takes.")
     ] = None,
     crashes: Annotated[int, typer.Option(min=0, help="So many machines may be lost at any moment.")] = 0,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="A crash takes all machines back to a snapshot, taken at any moment.")
+    ] = False,
+    duplicates: Annotated[int, typer.Option(min=0, help="So many messages may come once more.")] = 0,
+    overtakes: Annotated[int, typer.Option(min=0, help="So many messages may overtake others of their channel.")] = 0,
     mailbox_bound: Annotated[
         int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
     ] = None,
@@ -79,7 +84,7 @@ def explore(
     module: Modules = None,
     trust: Trust = False,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
-    workers: Annotated[int, typer.Option(min=1, help="So many processes may search; today one does.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="1: one process searches.")] = 1,
     diagram: Annotated[
         str | None, typer.Option(help="Draw the counterexample, or the first order, there (SVG).")
     ] = None,
@@ -96,21 +101,18 @@ def explore(
                 "--reach and --avoid ask for orders, --always, --never, --eventually and --protocol whether all are right: ask"
                 " one after the other"
             )
-        limits = {"crashes": crashes, "mailbox_bound": mailbox_bound, "most_states": most_states}
+        limits = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
+                  "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
         with this_folder_first(), _told() as tell:
             found_orders = _orders(begin.build(), reach or [], avoid or [], limits, tell)
         _show_orders(found_orders, diagram, schedule, as_json)
         return
     with this_folder_first(), _told() as tell:
         build = begin.build()
-        items = {
-            "always": [predicate(item) for item in always or ()],
-            "never": [predicate(item) for item in never or ()],
-            "eventually": [predicate(item) for item in eventually or ()],
-        }
         found = testing.explore(
-            build, **items, protocol=protocol, crashes=crashes, mailbox_bound=mailbox_bound, most_states=most_states,
-            workers=workers, progress=tell,
+            build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
+            protocol=protocol, crashes=crashes, rollback=rollback, duplicates=duplicates, overtakes=overtakes,
+            mailbox_bound=mailbox_bound, most_states=most_states, workers=workers, progress=tell,
         )  # fmt: skip
     _write(found.counterexample, diagram, schedule)
     print(_as_json(found) if as_json else found)
@@ -148,6 +150,10 @@ def _order_as_json(found: Orders) -> str:
     told = {found.word: found.goal, "found": found.order is not None, "complete": found.complete, "states": found.states,
             "steps": steps, "loop_from": loop_from}  # fmt: skip
     return json.dumps(told)
+
+
+def _predicates(references: list[str] | None) -> list[Any]:
+    return [predicate(item) for item in references or ()]
 
 
 def _write(found: Counterexample | None, diagram: str | None, schedule: str | None) -> None:

@@ -65,8 +65,8 @@ class _Attached(weakref.ref[Any]):
 _ATTACHED: dict[int, _Attached] = {}
 """By `id` of the machine object."""
 
-_LENT: dict[int, Any] = {}
-"""The same, of objects that have a context for a while."""
+_LENT: dict[int, tuple[Any, Any]] = {}
+"""The same, of objects that have a context for a while: each with its object, so that no other gets that `id` meanwhile."""
 
 
 def _forget(found: _Attached) -> None:
@@ -74,7 +74,7 @@ def _forget(found: _Attached) -> None:
         del _ATTACHED[found.key]
 
 
-def attach(body: Any, context: Context) -> None:
+def attach(body: Any, context: Any) -> None:
     """Give a machine object its context, for as long as it lives."""
     found = _Attached(body, _forget)
     found.context, found.key = context, id(body)
@@ -83,7 +83,7 @@ def attach(body: Any, context: Context) -> None:
 
 def lend(body: Any, context: Any) -> None:
     """Give a machine object a context until `take_back`; cheaper than `attach`."""
-    _LENT[id(body)] = context
+    _LENT[id(body)] = body, context
 
 
 def take_back(body: Any) -> None:
@@ -93,8 +93,8 @@ def take_back(body: Any) -> None:
 
 def context_of(body: Any) -> Context | None:
     """The context of a machine object; None if it was not spawned."""
-    lent: Context | None = _LENT.get(id(body))
-    if lent is not None:
-        return lent
+    if (lent := _LENT.get(id(body))) is not None:
+        context: Context | None = lent[1]
+        return context
     found = _ATTACHED.get(id(body))
     return None if found is None or found() is not body else found.context

@@ -24,6 +24,7 @@ from ray_snapshot.testing.exploring import (
     listed,
     search,
 )
+from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import over
 from ray_snapshot.testing.moments import Moment, from_snapshot
 from ray_snapshot.testing.orders import Orders, avoid, reach
@@ -92,6 +93,9 @@ def explore(
     eventually: Any = (),
     protocol: str | None = None,
     crashes: int = 0,
+    rollback: bool = False,
+    duplicates: int = 0,
+    overtakes: int = 0,
     most_states: int = MOST_STATES,
     workers: int = 1,
     mailbox_bound: int | None = None,
@@ -101,20 +105,31 @@ def explore(
 
     `always`: what holds in every state. `never`: what holds in none. `eventually`: what comes to hold on every run in which
     each message that can be accepted is accepted at some time, each timer comes, and each reply. An action that raises is a
-    counterexample by itself. `crashes`: so many machines may be lost at any moment, with their timers and mailboxes.
-    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: one process searches
-    today, whatever is asked for; the result would be the same.
+    counterexample by itself.
+
+    Faults, each a search of its own: `crashes`: so many machines may be lost at any moment, with their timers and mailboxes;
+    with `rollback`, a snapshot is taken at any moment, and so many crashes take all machines back to it. `duplicates`: so many
+    messages come once more than they were sent. `overtakes`: so many messages are accepted before an earlier one of their
+    channel. `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: 1, for one
+    process searches.
 
     The first counterexample is a shortest one (of `eventually`: one with a shortest way into its end or loop), the same in
     every process. Where the search does not end (`most_states`, memory), `complete` is False and `why` says so. Raises
     `NotDeterministicError`, `UnwindingCaughtError`, `DetectorError`, `SettingError`.
     """
-    if most_states < 1 or crashes < 0 or workers < 1:
-        raise SettingError("explore: most_states and workers are at least 1, crashes at least 0")
+    if most_states < 1:
+        raise SettingError(f"explore: most_states={most_states}: 1 or more")
+    if workers != 1:
+        raise SettingError(
+            f"explore: workers={workers}: one process searches; leave workers out, and run unlike searches side by side"
+        )
+    faults = Faults(crashes, rollback, duplicates, overtakes)
+    faults.check()
     if protocol is not None:
-        if crashes or mailbox_bound is not None:
+        if faults != NO_FAULTS or mailbox_bound is not None:
             raise SettingError(
-                "explore(protocol=...): neither crashes nor mailbox_bound are tried there: leave them out"
+                "explore(protocol=...): neither faults (crashes, rollback, duplicates, overtakes) nor mailbox_bound are tried"
+                " there: leave them out"
             )
         from ray_snapshot.testing.hosted import explore_hosted
 
@@ -128,7 +143,7 @@ def explore(
             progress=progress,
         )
     return search(
-        build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,
+        build, always=listed(always), never=listed(never), eventually=listed(eventually), faults=faults,
         bound=mailbox_bound, most_states=most_states, progress=progress,
     )  # fmt: skip
 
@@ -141,7 +156,11 @@ def check_stable(
     A function of the machine objects by name is taken, too. The counterexample's last step is the one after which it does not
     hold any more.
     """
-    return search(build, stays=listed(detector), most_states=most_states, crashes=crashes)
+    faults = Faults(crashes)
+    faults.check()
+    if most_states < 1:
+        raise SettingError(f"check_stable: most_states={most_states}: 1 or more")
+    return search(build, stays=listed(detector), most_states=most_states, faults=faults)
 
 
 def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLike[str] | dict[str, Any]) -> Run:

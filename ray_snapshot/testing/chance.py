@@ -32,6 +32,14 @@ class Chance(random.Random):
         """What `choice`, `randrange`, `shuffle` and `sample` ask (see `random.Random.__init_subclass__`)."""
         return self._choose(n)
 
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        """As the real one, which keeps half of what it has drawn for the next time; here nothing outlives an action."""
+        self.gauss_next = None
+        try:
+            return super().gauss(mu, sigma)
+        finally:
+            self.gauss_next = None
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _current, ()
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import Judge, judge_of
 from ray_snapshot.testing.liveness import Edges, Lasso, lasso_of
 from ray_snapshot.testing.memory import Memory
+from ray_snapshot.testing.records import Move, State, is_fault
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule
-from ray_snapshot.testing.space import Move, NeedsClockError, Space, State
+from ray_snapshot.testing.space import NeedsClockError, Space
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, public
 from ray_snapshot.views.space_time import diagram
@@ -133,6 +135,10 @@ class Exploration:
 Births = tuple[Any, ...]
 
 
+class _FullError(Exception):
+    """There are more states than are to be looked at."""
+
+
 class Search:
     """One breadth-first search."""
 
@@ -144,7 +150,7 @@ class Search:
         never: Sequence[Any] = (),
         eventually: Sequence[Any] = (),
         stays: Sequence[Any] = (),
-        crashes: int = 0,
+        faults: Faults = NO_FAULTS,
         bound: int | None = None,
         most_states: int = MOST_STATES,
         has_clock: bool = False,
@@ -152,7 +158,7 @@ class Search:
         ends_at_failures: bool = False,
     ) -> None:
         self.stage = stage
-        self.space = Space(stage, has_clock=has_clock, bound=bound, crashes=crashes)
+        self.space = Space(stage, has_clock=has_clock, bound=bound, faults=faults)
         self.shown = Shown(self.space)
         self.always, self.never, self.eventually, self.stays = (
             [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
@@ -162,7 +168,7 @@ class Search:
         self.ends_at_failures = ends_at_failures
         """Whether an action that raises is no counterexample, but the end of its run: then it leads nowhere."""
         self.failures = 0
-        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": crashes}
+        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": faults.crashes, **faults.settings}
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
         self.parents = array("q")
@@ -192,6 +198,7 @@ class Search:
             for name in self.stage.leaks
         ]
         why += [*self.space.partial]
+        why += self._about_faults()
         is_whole = found is None and self.expanded == len(self.states)
         return Exploration(
             len(self.states), is_whole and not why, found, why, self.ends, max(self.depths, default=0),
@@ -200,9 +207,16 @@ class Search:
 
     def _breadth_first(self, why: list[str]) -> Counterexample | None:
         memory = Memory()
-        for move in self.space.start():
-            if (wrong := self._arrive(-1, (), move)) is not None:
-                return wrong
+        try:
+            for move in self.space.start():
+                if (wrong := self._arrive(-1, (), move)) is not None:
+                    return wrong
+            return self._expand_all(memory, why)
+        except _FullError:
+            why.append(f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded")
+            return None
+
+    def _expand_all(self, memory: Memory, why: list[str]) -> Counterexample | None:
         while self.expanded < len(self.states):
             if self.expanded % EVERY == 0 and self.expanded:
                 if self.progress is not None:
@@ -210,11 +224,6 @@ class Search:
                 if (told := memory.is_short()) is not None:
                     why.append(told)
                     return None
-            if len(self.states) >= self.most_states:
-                why.append(
-                    f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded"
-                )
-                return None
             if (wrong := self._expand(self.expanded)) is not None:
                 return wrong
             self.expanded += 1
@@ -224,8 +233,8 @@ class Search:
         state = self.states[number]
         space, edges, numbers, is_end = self.space, self.edges, self.numbers, True
         for task in space.tasks(state):
-            is_fault = type(task) is tuple and task[0] == "crash"
-            is_end = is_end and is_fault
+            need_not_come = is_fault(task)
+            is_end = is_end and need_not_come
             for move in space.moves_of(state, task):
                 if self.ends_at_failures and move.failure is not None:
                     self.failures += 1
@@ -236,7 +245,7 @@ class Search:
                         return wrong
                     target = numbers[move.after]
                 if edges is not None:
-                    edges.add(target, None if is_fault else task, move)
+                    edges.add(target, None if need_not_come else task, move)
         self.ends += is_end
         if edges is not None:
             edges.end_state(is_end=is_end)
@@ -247,6 +256,8 @@ class Search:
         number = self.numbers.get(move.after)
         is_new = number is None
         if is_new:
+            if len(self.states) == self.most_states:
+                raise _FullError
             self.numbers[move.after] = len(self.states)
             self.states.append(move.after)
             self.parents.append(parent)
@@ -278,6 +289,13 @@ class Search:
             if judge.holds(state) is None:
                 self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
         return None
+
+    def _about_faults(self) -> list[str]:
+        failing = self.space.failing
+        if failing.faults.rollback and not failing.could_restore:
+            said = "; ".join(failing.obstacles) or "in each a machine waits inside an action, or a call is in flight"
+            return [f"rollback: no state could be restored, so no crash was tried ({said})"]
+        return [f"rollback: {one}" for one in failing.obstacles]
 
     @property
     def _left(self) -> int:
@@ -351,8 +369,12 @@ def search(build: Callable[[Any], object], **options: Any) -> Exploration:
                 found = Search(stage, has_clock=has_clock, **options).run()
             except NeedsClockError:
                 continue
-            if has_clock and not found.complete:
-                found.why.append("machines ask for the time: states that differ in it alone are counted apart")
+            if has_clock:
+                found.complete = False
+                found.why.append(
+                    "machines ask for the time, by self.now(): it goes on to timers and timeouts that come, and messages take"
+                    " no time; states that differ in it alone are counted apart"
+                )
             return found
     raise AssertionError("a search with the clock has asked for the clock")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.errors import SettingError, UnknownMachineError
+from ray_snapshot.errors import SettingError, UnknownMachineError, UnknownMethodError
 from ray_snapshot.names import DRIVER, check_target_name
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
+from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.waits import machine_name
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ class Front:
         *,
         count: int | None = None,
         names: Sequence[str] | None = None,
-        per_host: int = 1_000,  # noqa: ARG002
+        per_host: int = 1_000,
         resources: dict[str, float] | None = None,
         role: str | None = None,
     ) -> list[MachineHandle]:
         """Create many machines; as `rs.System.spawn_many`."""
+        if per_host < 1:
+            raise SettingError(f"spawn_many: per_host is {per_host}; it must be at least 1")
         if args is None:
             if count is None and names is None:
                 raise SettingError("spawn_many: say how many, by args=[...], names=[...] or count=...")
@@ -71,6 +74,7 @@ class Front:
             if sent.what == "create":
                 self._stage.check_new(sent.target)
                 self._created.add(sent.target)
+                self._stage.created[sent.target] = self._stage.kinds[sent.kind]
             self._stage.gather(sent)
         self.restored = True
 
@@ -81,9 +85,18 @@ class Front:
     def connect(self, source: Any, target: Any, port: str | None = None) -> None:
         """Declare who sends to a port; as `rs.System.connect`."""
         names = [machine_name(source), machine_name(target)]
+        if port is not None and (not isinstance(port, str) or not port.isidentifier()):
+            raise SettingError(f"connect(port={port!r}): it is the name of a port or a method")
         for name in names:
             if name not in self._created and name != DRIVER:
                 raise UnknownMachineError(f"connect: no machine {name!r} has been spawned", machine=name)
+        kind = self._stage.created.get(names[1])
+        if port is not None and kind is not None and not may_have(kind, port):
+            raise UnknownMethodError(
+                f"connect(..., {names[1]!r}, port={port!r}): {kind.__name__} has no port and no method {port!r}",
+                machine=names[1],
+                method=port,
+            )
         if (names[0], names[1]) not in self._stage.connections:
             self._stage.connections.append((names[0], names[1]))
         if port is not None:

@@ -2,8 +2,8 @@
 
 While a stage is entered, the functions of `time`, `random`, `uuid`, `secrets` and `os.urandom` are replaced by ones that look
 who asks, also under the names by which the user's modules have imported them: an action of a machine is told so, with the
-line; a library that an action calls (logging, say) is answered. The methods of `datetime` cannot be replaced: while an action of
-a class acts whose code has their names, each call is looked at. Never imports Ray.
+line; a library that an action calls (logging, say) is answered. The methods of `datetime` cannot be replaced: each call is
+looked at while a class acts whose code has their names. Never imports Ray.
 """
 
 from __future__ import annotations

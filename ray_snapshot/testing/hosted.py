@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ray_snapshot.errors import HostDiedError, ScheduleError, SettingError
+from ray_snapshot.errors import HostDiedError, RaySnapshotError, ScheduleError, SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
@@ -26,22 +26,11 @@ from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.exploring import EVERY, Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.judging import judge_of
+from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
-from ray_snapshot.testing.schedules import Schedule, frozen
-from ray_snapshot.testing.space import (
-    CHANNEL,
-    MACHINE,
-    TIMERS,
-    Here,
-    Inside,
-    Mail,
-    Rest,
-    Space,
-    State,
-    Unborn,
-    raise_if_begun_wrong,
-)
+from ray_snapshot.testing.schedules import Schedule, check_steps, frozen
+from ray_snapshot.testing.space import Space, raise_if_begun_wrong
 from ray_snapshot.testing.stage import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Stage, Waits
 from ray_snapshot.testing.telling import short
 from ray_snapshot.testing.values import decoded, encoded
@@ -457,7 +446,7 @@ class Interpreter:
         for channel, messages in recorded.channels.items():
             mails = tuple(space.id_of(mail) for _, _, mail in messages)
             is_timer = channel[2] == "timer"
-            value = tuple((0.0, mail) for mail in mails) if is_timer else mails
+            value = tuple((When(0.0, 0), mail) for mail in mails) if is_timer else mails
             cells[space.cell(TIMERS if is_timer else CHANNEL, channel)] = space.id_of(value)
         return tuple(cells.get(cell, 0) for cell in range(len(space.cells)))
 
@@ -492,7 +481,7 @@ class Interpreter:
 def _check(protocol: str, hosts: int | None) -> None:
     if protocol not in PROTOCOLS:
         raise SettingError(f"there is no protocol {protocol!r}; there are {', '.join(PROTOCOLS)}")
-    if hosts is not None and hosts < 1:
+    if hosts is not None and (not isinstance(hosts, int) or hosts < 1):
         raise SettingError(f"hosts={hosts}: machines need one host at least")
 
 
@@ -581,6 +570,10 @@ def simulate_hosted(
     from ray_snapshot.verdicts import check_detector
 
     _check(protocol, hosts)
+    if snapshots < 0 or crashes < 0 or most_steps < 1:
+        raise SettingError(
+            f"simulate: snapshots={snapshots} and crashes={crashes} are 0 or more, most_steps={most_steps} is 1 or more"
+        )
     judges = [check_detector(item) for item in detectors]
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
@@ -629,20 +622,26 @@ def _play(player: _Player, chance: random.Random, snapshots: int, crashes: int, 
 def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """`testing.replay` of a schedule of a run under a protocol."""
     forced = Forced()
+    check_steps(schedule)
+    settings = {"hosts": None, **schedule.settings}
+    _check(settings["protocol"], settings["hosts"])
     with Stage(build) as stage:
-        player = _Player(stage, schedule.settings, forced)
+        player = _Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):
                 *step, drawn = raw
                 forced.left = [*drawn]
                 try:
                     player.take(tuple(step))
-                except (IndexError, KeyError) as error:
+                except RaySnapshotError:
+                    raise
+                except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                     raise ScheduleError(
                         f"step {number} of the schedule, {short(step)}, cannot be taken here: it is of other machines, or they"
                         " have changed",
                         step=number,
                     ) from error
+                forced.check(number)
             return player.run(stage, (), None, not player.world.enabled())
         finally:
             player.close()

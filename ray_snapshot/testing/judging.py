@@ -8,16 +8,18 @@ every state. Never imports Ray.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
 from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.detectors.ledger import amount_of
-from ray_snapshot.errors import DetectorError
+from ray_snapshot.errors import DetectorError, SettingError
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Gone, Inside, Rest, State, Unborn
 from ray_snapshot.testing.rows import Shown
-from ray_snapshot.testing.space import CHANNEL, MACHINE, TIMERS, Gone, Inside, Rest, Space, State, Unborn
+from ray_snapshot.testing.space import Space
 from ray_snapshot.verdicts import Detector, Verdict, check_detector, compares, evaluate, place_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,13 +28,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 def over(*names: str) -> Callable[[F], F]:
     """Say which machines a predicate reads: `testing.over("a", "b")(f)`, or as a decorator.
 
-    `f` is then asked only once for all states in which these machines are the same. One that reads another machine is told
-    so with `DetectorError`.
+    The new function is then asked only once for all states in which these machines are the same. One that reads another
+    machine is told so with `DetectorError`; raises `SettingError` for what is no function.
     """
+    if not names or not all(isinstance(name, str) for name in names):
+        raise SettingError(f"over{names!r}: the names of the machines that a predicate reads")
 
     def decorate(function: F) -> F:
-        function.__reads__ = tuple(sorted(names))  # type: ignore[attr-defined]
-        return function
+        if not callable(function) or hasattr(function, "evaluate"):
+            raise SettingError(f"over(...)({function!r}): it takes a function of the machine objects")
+
+        @functools.wraps(function)
+        def reading(machines: Mapping[str, Any]) -> Any:
+            return function(machines)
+
+        reading.__name__ = getattr(function, "__name__", type(function).__name__)
+        reading.__reads__ = tuple(sorted(names))  # type: ignore[attr-defined]
+        return reading  # type: ignore[return-value]
 
     return decorate
 

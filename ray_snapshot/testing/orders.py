@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ray_snapshot.testing.exploring import MOST_STATES, Counterexample, Progress, Search
+from ray_snapshot.testing.faults import Faults
 from ray_snapshot.testing.space import NeedsClockError
 from ray_snapshot.testing.stage import Stage
 
@@ -65,7 +66,8 @@ def reach(build: Callable[[Any], object], goal: Any, **options: Any) -> Orders:
     """A shortest order in which a goal comes to hold; `.order` is None if there is none.
 
     `goal`: a detector, or a function of the machine objects by name. `options`: `crashes`, `most_states`, `mailbox_bound`,
-    `progress`, as of `explore`. An action that raises ends its run. Raises as `explore` does.
+    `rollback`, `duplicates`, `overtakes`, `progress`, as of `explore`. An action that raises ends its run. Raises as
+    `explore` does.
     """
     return _asked("reach", build, goal, "never", **options)
 
@@ -85,15 +87,20 @@ def _asked(
     role: str,
     *,
     crashes: int = 0,
+    rollback: bool = False,
+    duplicates: int = 0,
+    overtakes: int = 0,
     most_states: int = MOST_STATES,
     mailbox_bound: int | None = None,
     progress: Progress | None = None,
 ) -> Orders:
+    faults = Faults(crashes, rollback, duplicates, overtakes)
+    faults.check()
     for has_clock in (False, True):
         with Stage(build) as stage:
             search = Search(
-                stage, **{role: [goal]}, has_clock=has_clock, crashes=crashes, bound=mailbox_bound, most_states=most_states,
-                progress=progress, ends_at_failures=True,
+                stage, **{role: [goal]}, has_clock=has_clock, faults=faults, bound=mailbox_bound,
+                most_states=most_states, progress=progress, ends_at_failures=True,
             )  # fmt: skip
             try:
                 found = search.run()

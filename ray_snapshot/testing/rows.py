@@ -16,10 +16,11 @@ from ray_snapshot.errors import MachineFailedError
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
-from ray_snapshot.runtime.context import lend
+from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.testing.space import ANSWER, CHANNEL, MACHINE, Inside, Mail, Rest, Space, State, Unborn
+from ray_snapshot.testing.records import ANSWER, CHANNEL, MACHINE, Inside, Mail, Rest, State, Unborn
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Context, Ref
 from ray_snapshot.testing.values import decoded, encoded, fill, state_of
 from ray_snapshot.waits import Wait
@@ -60,7 +61,7 @@ class Shown:
             kind = self.space.stage.kinds[record.kind]
             found = kind.__new__(kind)
             fill(found, decoded(data))
-            lend(found, Context(self.space.stage, self.space.cells[cell][1]))
+            attach(found, Context(self.space.stage, self.space.cells[cell][1]))
             self.objects[cell, value] = found
         return found
 

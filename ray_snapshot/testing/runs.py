@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ray_snapshot.errors import ScheduleError
+from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.faults import Faults
 from ray_snapshot.testing.judging import ByFunction
+from ray_snapshot.testing.records import Move, State
 from ray_snapshot.testing.rows import Shown
-from ray_snapshot.testing.schedules import Schedule, frozen
-from ray_snapshot.testing.space import Move, Space, State
+from ray_snapshot.testing.schedules import Schedule, checked
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, short
 from ray_snapshot.verdicts import Verdict
@@ -72,24 +75,34 @@ class Forced:
             raise ScheduleError(f"the schedule has outcome {chosen} of {options}: it is of other machines", step=None)
         return chosen
 
+    def check(self, number: int) -> None:
+        """Raises `ScheduleError` if a step of a schedule has outcomes that nothing has asked for."""
+        if self.left:
+            raise ScheduleError(
+                f"step {number} of the schedule has {len(self.left)} outcomes of chance that no machine asks for: it is of"
+                " other machines, or they have changed",
+                step=number,
+            )
+
 
 def walk(space: Space, schedule: Schedule, note: Callable[[State, Move], None]) -> State:
     """Take the steps of a schedule; raises `ScheduleError` at the first that cannot be taken."""
     forced = space.chooser = Forced()
     state: State = ()
     for number, raw in enumerate(schedule.steps, 1):
-        step = frozen(raw)
+        step = checked(number, raw)
         chances, births = step[3], step[4]
         forced.left = [*chances, *(chance for _, more in births for chance in more)]
         wanted = step[:3]
-        move = _chosen(space, state, wanted, forced) if state else space.start()[0]
+        move = _chosen(space, state, wanted, forced)
         if move is None:
-            possible = [space.named(task) for task in space.tasks(state)]
+            possible = [space.named(task) for task in space.tasks(state)] if state else [("driver", DRIVER, ())]
             raise ScheduleError(
                 f"step {number} of the schedule, {_told(wanted)}, cannot be taken here; possible are: "
                 f"{'; '.join(map(_told, possible)) or 'none'}. It is of other machines, or they have changed",
                 step=number,
             )
+        forced.check(number)
         note(state, move)
         state = move.after
     return state
@@ -97,6 +110,8 @@ def walk(space: Space, schedule: Schedule, note: Callable[[State, Move], None]) 
 
 def _chosen(space: Space, state: State, wanted: tuple[Any, ...], forced: Forced) -> Move | None:
     chances = [*forced.left]
+    if not state:
+        return space.start()[0] if wanted[0] == "driver" else None
     for task in space.tasks(state):
         if space.named(task) == wanted:
             forced.left = [*chances]
@@ -109,11 +124,19 @@ def _told(step: tuple[Any, ...]) -> str:
     return f"{word} {machine}" + (f" {short(detail)}" if detail else "")
 
 
+def faults_of(settings: Mapping[str, Any]) -> Faults:
+    """The faults of the search that a schedule is of; raises `ScheduleError` for what are none."""
+    given = {name: settings[name] for name in ("crashes", "rollback", "duplicates", "overtakes") if name in settings}
+    if not all(isinstance(value, int) for value in given.values()):
+        raise ScheduleError(f"the schedule has settings {given}: they are numbers", step=None)
+    return Faults(**given)
+
+
 def replay_states(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """Replay a schedule of the space of states."""
-    bound, crashes = schedule.settings.get("mailbox_bound"), int(schedule.settings.get("crashes", 0))
+    bound, faults = schedule.settings.get("mailbox_bound"), faults_of(schedule.settings)
     with Stage(build) as stage:
-        space = Space(stage, has_clock=True, bound=bound, crashes=crashes)
+        space = Space(stage, has_clock=True, bound=bound, faults=faults)
         shown = Shown(space)
         teller = Teller(space, shown)
         failures: list[str] = []

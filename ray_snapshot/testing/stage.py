@@ -18,9 +18,11 @@ from typing import Any
 
 from ray_snapshot.errors import (
     DuplicateMachineError,
+    MachineFailedError,
     MachineStoppedError,
     NotAMachineError,
     NotDeterministicError,
+    NotRestorableError,
     SettingError,
     UnknownMethodError,
     UnpicklableMessageError,
@@ -33,7 +35,7 @@ from ray_snapshot.testing.chance import Chance
 from ray_snapshot.testing.guards import Guards, caught_at
 from ray_snapshot.testing.refs import CallRef
 from ray_snapshot.testing.tracked import Tracked
-from ray_snapshot.testing.values import decoded, encoded, fill, state_of
+from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, fill, state_of
 
 RUN = "testing"
 """The run id of all machines here: the same in every process, so that a schedule fits in every process."""
@@ -221,6 +223,8 @@ class Stage:
         """By machine and port: who is declared to send to it (`System.connect`)."""
         self.connections: list[tuple[str, str]] = []
         """(source, target) of every channel that was declared."""
+        self.created: dict[str, type] = {}
+        """By machine: its class."""
         self.member = SimpleNamespace(host=RUN)
         self.began_at = 0.0
         """What a machine's clock says at virtual time 0, in seconds."""
@@ -267,6 +271,7 @@ class Stage:
     def kind_of(self, kind: Any) -> int:
         """The number of a machine class; raises `SettingError` for what is none."""
         kind = getattr(kind, "machine_class", kind)
+        kind = canonical(kind) if inspect.isclass(kind) else kind
         if kind in self.kinds:
             return self.kinds.index(kind)
         if not inspect.isclass(kind) or not issubclass(kind, SnapshotMixin):
@@ -342,6 +347,31 @@ class Stage:
             )
         self._check_unwound(act, error)
         return self._outcome(act, body, result, error)
+
+    def restored(self, machine: str, kind: int, state: bytes) -> Encoded:
+        """The state of a machine that its hooks record and take back, on an object that no constructor has run for.
+
+        Raises `NotRestorableError` for what cannot be recorded, `MachineFailedError` if it is not taken back.
+        """
+        old, body = self.body(machine, kind, state), self.body(machine, kind, None)
+        try:
+            recorded = encoded(old.snapshot_state())
+        except Exception as error:
+            raise _not_restorable(machine, f"{type(error).__name__}: {error}") from error
+        finally:
+            take_back(old)
+        if recorded.opaque:
+            raise _not_restorable(machine, f"an object of type {recorded.opaque[0]}")
+        try:
+            body.restore_state(decoded(recorded.data))
+        except Exception as error:
+            raise MachineFailedError(
+                f"{machine} does not take its state back: {type(error).__name__}: {error}",
+                machine=machine, method="restore_state", message=None, source=None, traceback="",
+            ) from error  # fmt: skip
+        finally:
+            take_back(body)
+        return encoded(state_of(body))
 
     def _check_unwound(self, act: Act, error: BaseException | None) -> None:
         """An action that was unwound must not go on."""
@@ -614,6 +644,7 @@ class Stage:
         else:
             self.check_new(check_machine_name(name))
         payload, refs = self._payload(name, "__init__", args, kwargs)
+        self.created[name] = self.kinds[number]
         self.gather(Sent("create", name, "__init__", payload, kind=number, refs=refs))
         return handle_of(RUN, name)
 
@@ -624,6 +655,11 @@ class Stage:
 
     def _taken(self) -> set[str]:
         return {*self._around.names, *(sent.target for sent in self._outputs if sent.what == "create"), DRIVER}
+
+
+def _not_restorable(machine: str, why: str) -> NotRestorableError:
+    text = f"{machine} cannot be restored: what it records does not pickle ({why})"
+    return NotRestorableError(text, obstacles=[text])
 
 
 def _unpicklable(source: str, target: str, method: str, why: str) -> UnpicklableMessageError:

@@ -8,10 +8,11 @@ from typing import Any
 
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import ScheduleError
+from ray_snapshot.testing.records import MACHINE, TIMERS, Gone, Inside, Mail, Move, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import walk
 from ray_snapshot.testing.schedules import Schedule
-from ray_snapshot.testing.space import MACHINE, TIMERS, Gone, Inside, Move, Rest, Space, State, Unborn
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import Teller, public, short
 from ray_snapshot.views.space_time import Event, diagram
@@ -73,10 +74,11 @@ class Walk:
         if move.effect is None:
             return f"{teller.machine_of(move)} crashes"
         text = teller.begun(state, teller.machine_of(move), move.effect, task)
-        if type(task) is int and self.space.cells[task][0] == TIMERS:
-            text += f" (in {self.space.at(state, task)[0][0]:g} s)"
+        cell, place = (task, 0) if type(task) is int else (task[1], task[2]) if task[0] == "timer" else (0, 0)
+        if cell and self.space.cells[cell][0] == TIMERS:
+            text += f" (in {left_of(self.space, state, self.space.at(state, cell)[place][0]):g} s)"
         elif type(task) is tuple and task[0] == "timeout":
-            text += f" (in {self.space.at(state, task[1]).left:g} s)"
+            text += f" (in {left_of(self.space, state, self.space.at(state, task[1]).when):g} s)"
         return text + (f"; chance comes out as {', '.join(map(str, move.step.chances))}" if move.step.chances else "")
 
     def take(self, move: Move) -> str:
@@ -140,7 +142,9 @@ class Walk:
             return "crashed"
         if isinstance(record, Inside):
             wait = record.wait.site or "?"
-            return f"waits in {record.act.method} at {wait}" + ("" if record.left is None else f" ({record.left:g} s)")
+            return f"waits in {record.act.method} at {wait}" + (
+                "" if record.when is None else f" ({left_of(self.space, self.state, record.when):g} s)"
+            )
         assert isinstance(record, Rest)
         if record.is_stopped:
             return "stopped"
@@ -159,7 +163,7 @@ class Walk:
 
     def channels(self) -> Iterator[tuple[str, str]]:
         """(channel, what is in flight on it) of each that holds something."""
-        for (source, target, kind), mails in self.space.channels(self.state):
+        for (source, target, kind), mails in in_flight(self.space, self.state):
             held = [
                 f"{mail.method}({', '.join(short(item) for item in self.shown.arguments(mail.payload))})"
                 + ("" if left is None else f" in {left:g} s")
@@ -171,3 +175,19 @@ class Walk:
         """What the ready-made detectors say of where it is."""
         snapshot = self.shown.snapshot(self.state)
         return [detector.evaluate(snapshot).sentence for detector in (Termination(), Deadlock())]
+
+
+def in_flight(space: Space, state: State) -> Iterator[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]]:
+    """As `Space.channels`, of a space with a clock: of timers with the seconds that are left of them, the next one first."""
+    for (source, target, kind), mails in space.channels(state):
+        if kind != "timer":
+            yield (source, target, kind), mails
+            continue
+        queue = space.at(state, space.cell(TIMERS, (source, target, kind)))
+        timers = sorted(((left_of(space, state, when), mail) for when, mail in queue), key=lambda timer: timer[0])
+        yield (source, target, kind), [(space.values[mail], left) for left, mail in timers]
+
+
+def left_of(space: Space, state: State, when: When) -> float:
+    """The seconds until it is due, in a space with a clock."""
+    return max(0.0, round((when.due or 0.0) - (space.values[state[0]].clock or 0.0), 9))

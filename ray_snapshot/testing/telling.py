@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.names import DRIVER
+from ray_snapshot.testing.records import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, State
 from ray_snapshot.testing.rows import Shown
-from ray_snapshot.testing.space import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, Space, State
+from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import LOAD, Sent, Waits
 from ray_snapshot.views.space_time import Event, MessageId
 
@@ -29,8 +30,10 @@ class Teller:
         self.steps: list[str] = []
         self._actions: Counter[str] = Counter()
         self._sent: Counter[tuple[str, str, str]] = Counter()
-        self._accepted: Counter[tuple[str, str, str]] = Counter()
-        self._timers: dict[tuple[str, str, str], list[list[Any]]] = {}
+        self._waiting: dict[tuple[str, str, str], list[int]] = {}
+        """By channel: the numbers of what is in it, as it is in the space."""
+        self._kept: dict[tuple[str, str, str], list[int]] = {}
+        """The same in the snapshot."""
         self._replies: dict[Any, MessageId] = {}
         self._timeouts: dict[str, float] = {}
 
@@ -42,7 +45,7 @@ class Teller:
         before_all: dict[str, list[MessageId]] = {}
         for place, (machine, effect, task) in enumerate(effects):
             if effect is None:
-                words.append(f"{machine} crashes")
+                words.append(self._fault(task[0], machine))
                 continue
             accepted = self._accept(before, task) if not place else self._accept(move.after, task)
             sent = self._send(effect, before_all)
@@ -53,6 +56,15 @@ class Teller:
             if not place or effect.fresh or effect.failure:
                 words.append(told)
         self.steps.append("; ".join(words))
+
+    def _fault(self, word: str, machine: str) -> str:
+        if word == "snapshot":
+            self._kept = {channel: [*numbers] for channel, numbers in self._waiting.items()}
+            return "a snapshot is taken"
+        if word == "rollback":
+            self._waiting = {channel: [*numbers] for channel, numbers in self._kept.items()}
+            return "a machine crashes: all go back to the snapshot"
+        return f"{machine} crashes"
 
     def machine_of(self, move: Move) -> str:
         """Who acts in a step."""
@@ -73,11 +85,11 @@ class Teller:
 
     def begun(self, before: State, machine: str, effect: Effect, task: Any) -> str:
         """What a step begins with: who acts, and on what."""
-        if type(task) is int or task[0] == "join":
-            cells = [task] if type(task) is int else [cell for cell, _ in task[1]]
+        places = _places(task)
+        if places:
+            is_join = type(task) is tuple and task[0] == "join"
             method, acts = effect.act.method, []
-            indexes = [0] if type(task) is int else [index for _, index in task[1]]
-            for cell, index, payload in zip(cells, indexes, effect.act.payloads, strict=True):
+            for (cell, index), payload in zip(places, effect.act.payloads, strict=True):
                 mails = (
                     [mail for _, mail in self.space.at(before, cell)]
                     if self.space.cells[cell][0] == TIMERS
@@ -88,7 +100,8 @@ class Teller:
                 word = {"mail": "", "call": "call ", "timer": "timer "}[kind]
                 acts.append(f"{word}{mail.method}({self._args(payload)}) from {source}")
             told = " and ".join(acts)
-            return f"{machine} accepts {told}" + ("" if type(task) is int else f" as {method}")
+            more = _MORE.get(task[0], "") if type(task) is tuple else ""
+            return f"{machine} accepts {told}" + (f" as {method}" if is_join else more)
         word = task[0]
         if word == "birth":
             if effect.act.is_loading:
@@ -146,11 +159,16 @@ class Teller:
     # ---- numbers ----------------------------------------------------------------------------------------------------
 
     def _accept(self, before: State, task: Any) -> list[MessageId]:
-        if type(task) is int:
-            return [self._numbered(task, 0)]
+        places = _places(task)
+        if places:
+            found = [self._waiting[self.space.cells[cell][1]][index] for cell, index in places]
+            for cell, index in sorted(places, reverse=True):
+                queue = self._waiting[self.space.cells[cell][1]]
+                number = queue.pop(index)
+                if type(task) is tuple and task[0] == "again":
+                    queue.insert(task[2], number)
+            return [(*self.space.cells[cell][1], number) for (cell, _), number in zip(places, found, strict=True)]
         word, *where = task
-        if word == "join":
-            return [self._numbered(cell, index) for cell, index in sorted(where[0])]
         machine = self.space.cells[where[0]][1] if where else DRIVER
         if word == "birth":
             record = self.space.at(before, where[0])
@@ -159,29 +177,13 @@ class Teller:
             ]
         record = self.space.machine(before, machine)
         if word in ("resume", "timeout") and isinstance(record, Inside):
-            if word == "timeout":
-                self._pass(record.left or 0.0)
             return [self._replies[ref] for ref in record.wait.refs if ref in self._replies]
         return []
-
-    def _numbered(self, cell: int, index: int) -> MessageId:
-        channel: tuple[str, str, str] = self.space.cells[cell][1]
-        if channel[2] == "timer":
-            queue = self._timers[channel]
-            left, number = queue.pop(min(index, len(queue) - 1))
-            self._pass(left)
-            return (*channel, number)
-        self._accepted[channel] += 1
-        return (*channel, self._accepted[channel])
-
-    def _pass(self, seconds: float) -> None:
-        for queue in self._timers.values():
-            for timer in queue:
-                timer[0] = max(0.0, round(timer[0] - seconds, 9))
 
     def _send(self, effect: Effect, before_all: dict[str, list[MessageId]]) -> list[MessageId]:
         """What goes out; what was in flight before the run began is put into `before_all`, by its sender."""
         found: list[MessageId] = []
+        timers: list[tuple[float, tuple[str, str, str], int]] = []
         for sent in effect.fresh:
             source = sent.source or effect.act.machine
             channel = source, sent.target, sent.what
@@ -191,16 +193,33 @@ class Teller:
             elif sent.what in ("mail", "call", "timer"):
                 self._sent[channel] += 1
                 out.append((*channel, self._sent[channel]))
-            if sent.what == "timer":
-                queue = self._timers.setdefault(channel, [])
-                place = next((place for place, (left, _) in enumerate(queue) if left > sent.seconds), len(queue))
-                queue.insert(place, [sent.seconds, self._sent[channel]])
+                if sent.what == "timer":
+                    timers.append((sent.seconds, channel, self._sent[channel]))
+                else:
+                    self._waiting.setdefault(channel, []).append(self._sent[channel])
+        for _, channel, number in sorted(timers, key=lambda timer: timer[0]):  # as `timing` has them
+            self._waiting.setdefault(channel, []).append(number)
         for ref, _ in effect.answers:
             channel = effect.act.machine, ref[0], "reply"
             self._sent[channel] += 1
             self._replies[ref] = (*channel, self._sent[channel])
             found.append(self._replies[ref])
         return found
+
+
+_MORE = {"again": ", which will come again", "overtake": ", before what was sent earlier"}
+
+
+def _places(task: Any) -> tuple[tuple[int, int], ...]:
+    """(cell of the channel, place in it) of each message that a task accepts."""
+    if type(task) is int:
+        return ((task, 0),)
+    if task[0] == "join":
+        found: tuple[tuple[int, int], ...] = task[1]
+        return found
+    if task[0] == "again":
+        return ((task[1], 0),)
+    return ((task[1], task[2]),) if task[0] in ("timer", "overtake") else ()
 
 
 def _is_begun_with(machine: str, sent: Sent) -> bool:

@@ -3,8 +3,9 @@
 A pickle is nearly that. What is missing: sets are written in the order of their hashes, attributes in the order in which they
 were first set, and whether two equal texts are one object shows. So plain values go through the C pickler without its memo,
 all others through a pickler in Python that sorts sets and attributes and remembers only what can change. What cannot be
-pickled at all is kept by reference and named (`Encoded.opaque`); classes and functions that no module holds are kept by
-reference, too. Never imports Ray.
+pickled at all is kept by reference and named (`Encoded.opaque`). A function that no module holds is pickled by value, as
+cloudpickle does on Ray: its code, defaults and closure. A class that no module holds stands for all that were made by the same
+lines with the same values. Never imports Ray.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import io
 import pickle
 import sys
 import types
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +63,100 @@ def _place(item: Any) -> int:
     return found
 
 
+_CODES: dict[types.CodeType, int] = {}
+_CLASSES: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+_LIKE: dict[bytes, int] = {}
+"""By what a class is made of: the place of the first such class."""
+_BEING_READ: dict[type, int] = {}
+"""Classes that are being looked at: their own methods may name them."""
+_OF_EVERY_CLASS = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__annotations__", "__annotate__", "__annotate_func__", "_abc_impl"}
+)
+
+
+def canonical(kind: type) -> type:
+    """The class that stands for all that were made by the same lines with the same values; itself, if a module holds it."""
+    found: type = kind if _is_importable(kind) else kept(_place_of_class(kind))
+    return found
+
+
+def _place_of_class(kind: type) -> int:
+    found = _CLASSES.get(kind)
+    if found is None:
+        place = len(_KEPT)
+        _KEPT.append(kind)
+        made = _made_of(kind)
+        found = _CLASSES[kind] = place if made is None else _LIKE.setdefault(made, place)
+    return found
+
+
+def _made_of(kind: type) -> bytes | None:
+    """What tells a class that no module holds from others; None if that cannot be told."""
+    parts = {
+        name: value
+        for name, value in vars(kind).items()
+        if name not in _OF_EVERY_CLASS
+        and not isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType)
+    }
+    _BEING_READ[kind] = len(_BEING_READ)
+    try:
+        made = encoded((kind.__module__, kind.__qualname__, kind.__bases__, _by_name(parts)))
+    except Exception:  # pickling hooks of what it holds
+        return None
+    finally:
+        del _BEING_READ[kind]
+    return None if made.opaque else made.data
+
+
+def _itself(depth: int) -> int:
+    """Stands for a class in what it is made of."""
+    return depth
+
+
+def _by_value(function: types.FunctionType) -> tuple[Any, ...]:
+    """How a function that no module holds is built again."""
+    made = function.__code__, _place(function.__globals__), function.__name__, function.__closure__
+    state = (
+        function.__defaults__,
+        function.__kwdefaults__,
+        function.__qualname__,
+        function.__module__,
+        function.__dict__,
+    )
+    return _function, made, state, None, None, _fill_function
+
+
+def _function(
+    code: types.CodeType, place: int, name: str, closure: tuple[types.CellType, ...] | None
+) -> types.FunctionType:
+    return types.FunctionType(code, kept(place), name, None, closure)
+
+
+def _fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
+    function.__defaults__, function.__kwdefaults__, function.__qualname__, function.__module__, more = state
+    function.__dict__.update(more)
+
+
+def _contents(cell: types.CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:  # it is still empty
+        return ()
+
+
+def _fill_cell(cell: types.CellType, contents: tuple[Any, ...]) -> None:
+    for item in contents:
+        cell.cell_contents = item
+
+
+def _place_of_code(code: types.CodeType) -> int:
+    found = _CODES.get(code)
+    if found is None:
+        found = _CODES[code] = len(_KEPT)
+        _KEPT.append(code)
+    return found
+
+
 class _Canonical(pickle._Pickler):
     """The pickler in Python."""
 
@@ -71,7 +167,8 @@ class _Canonical(pickle._Pickler):
 
     def memoize(self, item: Any) -> None:
         """Remember what can change, and nothing else."""
-        if type(item) not in _UNCHANGING:
+        kind = type(item)
+        if kind not in _UNCHANGING or (kind is types.FunctionType and not _is_importable(item)):
             super().memoize(item)  # type: ignore[misc]
 
     def reducer_override(self, item: Any) -> Any:
@@ -84,8 +181,22 @@ class _Canonical(pickle._Pickler):
         if kind is CallRef:
             self.refs.add(item.key)
             return NotImplemented
-        if isinstance(item, type | types.FunctionType):
-            return NotImplemented if _is_importable(item) else (kept, (_place(item),))
+        if isinstance(item, type):
+            if item in _BEING_READ:
+                return _itself, (_BEING_READ[item],)
+            return NotImplemented if _is_importable(item) else (kept, (_place_of_class(item),))
+        if kind is types.FunctionType:
+            return NotImplemented if _is_importable(item) else _by_value(item)
+        if kind is types.CellType:
+            return types.CellType, (), _contents(item), None, None, _fill_cell
+        if kind is types.CodeType:
+            return kept, (_place_of_code(item),)
+        if kind in (staticmethod, classmethod):
+            return kind, (item.__func__,)
+        if kind is types.MappingProxyType:
+            return kind, (dict(item),)
+        if kind is property:
+            return kind, (item.fget, item.fset, item.fdel)
         try:
             reduced = item.__reduce_ex__(5)
         except Exception:  # a lock, a file, a generator
@@ -98,6 +209,9 @@ def _sorted(items: Any) -> list[Any]:
     return sorted(items, key=lambda one: encoded(one).data)
 
 
+_GETSTATE: Any = object.__getstate__
+
+
 def _without_order(item: Any, reduced: Any) -> Any:
     """How an object is built again: the items of a set of a class of its own, and attributes, are sorted."""
     if not isinstance(reduced, tuple):
@@ -105,7 +219,7 @@ def _without_order(item: Any, reduced: Any) -> Any:
     parts = [*reduced]
     if isinstance(item, set | frozenset) and len(parts[1]) == 1 and isinstance(parts[1][0], list):
         parts[1] = (_sorted(parts[1][0]),)
-    if len(parts) > 2 and type(item).__getstate__ is object.__getstate__ and not hasattr(item, "__setstate__"):
+    if len(parts) > 2 and type(item).__getstate__ is _GETSTATE and not hasattr(item, "__setstate__"):
         parts[2] = _by_name(parts[2])
     return tuple(parts)
 

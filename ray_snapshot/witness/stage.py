@@ -281,7 +281,7 @@ class Stage:
                 number=1,
             ) from None
         body = kind.__new__(kind)
-        attach(body, StageContext(self, machine))  # type: ignore[arg-type]
+        attach(body, StageContext(self, machine))
         return body
 
     def _compare(self, action: Action, raised: str | None) -> None:

@@ -21,7 +21,7 @@ from ray_snapshot.detectors.holdings import Holdings
 from ray_snapshot.protocol import joins
 from ray_snapshot.simulation.mail import rows
 
-STATES, NIGHTLY_STATES, BLOCKS = 30_000, 1_000_000, 4
+STATES, NIGHTLY_STATES, BLOCKS = 30_000, 1_000_000, 2
 Patch = pytest.MonkeyPatch
 
 

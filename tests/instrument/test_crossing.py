@@ -58,34 +58,39 @@ def test_a_deadlock_across_both_is_told_with_both_lines(crossing: dict[str, Any]
     assert "clerk in Vault.confirm (crossing.py:" in report
 
 
-def test_an_async_actor_awaits_machines_and_a_machine_makes_an_actor(crossing: dict[str, Any]) -> None:
-    found = crossing["others"]
+@pytest.mark.nightly
+def test_an_async_actor_awaits_machines_and_a_machine_makes_an_actor(by_night: dict[str, Any]) -> None:
+    found = by_night["others"]
     assert (found["summed"], found["passed"], found["problems"]) == (2, 1, [])
     tokens = sorted(found["tokens"].values())[-4:]
     assert (found["tokens"]["first"], found["tokens"]["second"], 8 in tokens) == (4, 3, True)
     assert found["end"].startswith("Terminated: ")
 
 
-def test_an_actor_that_is_killed_and_a_machine_that_stops_leave_no_snapshot_open(crossing: dict[str, Any]) -> None:
+@pytest.mark.nightly
+def test_an_actor_that_is_killed_and_a_machine_that_stops_leave_no_snapshot_open(by_night: dict[str, Any]) -> None:
     found = by_night["gone"]
     assert found["problems"] == found["uncovered"] == found["again_problems"] == []
     assert (found["tokens"]["stays"], found["tokens"]["stops"]) == (6, 2)
     assert found["refused"] == "Vault sent put to stops, which has stopped"
 
 
-def test_when_its_system_has_closed_another_takes_its_place(crossing: dict[str, Any]) -> None:
+@pytest.mark.nightly
+def test_when_its_system_has_closed_another_takes_its_place(by_night: dict[str, Any]) -> None:
     found = by_night["gone"]
     assert found["again"]["stays"] == 3
     assert found["end"].startswith("Terminated: ")
 
 
-def test_a_call_that_is_queued_is_in_flight_whatever_became_of_those_beside_it(crossing: dict[str, Any]) -> None:
-    found = crossing["lists"]
+@pytest.mark.nightly
+def test_a_call_that_is_queued_is_in_flight_whatever_became_of_those_beside_it(by_night: dict[str, Any]) -> None:
+    found = by_night["lists"]
     assert (found["failed"], found["seen"], found["problems"]) == (True, [60], [])
 
 
-def test_threads_of_the_program_and_of_a_host_are_not_overlooked(crossing: dict[str, Any]) -> None:
-    found = crossing["threads"]
+@pytest.mark.nightly
+def test_threads_of_the_program_and_of_a_host_are_not_overlooked(by_night: dict[str, Any]) -> None:
+    found = by_night["threads"]
     assert found["early"] is None, "a thread of the program was calling"
     assert found["end"].startswith("Terminated: ")
     assert [text for text in found["told"] if text.startswith("who calls actors from a thread of host-")] != []

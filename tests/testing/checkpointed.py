@@ -15,6 +15,7 @@ from ray_snapshot.history import HistoryWriter, checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.runtime.handles import handle_of
+from ray_snapshot.testing.moments import Flying
 
 RUN_ID = "0123456789abcdef"
 STARTED_AT = 1_700_000_000.0
@@ -29,17 +30,23 @@ def plain(value: Any) -> Any:
     return parsed_json(to_json(value).text)
 
 
+def flying(source: str, target: str, method: str, args: tuple[Any, ...], left: float | None = None) -> Flying:
+    """A message, or a timer with what is left of it."""
+    return Flying(source, target, method, args, {}, "mail" if left is None else "timer", left or 0.0)
+
+
 def record(
     history: Path,
     machines: Mapping[str, tuple[type, Any]],
-    messages: Iterable[tuple[Any, ...]] = (),
+    messages: Iterable[Flying | tuple[Any, ...]] = (),
     creations: Iterable[tuple[str, str, type, tuple[Any, ...]]] = (),
     *,
     stopped: Iterable[str] = (),
     snapshot_id: str = "20231114T221320000000Z-abcdef-000001",
     **meta: Any,
 ) -> str:
-    """Machines are (class, recorded state) by name; messages (source, target, method, args[, seconds left]); creations
+    """Machines are (class, recorded state) by name; messages (source, target, method, args[, seconds left]), or `Flying`;
+    creations
     (creator, name, class, args)."""
     classes: dict[str, bytes] = {}
 
@@ -53,11 +60,12 @@ def record(
     saved_machines = [(name, key(kind), pickle.dumps(state), name in gone) for name, (kind, state) in machines.items()]
     numbers: dict[Any, int] = {}
     saved_messages, rows = [], []
-    for source, target, method, args, *left in messages:
-        kind = "timer" if left else "mail"
+    for given_message in messages:
+        one = given_message if isinstance(given_message, Flying) else flying(*given_message)
+        source, target, kind, method, args = one.source, one.target, one.kind, one.method, one.args
         number = numbers[source, target, kind] = numbers.get((source, target, kind), 0) + 1
-        saved = (False, pickle.dumps((args, {})))
-        saved_messages.append((source, target, kind, number, method, saved, left[0] if left else 0.0, STARTED_AT))
+        saved = (False, pickle.dumps((args, one.kwargs)))
+        saved_messages.append((source, target, kind, number, method, saved, one.left, STARTED_AT))
         rows.append(
             {"source": source, "target": target, "kind": kind, "number": number, "method": method, "args": list(args)}
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import time
@@ -16,8 +17,9 @@ from machines_by_name import Named
 import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import NotDeterministicError, SettingError
+from ray_snapshot.runtime import context
 from ray_snapshot.testing import hosted
-from ray_snapshot.testing.stage import Stage
+from ray_snapshot.testing.stage import Context, Stage
 
 
 def seen(build: Any, look: Any, **options: Any) -> tuple[set[str], testing.Exploration]:
@@ -148,8 +150,8 @@ def test_a_detector_that_cannot_be_told_is_not_said_to_be_stable() -> None:
 
 
 def test_what_a_search_under_a_protocol_does_not_try_it_does_not_take() -> None:
-    for setting in ({"crashes": 1}, {"mailbox_bound": 1}):
-        with pytest.raises(SettingError, match="neither crashes nor mailbox_bound"):
+    for setting in ({"crashes": 1}, {"duplicates": 1}, {"overtakes": 1}, {"mailbox_bound": 1}):
+        with pytest.raises(SettingError, match=r"neither faults .* nor mailbox_bound"):
             testing.explore(two_steps, protocol="observer", **setting)  # type: ignore[arg-type]
 
 
@@ -293,3 +295,11 @@ def test_clocks_and_chance_are_guarded_under_every_name(method: str) -> None:
 def test_a_date_that_is_no_clock_is_none() -> None:
     shown, _ = seen(lambda system: system.spawn(Named, name="a").count.send(), lambda states: states["a"].value)
     assert shown == {"None", "2026"}
+
+
+def test_nothing_of_a_search_is_left_behind_by_its_machines() -> None:
+    """An object that comes to lie where one of a search lay would be told that search's time."""
+    testing.explore(lambda system: system.spawn(machines.Keeper, name="a"), always=[lambda states: len(states) == 1])
+    gc.collect()
+    assert context._LENT == {}
+    assert [one for one in context._ATTACHED.values() if isinstance(one.context, Context)] == []

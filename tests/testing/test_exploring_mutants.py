@@ -8,14 +8,28 @@ from typing import Any
 import pytest
 import test_explored_systems as tests
 import test_exploring_is_exact as exact
+import test_faults_that_are_tried as faulty
 import test_judged_states as judged
+import test_timers_in_time as times
 
-from ray_snapshot.testing import exploring, judging, liveness, space, stage, values
+from ray_snapshot.testing import (
+    calls,
+    exploring,
+    faults,
+    instants,
+    judging,
+    liveness,
+    records,
+    space,
+    stage,
+    timing,
+    values,
+)
 from ray_snapshot.testing.space import Space
 
 
 def _last_in_first_out(self: Space, state: Any, cells: Any, target: int, task: Any, mails: Any) -> Any:
-    if type(task) is int and self.cells[task][0] == space.CHANNEL:
+    if type(task) is int and self.cells[task][0] == records.CHANNEL:
         queue = self.values[state[task]]
         cells[task] = self.id_of(queue[:-1]) if len(queue) > 1 else 0
         mails = ((task, queue[-1]),)
@@ -25,13 +39,24 @@ def _last_in_first_out(self: Space, state: Any, cells: Any, target: int, task: A
 _accepting = Space._accepting
 
 
-def _first_timer_last(self: Space, value: int, left: float, mail: int) -> int:
-    return self.id_of(((left, mail), *(self.values[value] or ())))
+def _first_set_first(bounds: Any, queue: Any) -> Any:
+    return [0]
+
+
+def _forgets_the_gap(bounds: Any, early: int, late: int, seconds: float, *, is_more: bool) -> Any:
+    return None if _behind(bounds, early, late, seconds, is_more=is_more) is None else bounds
+
+
+_behind = instants.behind
+
+
+def _restored_as_it_was(self: stage.Stage, machine: str, kind: int, state: bytes) -> Any:
+    return values.Encoded(state)
 
 
 def _any_answer(self: Space, state: Any, wait: Any) -> Any:
     found = _ready(self, state, wait)
-    answers = [self.at(state, self.cell(space.ANSWER, ref)) for ref in wait.refs]
+    answers = [self.at(state, self.cell(records.ANSWER, ref)) for ref in wait.refs]
     return found or (("values", tuple(one or answers[0] for one in answers)) if wait.is_get and answers[0] else None)
 
 
@@ -65,21 +90,32 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
         Space, "_accepting", _last_in_first_out, tests.test_a_join_takes_one_message_of_each_port_in_every_way
     ),
     "timers of a channel come in any order": (
-        Space, "_with_timer", _first_timer_last, tests.test_timers_race_with_messages_and_keep_their_own_order
+        timing, "_fired", lambda bounds, queue, index: bounds,
+        times.test_timers_come_in_the_orders_that_time_allows_and_in_no_others,
+    ),
+    "timers of a channel come as they were set": (
+        timing, "_firsts", _first_set_first, times.test_timers_come_in_the_orders_that_time_allows_and_in_no_others
+    ),
+    "that a timer came first says nothing of others": (
+        timing, "behind", _forgets_the_gap, times.test_timers_come_in_the_orders_that_time_allows_and_in_no_others
+    ),
+    "a timer that came took no time": (
+        timing, "passed", lambda bounds, instant, seconds: bounds,
+        times.test_a_timer_that_comes_again_and_again_does_not_put_off_a_longer_one_for_ever,
     ),
     "a wait for all is over with the first": (
         Space, "_ready", _any_answer, tests.test_calls_asked_again_and_again_come_back_to_the_same_states
     ),
     "who stops accepts on": (Space, "_stop", lambda *_: None, tests.test_a_machine_that_the_program_stops_accepts_nothing),
     "who is lost answers nobody": (
-        Space, "_refuse", lambda *_: None, exact.test_a_call_to_a_machine_that_has_crashed_is_answered
+        calls.Calls, "refuse", lambda *_: None, exact.test_a_call_to_a_machine_that_has_crashed_is_answered
     ),
     "nobody is held": (Space, "_is_held", lambda *_: False, tests.test_full_mailboxes_hold_their_senders_in_a_circle),
     "chance comes out in one way": (
         space, "MOST_CHANCES", 1, tests.test_the_clock_is_virtual_and_chance_comes_out_in_every_way
     ),
     "time stands still": (
-        Space, "_advance", lambda *_: None, tests.test_the_clock_is_virtual_and_chance_comes_out_in_every_way
+        timing.Timing, "_go_on", lambda *_: None, tests.test_the_clock_is_virtual_and_chance_comes_out_in_every_way
     ),
     "the deepest state is looked at first": (
         exploring.Search, "_breadth_first", _deepest_first, tests.test_a_deadlock_is_found_by_its_shortest_way
@@ -106,6 +142,17 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
     "predicates may read all": (
         judging._Read, "__getitem__", lambda self, name: self.machines[name],
         tests.test_a_predicate_that_reads_more_than_it_said_is_told,
+    ),
+    "hooks are not asked where the past comes back": (
+        stage.Stage, "restored", _restored_as_it_was,
+        faulty.test_a_hook_that_does_not_record_all_shows_where_the_past_comes_back,
+    ),
+    "a snapshot is taken at any moment": (
+        faults.Failing, "_can_be_restored", lambda *_: True,
+        faulty.test_no_snapshot_is_taken_while_a_machine_waits_or_a_call_is_in_flight,
+    ),
+    "crashes that take all back are not counted": (
+        faults.Failing, "count", lambda *_: 0, faulty.test_a_message_overtakes_those_before_it
     ),
 }  # fmt: skip
 

@@ -70,9 +70,10 @@ class Orders:
         self.driver_log += (*self.lazily.pop(DRIVER, ()), *commands)
 
     def to_host(self, host: str, *commands: HostCommand) -> None:
-        """Give commands to a host, by a call."""
-        if found := [*self.lazily.pop(host, ()), *commands]:
-            self.directory.actors[host].control.remote(found, self.generation())
+        """Give commands to a host, by a call; none if it has left meanwhile, with its system."""
+        found = [*self.lazily.pop(host, ()), *commands]
+        if found and (actor := self.directory.actors.get(host)) is not None:
+            actor.control.remote(found, self.generation())
 
     async def heard_by_hosts(self, command: HostCommand, seconds: float) -> None:
         """Give a command to all hosts; answers when they have obeyed it (or are gone), or past so many seconds."""

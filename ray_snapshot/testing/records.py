@@ -1,0 +1,169 @@
+"""What the cells of a state hold, and what a step is. Never imports Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ray_snapshot.testing.stage import Act, Around, Outcome, Ref, Sent, Waits
+
+State = tuple[int, ...]
+"""By cell: what is in it; 0: nothing. Cells that nobody knew yet when the state was found are left out at the end."""
+
+MACHINE, CHANNEL, TIMERS, ANSWER, TIMES, KEPT, FAULTS = range(7)
+"""Kinds of cells, beside the first one, which holds what is `Here`. `TIMES`: when a machine set its timers; `KEPT`: the
+snapshot that a crash goes back to; `FAULTS`: how many have come."""
+
+CHANNELS = frozenset({CHANNEL, TIMERS})
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What the first cell holds."""
+
+    around: Around
+    clock: float | None
+    """Seconds since the start; None: nobody has asked."""
+
+
+class When(NamedTuple):
+    """When a timer is due."""
+
+    seconds: float
+    """How long it takes."""
+    instant: int
+    """When it was set: a place in the `TIMES` of its owner."""
+    due: float | None = None
+    """The same by the clock; None: nobody has asked for the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A message in a channel."""
+
+    method: str
+    payload: bytes
+    call: Ref | None = None
+    refs: frozenset[Ref] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Unborn:
+    """A machine that is created, and not constructed."""
+
+    creator: str
+    kind: int
+    payload: bytes
+    refs: frozenset[Ref] = frozenset()
+    method: str = "__init__"
+    is_late: bool = False
+    """Whether its creation was in flight when the system began (`moments`): it is constructed at any moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A machine between two actions."""
+
+    kind: int
+    state: bytes
+    refs: frozenset[Ref] = frozenset()
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A machine that waits inside an action."""
+
+    act: Act
+    shown: bytes
+    """Its state where it waits."""
+    inputs: tuple[Any, ...]
+    emitted: int
+    """How many outputs of the action are out."""
+    taken: tuple[tuple[str, str, Mail], ...]
+    """(source, kind, message) of what it accepted."""
+    wait: Waits
+    left: float | None
+    """Seconds from its wait to its timeout."""
+    refs: frozenset[Ref] = frozenset()
+    when: When | None = None
+    """When that is due."""
+
+    @property
+    def kind(self) -> int:
+        return self.act.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A machine that has crashed."""
+
+    kind: int
+    refs: frozenset[Ref] = frozenset()
+
+
+Record = Unborn | Rest | Inside | Gone
+
+Task = Any
+"""What is done in a step: the cell of a channel (its head is accepted), or a tuple that begins with a word: `timer` (not
+the head), `join`, `resume`, `timeout`, `birth`, `driver`, or one of `FAULT_WORDS`."""
+
+FAULT_WORDS = frozenset({"crash", "snapshot", "rollback", "again", "overtake"})
+
+
+def is_fault(task: Task) -> bool:
+    """Whether it need never happen."""
+    return type(task) is tuple and task[0] in FAULT_WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: a task, and how chance came out in it."""
+
+    task: Task
+    chances: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Effect:
+    """What an action does to a state, once its messages have been taken."""
+
+    chances: tuple[int, ...]
+    act: Act
+    outcome: Outcome
+    fresh: tuple[Sent, ...]
+    """What it sends in this step."""
+    value: int = 0
+    """What its machine's cell holds then."""
+    appends: tuple[tuple[int, int], ...] = ()
+    timers: tuple[tuple[int, float, int], ...] = ()
+    sets: tuple[tuple[int, int], ...] = ()
+    answers: tuple[tuple[Ref, int], ...] = ()
+    stops: tuple[str, ...] = ()
+    around: int | None = None
+    failure: str | None = None
+    traceback: str = ""
+    is_more: bool = False
+    """Whether it does more than to send mail and to call."""
+
+
+@dataclass(slots=True)
+class Move:
+    """An edge of the space."""
+
+    step: Step
+    after: State
+    effect: Effect | None = None
+    """None: no action, but a crash or a snapshot."""
+    births: tuple[tuple[Step, Effect], ...] = ()
+    """Machines that the driver created are constructed in the same breath."""
+    trouble: str | None = None
+    """What a hook raised where the past came back."""
+
+    @property
+    def failure(self) -> str | None:
+        """What an action or a hook raised in it."""
+        if self.trouble is not None:
+            return self.trouble
+        effects = [self.effect, *(effect for _, effect in self.births)]
+        return next((one.failure for one in effects if one is not None and one.failure), None)
