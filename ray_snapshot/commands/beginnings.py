@@ -24,7 +24,7 @@ Classes = Annotated[
     list[str] | None,
     typer.Option(
         "--class",
-        metavar="MODULE:NAME",
+        metavar="[NAME=]MODULE:NAME",
         help="A machine class to take in place of the recorded one of that name, such as a mended one; may be repeated.",
     ),
 ]
@@ -135,7 +135,12 @@ def of_snapshot(history: str, snapshot: str, classes: Sequence[str]) -> Build:
     """A snapshot with a checkpoint, as a beginning."""
     from ray_snapshot import testing
 
-    return testing.from_snapshot(history, snapshot, classes=[loaded(name) for name in classes])
+    taken = {}
+    for text in classes:
+        recorded, equals, reference = text.rpartition("=")
+        kind = loaded(reference)
+        taken[recorded if equals else getattr(kind, "__name__", reference)] = kind
+    return testing.from_snapshot(history, snapshot, classes=taken)
 
 
 def of_trace(history: str, snapshot: str, until: str, modules: Sequence[str], trust: bool) -> Build:
