@@ -54,7 +54,10 @@ nitpick_ignore_regex = [
         "py:class",
         r"(ray_snapshot\..*\.)?(M|F|MachineClass|Raiser|RaySnapshotError|FunctionDetector|Alternative|Shape|Ending)",
     ),
-    ("py:class", r"ray_snapshot\..*\.(SettingsGiven|WatchSettingsGiven|Reader|Reading|DataFile|Retained|StorePath)"),
+    (
+        "py:class",
+        r"ray_snapshot\..*\.(SettingsGiven|WatchSettingsGiven|Held|Flying|Unmade|Stage|Sent|Reader|Reading|DataFile|Retained|StorePath)",
+    ),
 ]
 """Names in signatures that have no place in the reference: those of others, type variables, and what only we make."""
 

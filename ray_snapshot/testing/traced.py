@@ -22,11 +22,9 @@ from ray_snapshot.witness.stage import Stage
 if TYPE_CHECKING:
     import os
 
-ActionId = tuple[str, int]
-
 
 def from_trace(
-    history: str | os.PathLike[str], snapshot_id: str, until: str | ActionId, *, modules: Iterable[str] = ()
+    history: str | os.PathLike[str], snapshot_id: str, until: str | tuple[str, int], *, modules: Iterable[str] = ()
 ) -> Moment:
     """A run with `trace=True`, done again up to an action and left behind it, as a `build`.
 
@@ -50,7 +48,7 @@ def from_trace(
     return moment_behind(run_id, log_of(actions_of(rows)), action_id(until), modules)
 
 
-def action_id(text: str | ActionId) -> ActionId:
+def action_id(text: str | tuple[str, int]) -> tuple[str, int]:
     """(machine, number) of "bob:7"; raises `SettingError`."""
     if not isinstance(text, str):
         return text
@@ -60,7 +58,7 @@ def action_id(text: str | ActionId) -> ActionId:
     return machine, int(number)
 
 
-def moment_behind(run_id: str, log: Log, until: ActionId, modules: Iterable[str]) -> Moment:
+def moment_behind(run_id: str, log: Log, until: tuple[str, int], modules: Iterable[str]) -> Moment:
     """Do the actions of a trace up to one of them."""
     last = _place(log, until)
     allowed = Modules(loaded(class_names(log)) | frozenset(modules))
@@ -70,7 +68,7 @@ def moment_behind(run_id: str, log: Log, until: ActionId, modules: Iterable[str]
         return _moment(stage, log, last)
 
 
-def _place(log: Log, until: ActionId) -> int:
+def _place(log: Log, until: tuple[str, int]) -> int:
     found = next((place for place, action in enumerate(log.actions) if action.key == until), None)
     if found is not None:
         return found
