@@ -13,6 +13,7 @@ import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import CheckpointError, NotRestorableError, SettingError, UnknownMachineError
 from ray_snapshot.history import checkpoints
+from ray_snapshot.testing.stage import RUN
 
 
 def till(amount: int, peer: Any = None) -> tuple[type, Any]:
@@ -53,6 +54,8 @@ def test_a_state_a_dropped_and_an_added_message_lead_elsewhere(tills: tuple[Path
     )  # fmt: skip
     assert ends(history, snapshot_id) == {"a": 4, "b": 11}
     assert ends(history, edited) == {"a": 71, "b": 5 + 4 + 10 + 30}
+    whole = b"".join(checkpoints.read(history, edited, checkpoints.checkpoint_key()).sections)
+    assert RUN.encode() not in whole  # a restore on Ray knows the recorded run's machines alone
     found = testing.from_snapshot(history, edited)
     assert [one.args for one in found.flying if (one.source, one.target) == ("a", "b")] == [(4,), (10,)]
 
