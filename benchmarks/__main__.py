@@ -64,6 +64,7 @@ NAMES = {
     "pages-memory": pages,
     "detections-follow": following,
     "explore-states": exploring,
+    "explore-mistakes": exploring,
     **dict.fromkeys(questions.QUESTIONS, questions),
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }

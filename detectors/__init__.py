@@ -13,13 +13,27 @@ from typing import Any
 
 from ray_snapshot.detectors.conservation import TokenConservation
 from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot.detectors.garbage import Garbage
+from ray_snapshot.detectors.orphaned_wait import OrphanedWait
 from ray_snapshot.detectors.reached import Reached
 from ray_snapshot.detectors.termination import Termination
 from ray_snapshot.detectors.unique_token import UniqueToken
+from ray_snapshot.detectors.virtual_time import VirtualTime
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.verdicts import Detector, load_detector
 
-__all__ = ["Deadlock", "Reached", "Termination", "TokenConservation", "UniqueToken", "by_name", "from_spec"]
+__all__ = [
+    "Deadlock",
+    "Garbage",
+    "OrphanedWait",
+    "Reached",
+    "Termination",
+    "TokenConservation",
+    "UniqueToken",
+    "VirtualTime",
+    "by_name",
+    "from_spec",
+]
 
 _KINDS: dict[str, Callable[..., Detector]] = {
     "termination": Termination,
@@ -27,6 +41,9 @@ _KINDS: dict[str, Callable[..., Detector]] = {
     "token-conservation": TokenConservation,
     "unique-token": UniqueToken,
     "reached": Reached,
+    "garbage": Garbage,
+    "orphaned-wait": OrphanedWait,
+    "virtual-time": VirtualTime,
 }
 _ALSO = {"conservation": "token-conservation"}
 _NEED_SETTINGS = {

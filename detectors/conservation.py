@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
+from ray_snapshot.adding import total as total_of
 from ray_snapshot.detectors.changes import changes, changes_text
 from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
@@ -19,13 +21,12 @@ from ray_snapshot.detectors.holdings import (
     Unmade,
     check_message_paths,
     check_state_path,
-    in_machines,
-    in_messages,
     is_bare,
     unmade,
 )
-from ray_snapshot.detectors.ledger import Ledger, make_ledger, plain, say
-from ray_snapshot.errors import SettingError
+from ray_snapshot.detectors.ledger import plain, say
+from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of
+from ray_snapshot.errors import SettingError, SnapshotRowsLostError
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -89,16 +90,16 @@ class TokenConservation:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Conservation cannot be told: {reason}.")
-        now = self._ledger(snapshot)
+        now: Sums = total_of(self, snapshot)
         usable = earlier is not None and not unsound(earlier) and not uncovered(earlier)
-        before = self._ledger(earlier) if earlier is not None and usable and self.total is None else None
+        before: Sums | None = total_of(self, earlier) if earlier is not None and usable and self.total is None else None
         expected = self._expected(before)
         evidence = _figures(now, expected)
         if expected is None or now.unknown or uncovered(snapshot):
             evidence["unknown"] = now.unknown[:MOST_LISTED]
             text = f"Conservation cannot be told: {_doubt(snapshot, now)}."
             return answer(self, snapshot, None, evidence, text)
-        if now.empty and (expected == 0 or is_bare(snapshot, now.machines.rows)):
+        if now.is_empty and (expected == 0 or is_bare(snapshot, now.machines)):
             text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
         to_come, is_same = unmade(snapshot, self.messages), self._same(now, expected)
@@ -113,19 +114,27 @@ class TokenConservation:
             return answer(self, snapshot, True, evidence, text)
         if earlier is not None and not unsound(earlier):
             evidence["since"] = earlier.snapshot_id
-            evidence["changed"] = changes(before or self._ledger(earlier), now)
+            with suppress(SnapshotRowsLostError):  # the sums are known all the same
+                evidence["changed"] = changes(
+                    *(ledger_of(one, self.state, self.messages) for one in (earlier, snapshot))
+                )
         return answer(self, snapshot, False, evidence, _mismatch(evidence, now, expected))
 
-    def _ledger(self, snapshot: Snapshot) -> Ledger:
-        return make_ledger(snapshot, in_machines(snapshot, self.state), in_messages(snapshot, self.messages))
+    def partial(self, part: Snapshot) -> Sums:
+        """What some machines and messages hold."""
+        return sums_of(part, self.state, self.messages)
 
-    def _expected(self, before: Ledger | None) -> Fraction | None:
+    def merge(self, one: Sums, other: Sums) -> Sums:
+        """What both hold."""
+        return one.plus(other)
+
+    def _expected(self, before: Sums | None) -> Fraction | None:
         if self.total is not None:
             return Fraction(self.total)
         return None if before is None or before.unknown else before.found
 
-    def _same(self, now: Ledger, expected: Fraction) -> bool:
-        if not now.rounded and (self.total is None or expected.denominator == 1):
+    def _same(self, now: Sums, expected: Fraction) -> bool:
+        if not now.is_rounded and (self.total is None or expected.denominator == 1):
             return now.found == expected
         return abs(now.found - expected) <= Fraction(self.tolerance) * max(Fraction(1), abs(expected))
 
@@ -136,19 +145,19 @@ def _check_number(value: object, setting: str) -> float:
     return value
 
 
-def _figures(now: Ledger, expected: Fraction | None) -> dict[str, Any]:
+def _figures(now: Sums, expected: Fraction | None) -> dict[str, Any]:
     return {
         "expected": None if expected is None else plain(expected),
         "found": plain(now.found),
         "difference": None if expected is None else plain(now.found - expected),
         "in_machines": plain(now.in_machines),
         "in_flight": plain(now.in_flight),
-        "machines": len(now.machines.rows),
-        "messages": len(now.messages.rows),
+        "machines": now.machines,
+        "messages": now.messages,
     }
 
 
-def _doubt(snapshot: Snapshot, now: Ledger) -> str:
+def _doubt(snapshot: Snapshot, now: Sums) -> str:
     """Why the count cannot be judged."""
     if now.unknown:
         return listed(now.unknown, most=2)
@@ -158,7 +167,7 @@ def _doubt(snapshot: Snapshot, now: Ledger) -> str:
     return f"no total was given, and no earlier snapshot has one to compare {say(now.found)} with"
 
 
-def _untold(to_come: Unmade, now: Ledger, expected: Fraction) -> str:
+def _untold(to_come: Unmade, now: Sums, expected: Fraction) -> str:
     """Why nothing is said while machines are being made."""
     who = f"{plural(to_come.count, 'machine')} ({listed(to_come.names, to_come.count)})"
     return (
@@ -167,11 +176,11 @@ def _untold(to_come: Unmade, now: Ledger, expected: Fraction) -> str:
     )
 
 
-def _mismatch(evidence: dict[str, Any], now: Ledger, expected: Fraction) -> str:
+def _mismatch(evidence: dict[str, Any], now: Sums, expected: Fraction) -> str:
     difference = now.found - expected
     where = f"{say(now.in_machines)} in machines, {say(now.in_flight)} in flight, {say(expected)} expected"
     text = f"Not conserved: {say(abs(difference))} {'too many' if difference > 0 else 'missing'} ({where})."
-    if now.empty:
+    if now.is_empty:
         text += " No machine and no message has anything where the paths lead: are they right?"
     if "changed" in evidence:
         text += f" Since {evidence['since']}: {changes_text(evidence['changed'])}."

@@ -29,6 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ray_snapshot.detectors.breakers import breakers
 from ray_snapshot.detectors.common import (
@@ -40,6 +42,8 @@ from ray_snapshot.detectors.common import (
     is_any_of,
     listed,
     plural,
+    positions,
+    texts,
     unsound,
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
@@ -95,6 +99,7 @@ class Deadlock:
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
         if not (rows or told or _anybody_blocked(snapshot)):
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
+        snapshot = _concerned(snapshot)
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not _is_anybody_stuck(waits, moves):
@@ -116,8 +121,25 @@ class Deadlock:
         return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
 
 
+def _concerned(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with rows of those at rest only that somebody waits for, or sends to: of no others is anything asked."""
+    if snapshot.absent is None:
+        return snapshot
+    here = snapshot.here
+    named = [snapshot.tables[table][column] for table, columns in _NAMING.items() for column in columns]
+    named.append(pc.list_flatten(here["waits_for"]))
+    names = pa.chunked_array([texts(column) for column in named], pa.string()).unique().drop_null()
+    machines = snapshot.rows_of(names.to_pylist())
+    others = here.filter(pa.array(positions(texts(here["machine"]), texts(machines["machine"])) < 0))
+    machines = pa.concat_tables([others, machines]).sort_by("machine")
+    return Snapshot({**snapshot.without_absent().tables, "machines": machines})
+
+
+_NAMING = {"waits": ("machine", "on_machine"), "calls": ("machine", "caller"), "messages": ("source", "target")}
+
+
 def _anybody_blocked(snapshot: Snapshot) -> bool:
-    return bool(is_any_of(snapshot.tables["machines"]["status"], "blocked").any())
+    return bool(is_any_of(snapshot.here["status"], "blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:

@@ -7,6 +7,7 @@ third of as many single ones.
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,12 +87,37 @@ def in_machines(snapshot: Snapshot, state: StatePath) -> Holdings:
     driver is a program, not an object of the system, and holds nothing by nature.
     """
     table = snapshot.tables["machines"]
+    found = _LAST.read(table, state)
+    return Holdings(found.rows, found.values, list(found.unknown))
+
+
+def _in_machines(table: Any, state: StatePath) -> Holdings:
     driver = is_any_of(table["machine"], DRIVER) & _unrecorded(table["state"])
     found = Holdings()
     for class_name, path in state.items() if isinstance(state, Mapping) else [(None, state)]:
         mask = ~driver if class_name is None else ~driver & is_any_of(table["class_name"], class_name)
         _collect(found, table, mask, "state", compile_path(path))
     return found
+
+
+class _Last:
+    """What was last read of one table of machines: detectors that ask for the same path are asked one after the other."""
+
+    def __init__(self) -> None:
+        self._known: tuple[weakref.ref[Any] | None, dict[str, Holdings]] = None, {}
+
+    def read(self, table: Any, state: StatePath) -> Holdings:
+        of, known = self._known
+        if of is None or of() is not table:
+            known = {}
+            self._known = weakref.ref(table), known
+        key = repr(state)
+        if key not in known:
+            known[key] = _in_machines(table, state)
+        return known[key]
+
+
+_LAST = _Last()
 
 
 def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdings:
@@ -121,8 +147,8 @@ def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
     return Unmade(count, names)
 
 
-def is_bare(snapshot: Snapshot, machines: list[int]) -> bool:
-    """Whether nothing has been made yet: none of the `machines` (rows) that count, and no channel."""
+def is_bare(snapshot: Snapshot, machines: int) -> bool:
+    """Whether nothing has been made yet: none of the `machines` that count, and no channel."""
     return not machines and not snapshot.tables["channels"].num_rows
 
 

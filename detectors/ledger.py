@@ -14,7 +14,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from ray_snapshot.detectors.common import MOST_LISTED
 from ray_snapshot.detectors.holdings import Holdings, labels
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.snapshot import Snapshot
@@ -57,15 +56,12 @@ class Ledger:
     snapshot: Snapshot
     machines: Amounts
     messages: Amounts
-    unknown: list[str]
+    unknown_machines: tuple[str, ...]
+    unknown_messages: tuple[str, ...]
     empty: bool
     """Whether the paths lead to nothing in every machine and message."""
     in_machines: Fraction
     in_flight: Fraction
-
-    @property
-    def found(self) -> Fraction:
-        return self.in_machines + self.in_flight
 
     @property
     def rounded(self) -> bool:
@@ -80,7 +76,8 @@ def make_ledger(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> L
         snapshot,
         kept,
         carried,
-        unknown=_name_unknown(snapshot, machines, messages),
+        unknown_machines=_unknown_machines(snapshot, machines),
+        unknown_messages=_unknown_messages(snapshot, messages),
         empty=not carried.rows and all(value is MISSING or value is None for value in machines.values),
         in_machines=kept.total,
         in_flight=carried.total,
@@ -133,19 +130,20 @@ def _decimal(value: Decimal) -> Fraction:
     return Fraction(value)
 
 
-def _name_unknown(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> list[str]:
-    """A line for each value that is needed but not there, at most 100 each of machines and messages."""
-    tables = snapshot.tables
-    some = machines.unknown[:MOST_LISTED]
-    names = labels(tables["machines"], [row for row, _ in some], "machine")
-    lines = [f"machine {name}: {why}" for (name,), (_, why) in zip(names, some, strict=True)]
-    some = messages.unknown[:MOST_LISTED]
-    keys = labels(tables["messages"], [row for row, _ in some], "method", "source", "target")
-    lines += [
+def _unknown_machines(snapshot: Snapshot, machines: Holdings) -> tuple[str, ...]:
+    """A line for each value that is needed but not there."""
+    names = labels(snapshot.tables["machines"], [row for row, _ in machines.unknown], "machine")
+    return tuple(f"machine {name}: {why}" for (name,), (_, why) in zip(names, machines.unknown, strict=True))
+
+
+def _unknown_messages(snapshot: Snapshot, messages: Holdings) -> tuple[str, ...]:
+    """The same of messages."""
+    rows = [row for row, _ in messages.unknown]
+    keys = labels(snapshot.tables["messages"], rows, "method", "source", "target")
+    return tuple(
         f"message {method} from {source} to {target}: {why}"
-        for (method, source, target), (_, why) in zip(keys, some, strict=True)
-    ]
-    return lines
+        for (method, source, target), (_, why) in zip(keys, messages.unknown, strict=True)
+    )
 
 
 def plain(value: Amount) -> int | float:

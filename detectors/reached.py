@@ -5,13 +5,16 @@ machine has to wait. The detector is data (a path, a value), so that Spark can r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
+from ray_snapshot.adding import total
 from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.groups import absent, check_group, is_pattern, members
 from ray_snapshot.detectors.holdings import CONSTRUCTOR, Holdings, StatePath, check_state_path, in_machines, labels
@@ -24,6 +27,35 @@ from ray_snapshot.verdicts import Verdict
 Phase = float | str
 Behind = list[tuple[int, Any]]
 """(row, phase) of machines that are not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """How far some machines have come."""
+
+    machines: int
+    """How many count."""
+    behind_count: int
+    behind: tuple[tuple[str, Any], ...]
+    """Of these the first 100 by name, and their phases."""
+    unknown: tuple[str, ...]
+    """Why some cannot be told, a line each, at most 100."""
+    there: frozenset[str]
+    """Of the names and patterns that were asked for: those that some machine has."""
+
+    def plus(self, other: Phases) -> Phases:
+        """Those of both."""
+        return Phases(
+            self.machines + other.machines,
+            self.behind_count + other.behind_count,
+            _first(self.behind + other.behind),
+            tuple(sorted(self.unknown + other.unknown)[:MOST_LISTED]),
+            self.there | other.there,
+        )
+
+
+def _first(behind: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(behind, key=lambda one: one[0])[:MOST_LISTED])
 
 
 class Reached:
@@ -90,30 +122,46 @@ class Reached:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Whether {self.value} is reached cannot be told: {reason}.")
-        found = self._phases(snapshot)
-        behind, unknown = self._behind(found)
-        names = [
-            name for (name,) in labels(snapshot.tables["machines"], [row for row, _ in behind[:MOST_LISTED]], "machine")
-        ]
+        found: Phases = total(self, snapshot)
         evidence: dict[str, Any] = {
-            "machines": len(found.rows),
-            "behind": [{"machine": name, "phase": phase} for name, (_, phase) in zip(names, behind, strict=False)],
-            "behind_count": len(behind),
+            "machines": found.machines,
+            "behind": [{"machine": name, "phase": phase} for name, phase in found.behind],
+            "behind_count": found.behind_count,
         }
-        if behind:
-            text = f"{self.value} is not reached: {listed(names, len(behind))} {'is' if len(behind) == 1 else 'are'} behind"
+        if found.behind:
+            names = [name for name, _ in found.behind]
+            verb = "is" if found.behind_count == 1 else "are"
+            text = f"{self.value} is not reached: {listed(names, found.behind_count)} {verb} behind"
             return answer(
                 self, snapshot, False, evidence, f"{text} ({names[0]} is at {evidence['behind'][0]['phase']})."
             )
-        doubts = _named(snapshot, unknown) + self._unseen(snapshot, found)
+        doubts = [*found.unknown, *self._unseen(snapshot, found)]
         if doubts:
             evidence["unknown"] = doubts[:MOST_LISTED]
             return answer(
                 self, snapshot, None, evidence, f"Whether {self.value} is reached cannot be told: {listed(doubts)}."
             )
         return answer(
-            self, snapshot, True, evidence, f"{self.value} is reached by {plural(len(found.rows), 'machine')}."
+            self, snapshot, True, evidence, f"{self.value} is reached by {plural(found.machines, 'machine')}."
         )
+
+    def partial(self, part: Snapshot) -> Phases:
+        """How far some machines have come."""
+        found = self._phases(part)
+        behind, unknown = self._behind(found)
+        recorded = part.tables["machines"]["machine"]
+        names = labels(part.tables["machines"], [row for row, _ in behind], "machine")
+        return Phases(
+            len(found.rows),
+            len(behind),
+            _first((name, phase) for (name,), (_, phase) in zip(names, behind, strict=True)),
+            tuple(sorted(_named(part, unknown))[:MOST_LISTED]),
+            frozenset(self.machines or ()).difference(absent(recorded, self.machines or ())),
+        )
+
+    def merge(self, one: Phases, other: Phases) -> Phases:
+        """How far both have come."""
+        return one.plus(other)
 
     def _phases(self, snapshot: Snapshot) -> Holdings:
         """What the states of the machines that count say."""
@@ -154,14 +202,14 @@ class Reached:
         amount = None if value is MISSING else amount_of(value, missing_is_zero=False)
         return None if amount is None else Fraction(amount)
 
-    def _unseen(self, snapshot: Snapshot, found: Holdings) -> list[str]:
+    def _unseen(self, snapshot: Snapshot, found: Phases) -> list[str]:
         """Machines that may count and were not looked at."""
-        recorded = snapshot.tables["machines"]["machine"]
-        missing = [f"{name} is not recorded" for name in absent(recorded, self.machines or ())]
+        named = [*filterfalse(is_pattern, self.machines or ()), *filter(is_pattern, self.machines or ())]
+        missing = [f"{name} is not recorded" for name in named if name not in found.there]
         born = snapshot.tables["messages"].filter(pc.equal(snapshot.tables["messages"]["method"], CONSTRUCTOR))
         coming = np.ones(born.num_rows, np.bool_) if self.machines is None else members(born["target"], self.machines)
         missing += [f"{name} is being created" for name in born["target"].filter(coming).to_pylist()]
-        if not found.rows and not missing:
+        if not found.machines and not missing:
             missing.append("no machine counts")
         if self.machines is None or any(map(is_pattern, self.machines)):
             missing += [str(item) for item in uncovered(snapshot)]
@@ -176,6 +224,5 @@ def _check_phases(phases: object) -> list[str]:
 
 
 def _named(snapshot: Snapshot, unknown: list[tuple[int, str]]) -> list[str]:
-    some = unknown[:MOST_LISTED]
-    names = labels(snapshot.tables["machines"], [row for row, _ in some], "machine")
-    return [f"{name}: {why}" for (name,), (_, why) in zip(names, some, strict=True)]
+    names = labels(snapshot.tables["machines"], [row for row, _ in unknown], "machine")
+    return [f"{name}: {why}" for (name,), (_, why) in zip(names, unknown, strict=True)]

@@ -100,14 +100,16 @@ class Termination:
 
 def _machines(snapshot: Snapshot) -> dict[str, Any]:
     """How many machines have which status (an unknown one counts as active); the first that are not done."""
-    table = snapshot.tables["machines"]
+    table, at_rest = snapshot.here, 0 if snapshot.absent is None else snapshot.absent.count
     idle = {status: is_any_of(table["status"], status) for status in _STATUSES[1:]}
     active = ~np.logical_or.reduce(list(idle.values()))
     names = texts(table["machine"])
+    counts = {status: int(rows.sum()) for status, rows in idle.items()}
+    counts["passive"] += at_rest
     return {
-        "machines": table.num_rows,
+        "machines": table.num_rows + at_rest,
         "active": int(active.sum()),
-        **{status: int(rows.sum()) for status, rows in idle.items()},
+        **counts,
         "first_active": names.take(np.flatnonzero(active)[:_MOST_NAMED]).to_pylist(),
         "first_blocked": names.take(np.flatnonzero(idle["blocked"])[:_MOST_NAMED]).to_pylist(),
     }
@@ -116,7 +118,7 @@ def _machines(snapshot: Snapshot) -> dict[str, Any]:
 def _in_flight(snapshot: Snapshot) -> dict[str, Any]:
     """How much is in flight, by channel; what goes to stopped machines apart."""
     channels = _busy_channels(snapshot)
-    machines = snapshot.tables["machines"]
+    machines = snapshot.here  # none that is absent has stopped
     stopped = texts(machines["machine"]).filter(is_any_of(machines["status"], "stopped"))
     lost = positions(texts(channels["target"]), stopped) >= 0
     timers = is_any_of(channels["kind"], "timer")
@@ -165,7 +167,7 @@ def _active(snapshot: Snapshot, first: list[str], count: int) -> str:
         if row["call_id"] is not None:  # not a wait of no call
             running.setdefault(row["machine"], row)
     shown = [name for name in first if name in running][:_MOST_RUNNING]
-    machines = snapshot.tables["machines"].select(["machine", "class_name"])
+    machines = snapshot.here.select(["machine", "class_name"])
     found = machines.filter(pa.array(is_any_of(machines["machine"], *shown))).to_pylist()
     classes = {row["machine"]: row["class_name"] for row in found}
     parts = [f"{name} still runs {_doing(running[name], classes[name], snapshot.started_at)}" for name in shown]

@@ -7,8 +7,10 @@ transit is held by no machine, and is not lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ray_snapshot.adding import total
 from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     Holdings,
@@ -24,6 +26,37 @@ from ray_snapshot.detectors.holdings import (
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Who holds a token, among some machines and messages."""
+
+    count: int
+    machines: tuple[str, ...]
+    """The first 100 that hold one, by name."""
+    messages: tuple[dict[str, Any], ...]
+    """The first 100 that carry one: channel, method, number."""
+    unread_machines: int
+    """How many states could not be read."""
+    unread_messages: int
+    looked_at: int
+    """How many machines count."""
+
+    def plus(self, other: Holders) -> Holders:
+        """Those of both."""
+        return Holders(
+            self.count + other.count,
+            tuple(sorted(self.machines + other.machines)[:MOST_LISTED]),
+            (self.messages + other.messages)[:MOST_LISTED],
+            self.unread_machines + other.unread_machines,
+            self.unread_messages + other.unread_messages,
+            self.looked_at + other.looked_at,
+        )
+
+    def evidence(self) -> dict[str, Any]:
+        """`count`, and the first `machines` and `messages`."""
+        return {"count": self.count, "machines": list(self.machines), "messages": list(self.messages)}
 
 
 class UniqueToken:
@@ -69,18 +102,15 @@ class UniqueToken:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Whether the token is unique cannot be told: {reason}.")
-        machines, messages = in_machines(snapshot, self.state), in_messages(snapshot, self.messages)
-        evidence = _holders(snapshot, machines, messages)
-        count = evidence["count"]
-        doubts = [
-            f"{len(found.unknown):,} {word}"
-            for found, word in ((machines, "states"), (messages, "messages"))
-            if found.unknown
-        ]
+        found: Holders = total(self, snapshot)
+        evidence = found.evidence()
+        count = found.count
+        unread = ((found.unread_machines, "states"), (found.unread_messages, "messages"))
+        doubts = [f"{number:,} {word}" for number, word in unread if number]
         doubts += [str(item) for item in uncovered(snapshot)]
         if not count:
             doubts += [f"{name} is being created" for name in unmade(snapshot, self.messages).names]
-            doubts += ["nothing has been made yet"] if is_bare(snapshot, machines.rows) else []
+            doubts += ["nothing has been made yet"] if is_bare(snapshot, found.looked_at) else []
         if count < 2 and doubts:
             text = f"{count} found, but not read or observed: {listed(doubts)}"
             text = f"Whether the token is unique cannot be told: {text}."
@@ -90,24 +120,31 @@ class UniqueToken:
         if count > 1:
             return answer(self, snapshot, False, evidence, f"{count:,} tokens: {_who(evidence)}.")
         if earlier is not None and not unsound(earlier):
-            evidence["last"] = {"snapshot_id": earlier.snapshot_id, **self._holders_in(earlier)}
+            last: Holders = total(self, earlier)
+            evidence["last"] = {"snapshot_id": earlier.snapshot_id, **last.evidence()}
         return answer(self, snapshot, False, evidence, _lost(evidence))
 
-    def _holders_in(self, snapshot: Snapshot) -> dict[str, Any]:
-        return _holders(snapshot, in_machines(snapshot, self.state), in_messages(snapshot, self.messages))
+    def partial(self, part: Snapshot) -> Holders:
+        """Who holds a token among some machines and messages."""
+        return _holders(part, in_machines(part, self.state), in_messages(part, self.messages))
+
+    def merge(self, one: Holders, other: Holders) -> Holders:
+        """Who does among both."""
+        return one.plus(other)
 
 
-def _holders(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> dict[str, Any]:
-    """`count`, and the first `machines` (names) and `messages` (channel, method, number) that hold it."""
+def _holders(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> Holders:
     keeping, carrying = _holding(machines), _holding(messages)
+    names = labels(snapshot.tables["machines"], keeping, "machine")
     columns = ["source", "target", "kind", "method", "number"]
-    return {
-        "count": len(keeping) + len(carrying),
-        "machines": [name for (name,) in labels(snapshot.tables["machines"], keeping[:MOST_LISTED], "machine")],
-        "messages": snapshot.tables["messages"].select(columns).take(carrying[:MOST_LISTED]).to_pylist()
-        if carrying
-        else [],
-    }
+    return Holders(
+        len(keeping) + len(carrying),
+        tuple(sorted(name for (name,) in names)[:MOST_LISTED]),
+        tuple(snapshot.tables["messages"].select(columns).take(carrying[:MOST_LISTED]).to_pylist() if carrying else ()),
+        len(machines.unknown),
+        len(messages.unknown),
+        len(machines.rows),
+    )
 
 
 def _holding(found: Holdings) -> list[int]:

@@ -153,7 +153,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     blocked = (own & ~resting) | silent | (status["blocked"] & ~busy)
     blocked[running] |= held_up[running]
     blocked[np.flatnonzero(nodes.calls.also >= nodes.calls.first_room) + nodes.first_call] = True
-    seeds, expected = _seeds(snapshot, nodes, rows, status, undeclared)
+    seeds, expected = _seeds(snapshot, nodes, rows, status, undeclared | _inside(snapshot, nodes))
     seeds |= _unhindered(nodes, rows, blocked)
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
     unseen = reaching(snapshot)
@@ -412,15 +412,16 @@ def _undeclared(snapshot: Snapshot, nodes: _Nodes) -> Integers:
 
 
 def _seeds(
-    snapshot: Snapshot, nodes: _Nodes, rows: _Rows, status: dict[str, Booleans], undeclared: Booleans
+    snapshot: Snapshot, nodes: _Nodes, rows: _Rows, status: dict[str, Booleans], deaf: Booleans
 ) -> tuple[Booleans, list[str]]:
     """Machines that move by themselves, and names of machines that are sent to but not recorded.
 
-    A machine with half a join in its mailbox does not move by that."""
+    Not those that are `deaf` to what comes: a machine with half a join in its mailbox does not move by that, nor one that is
+    inside an action by a timer."""
     message, timer, expected = _woken(snapshot, nodes, rows)
     seeds = ~np.logical_or.reduce(list(status.values()))
     seeds[nodes.recorded_count :] = False
-    seeds |= (status["passive"] & ~undeclared & message) | (~status["stopped"] & timer)
+    seeds |= ~deaf & ((status["passive"] & message) | (~status["stopped"] & timer))
     return seeds, expected
 
 
@@ -438,6 +439,11 @@ def _woken(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> tuple[Booleans, Bo
     timer = ~strange & pending & is_any_of(messages["kind"], "timer")
     expected = receiver.filter(pa.array(strange)).unique().to_pylist()
     return nodes.flags(target[~strange]), nodes.flags(target[timer]), expected
+
+
+def _inside(snapshot: Snapshot, nodes: _Nodes) -> Booleans:
+    """The machines that are inside an action."""
+    return nodes.flags(_recorded(positions(texts(snapshot.tables["calls"]["machine"]), nodes.names)))
 
 
 def _without_waiting(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> Any:

@@ -52,11 +52,11 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections|contextlib|datetime|os|pathlib|pyarrow|pa)\..*|Path|datetime|dict\[str"),
     (
         "py:class",
-        r"(ray_snapshot\..*\.)?(M|F|MachineClass|Raiser|RaySnapshotError|FunctionDetector|Alternative|Shape|Ending)",
+        r"(ray_snapshot\..*\.)?(M|F|MachineClass|Raiser|RaySnapshotError|FunctionDetector|Alternative|Shape|Ending|Absent)",
     ),
     (
         "py:class",
-        r"ray_snapshot\..*\.(SettingsGiven|WatchSettingsGiven|Held|Flying|Unmade|Stage|Sent|Reader|Reading|DataFile|Retained|StorePath)",
+        r"ray_snapshot\..*\.(SettingsGiven|WatchSettingsGiven|Held|Flying|Unmade|Stage|Sent|Reader|Reading|DataFile|Retained|StorePath|Stamps|Sums|Holders|Phases)",
     ),
 ]
 """Names in signatures that have no place in the reference: those of others, type variables, and what only we make."""

@@ -111,6 +111,10 @@ class InconsistentCutError(RaySnapshotError, ValueError):
     """The recorded states are no consistent cut; `.problems` lists each channel that shows it."""
 
 
+class SnapshotRowsLostError(RaySnapshotError, LookupError):
+    """Rows of a snapshot that stayed with their host are gone with it, or were asked for too late; `.snapshot_id`, `.hosts`."""
+
+
 class NotRestorableError(RaySnapshotError, ValueError):
     """A snapshot cannot be restored; `.obstacles`."""
 

@@ -131,7 +131,8 @@ def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
 
     row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
     by_class = _counted(snapshot)
-    delay = pc.max(snapshot.tables["machines"]["record_delay_ms"]).as_py() or 0.0
+    delays = {} if snapshot.absent is None else snapshot.absent.delays
+    delay = max(pc.max(snapshot.here["record_delay_ms"]).as_py() or 0.0, *delays.values(), 0.0)
     return Glance(place, row, _gaps(snapshot), by_class, tuple(words), delay, _backlogs(snapshot, by_class))
 
 
@@ -143,11 +144,13 @@ def _gaps(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _counted(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    table = snapshot.tables["machines"].select(["class_name", "status"])
+    table = snapshot.here.select(["class_name", "status"])
     by_class: dict[str, dict[str, int]] = {}
+    if snapshot.absent is not None:
+        by_class = {name: {"passive": count} for name, count in snapshot.absent.classes.items()}
     for row in table.group_by(["class_name", "status"]).aggregate([([], "count_all")]).to_pylist():
         counts = by_class.setdefault(str(row["class_name"]), {})
-        counts[str(row["status"])] = row["count_all"]
+        counts[str(row["status"])] = counts.get(str(row["status"]), 0) + row["count_all"]
     found: dict[str, dict[str, int]] = {}
     for place, name in enumerate(sorted(by_class, key=lambda name: -sum(by_class[name].values()))):
         counts = found.setdefault(name if place < MOST_CLASSES else OTHERS, {})
@@ -165,8 +168,7 @@ def _backlogs(snapshot: Snapshot, known: Mapping[str, Any]) -> dict[str, int]:
     if not channels.num_rows:
         return {}
     counts = channels.group_by("target").aggregate([("in_flight_count", "sum")])
-    machines = snapshot.tables["machines"].select(["machine", "class_name"])
-    machines = machines.filter(pc.is_in(machines["machine"], value_set=counts["target"].combine_chunks()))
+    machines = snapshot.rows_of(counts["target"].to_pylist()).select(["machine", "class_name"])
     most = counts.join(machines, "target", "machine", join_type="inner").group_by("class_name")
     found: dict[str, int] = {}
     for row in most.aggregate([("in_flight_count_sum", "max")]).to_pylist():

@@ -7,7 +7,7 @@ machines are evaluated and written without a Python object each. Read `verify` f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -149,6 +149,53 @@ class _Channels(Mapping[tuple[str, str, str], Channel]):
         return key in self.index
 
 
+@dataclass(frozen=True)
+class Absent:
+    """Machines of a snapshot whose rows are elsewhere until they are asked for; they are passive, and have been at rest."""
+
+    classes: Mapping[str, int]
+    """By class: how many."""
+    hosts: Mapping[str, int]
+    """By host: how many."""
+    delays: Mapping[str, float]
+    """By host: `record_delay_ms` of its machines."""
+    state_bytes: int
+    fetch: Callable[[Sequence[str] | None], pa.Table] = field(repr=False)
+    """Rows of `machines`: all, or of the machines named. Raises `SnapshotRowsLostError`."""
+    partials: Callable[[Any], list[Any]] = field(repr=False)
+    """What a detector that adds up (`adding.AddsUp`) makes of the rows: a value a host. Raises `SnapshotRowsLostError`."""
+
+    @property
+    def count(self) -> int:
+        """How many in all."""
+        return sum(self.classes.values())
+
+
+class _Tables(Mapping[str, pa.Table]):
+    """Tables by name; what is absent of `machines` is fetched when that table is first asked for."""
+
+    def __init__(self, found: dict[str, pa.Table], absent: Absent) -> None:
+        self.found = found
+        self.absent: Absent | None = absent
+
+    def load(self) -> None:
+        if self.absent is not None:
+            whole = pa.concat_tables([self.found["machines"], self.absent.fetch(None)]).combine_chunks()
+            self.found["machines"] = whole.take(pc.sort_indices(whole["machine"]))
+            self.absent = None
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name == "machines":
+            self.load()
+        return self.found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
 class Snapshot:
     """One snapshot: `.machines[name]`, `.channels[source, target, kind]`, `.messages`; the row of `snapshots` as attributes."""
 
@@ -180,10 +227,13 @@ class Snapshot:
     shapes: tuple[Shape, ...] = ()
     """The shapes of the machines' states, as their hosts tell them; only on the way into a history."""
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
-        self.tables: dict[str, pa.Table] = {
+    def __init__(self, tables: Mapping[str, pa.Table], absent: Absent | None = None) -> None:
+        found = {
             name: tables[name] if name in tables else schema.empty_table() for name, schema in SNAPSHOT_TABLES.items()
         }
+        self.tables: Mapping[str, pa.Table] = found if absent is None else _Tables(found, absent)
+        self.totals: dict[int, tuple[Any, Any]] = {}
+        """By `id` of a detector that adds up: it, and what all rows come to."""
         (row,) = self.tables["snapshots"].to_pylist()
         row["coverage"] = _parsed(row["coverage"] or "{}", "the coverage")
         row["initiators"] = row["initiators"] or []
@@ -258,6 +308,34 @@ class Snapshot:
         """The rows of the table `calls`."""
         rows: list[dict[str, Any]] = self.tables["calls"].to_pylist()
         return rows
+
+    @property
+    def absent(self) -> Absent | None:
+        """Machines whose rows are fetched when the table `machines` is asked for; None if all are here."""
+        return self.tables.absent if isinstance(self.tables, _Tables) else None
+
+    @property
+    def here(self) -> pa.Table:
+        """Rows of `machines` that need not be fetched: of all but those of `absent`."""
+        return self.tables.found["machines"] if isinstance(self.tables, _Tables) else self.tables["machines"]
+
+    def without_absent(self) -> Snapshot:
+        """The same without what is absent, as if that were not there."""
+        if not isinstance(self.tables, _Tables):
+            return self
+        return Snapshot(self.tables.found)
+
+    def load(self) -> None:
+        """Fetch what is absent, if anything is. Raises `SnapshotRowsLostError`."""
+        if isinstance(self.tables, _Tables):
+            self.tables.load()
+
+    def rows_of(self, names: Sequence[str]) -> pa.Table:
+        """Rows of `machines`, of those named only, in no order. Raises `SnapshotRowsLostError`."""
+        found = self.here.filter(pc.is_in(self.here["machine"], pa.array(names, pa.string())))
+        if self.absent is None or found.num_rows == len(names):
+            return found
+        return pa.concat_tables([found, self.absent.fetch(names)])
 
     def problems(self) -> list[str]:
         """What is wrong with the cut, a sentence each; empty if it is consistent. O(machines + channels + messages)."""
@@ -426,12 +504,14 @@ def _strays(numbers: Mapping[tuple[str, str, str], list[int]], channels: pa.Tabl
 
 def _count_problems(snapshot: Snapshot) -> list[str]:
     found = []
-    names = snapshot.tables["machines"]["machine"]
+    names = snapshot.here["machine"]
     is_rising = pc.all(pc.less(names[:-1], names[1:])).as_py()  # as we write them: then no name is there twice
     if is_rising is not True and len(names) != pc.count_distinct(names).as_py():
         found.append("a machine is recorded twice")
     for table, count in (("machines", "machine_count"), ("channels", "channel_count"), ("messages", "in_flight_count")):
-        said, rows = getattr(snapshot, count), snapshot.tables[table].num_rows
+        said = getattr(snapshot, count)
+        rows = snapshot.here.num_rows if table == "machines" else snapshot.tables[table].num_rows
+        rows += snapshot.absent.count if table == "machines" and snapshot.absent is not None else 0
         if said != rows:
             found.append(f"{count} is {said}, but the table {table} has {rows} rows")
     return found

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ray_snapshot.errors import DetectorError
+from ray_snapshot.adding import total
+from ray_snapshot.errors import DetectorError, SnapshotRowsLostError
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -137,13 +138,42 @@ class FunctionDetector:
         return self.function(snapshot)
 
 
+class AddingDetector(FunctionDetector):
+    """A detector made of three functions: of some rows, of two partial results, and of the whole result (`adding.AddsUp`)."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        partial: Callable[[Snapshot], Any],
+        merge: Callable[[Any, Any], Any],
+        *,
+        name: str,
+        stable: bool,
+        alarm_when: bool | None,
+    ) -> None:
+        super().__init__(function, name=name, stable=stable, alarm_when=alarm_when)
+        self.partial = partial
+        self.merge = merge
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        return as_verdict(self.name, self.function(total(self, snapshot)))
+
+    def __call__(self, snapshot: Snapshot) -> Any:
+        return self.function(total(self, snapshot))
+
+
 @overload
 def detector(function: Callable[..., Any], /) -> FunctionDetector: ...
 
 
 @overload
 def detector(
-    *, stable: bool = True, alarm_when: bool | None = None, name: str | None = None
+    *,
+    stable: bool = True,
+    alarm_when: bool | None = None,
+    name: str | None = None,
+    partial: Callable[[Snapshot], Any] | None = None,
+    merge: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionDetector]: ...
 
 
@@ -154,11 +184,24 @@ def detector(
     stable: bool = True,
     alarm_when: bool | None = None,
     name: str | None = None,
+    partial: Callable[[Snapshot], Any] | None = None,
+    merge: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
-    """Make a `FunctionDetector` of a function of one snapshot; usable bare, or with settings."""
+    """Make a `FunctionDetector` of a function of one snapshot; usable bare, or with settings.
+
+    With `partial` and `merge` the function is one of what all rows come to: `partial(part)` makes a value of some rows of
+    `machines` and `messages`, each of which is in one part, and `merge(one, other)` one value of two; `part.channels`, `calls`
+    and `waits` are not all there. Hosts then send values in place of the rows of machines at rest. Raises `DetectorError` if
+    one of both is missing.
+    """
+    if (partial is None) != (merge is None):
+        raise DetectorError("a detector that adds up needs both, partial= and merge=", detector=name)
 
     def decorate(decorated: Callable[..., Any]) -> FunctionDetector:
-        return FunctionDetector(decorated, name=name or decorated.__name__, stable=stable, alarm_when=alarm_when)
+        about: Any = {"name": name or decorated.__name__, "stable": stable, "alarm_when": alarm_when}
+        if partial is None or merge is None:
+            return FunctionDetector(decorated, **about)
+        return AddingDetector(decorated, partial, merge, **about)
 
     return decorate if function is None else decorate(function)
 
@@ -219,12 +262,12 @@ def load_detector(reference: str) -> Detector:
     except DetectorError:
         raise
     except Exception as error:  # whatever the user's module does when it is imported
-        raise DetectorError(f"detector {reference!r} cannot be loaded: {_told(error)}", detector=reference) from error
+        raise DetectorError(f"detector {reference!r} cannot be loaded: {told(error)}", detector=reference) from error
     found.spec = {"type": "callable", "name": reference}  # type: ignore[attr-defined]
     return found
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """An error with the place in the user's code at which it was raised, if it was there."""
     place = place_of(error)
     return f"{type(error).__name__}: {error}" + (f" (at {place})" if place else "")
@@ -301,8 +344,10 @@ def evaluate(
             verdict = as_verdict(item.name, item.evaluate(snapshot, earlier=earlier))  # type: ignore[call-arg]
         else:
             verdict = as_verdict(item.name, item.evaluate(snapshot))
+    except SnapshotRowsLostError as error:
+        verdict = Verdict(evidence={"lost": str(error)}, sentence=f"{item.name} cannot be told: {error}.")
     except Exception as error:  # reported as the detector's fault, so that it does not stop the others
-        text = _told(error)
+        text = told(error)
         verdict = Verdict(evidence={"error": text}, sentence=f"Detector {item.name} failed: {text}.")
     if verdict.holds and not (snapshot.status == "complete" and snapshot.consistent):
         reason = "the snapshot was aborted" if snapshot.status != "complete" else "the cut is not consistent"

@@ -20,6 +20,9 @@ os.environ.setdefault("RAY_USE_UVLOOP", "0")
 os.environ.setdefault("RAY_SNAPSHOT_AUDIT", "100")
 """What hosts keep of machines that have not acted is compared with what they are, in every snapshot."""
 
+os.environ.setdefault("RAY_SNAPSHOT_KEEP_FROM", "1")
+"""Rows of machines at rest stay with their hosts, however few they are, and are asked for."""
+
 hear_signals()
 
 

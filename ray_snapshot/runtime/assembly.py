@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import platform
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -13,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot import __version__
-from ray_snapshot.columns import inner
+from ray_snapshot.columns import inner, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
-from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, KeptRows, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
-from ray_snapshot.runtime.report import HostPart
+from ray_snapshot.runtime.report import HostPart, Kept
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
-from ray_snapshot.snapshot import Snapshot, satisfy_waits
+from ray_snapshot.snapshot import Absent, Snapshot, satisfy_waits
 
 
 @dataclass(slots=True)
@@ -43,11 +44,11 @@ def assemble(collected: Collected) -> Snapshot:
     """The snapshot of a collection; O(machines + channels + messages)."""
     if collected.header.abort_reason is not None:
         return aborted(collected.header)
-    return assembled(collected.header, [pickle.loads(part) for part in collected.parts], Also())
+    return assembled(collected.header, [pickle.loads(part) for part in collected.parts], Also(), collected.kept)
 
 
-def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also) -> Snapshot:
-    """The snapshot of these parts of hosts, and of what is no host's."""
+def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: KeptRows | None = None) -> Snapshot:
+    """The snapshot of these parts of hosts, and of what is no host's; `rows` that have stayed with hosts."""
     full = [part for part in parts if part.machines is not None]
     messages = _concat([*(part.messages for part in parts), *also.of("messages")], MESSAGES)
     if len(full) < len(parts):  # late reports come in any order
@@ -78,7 +79,9 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also) -> Snap
     obstacles = list(dict.fromkeys([*(text for part in parts for text in part.obstacles), *also.obstacles]))
     if not header.is_kept and CHECKPOINT_OFF not in obstacles:
         obstacles.append(CHECKPOINT_OFF)
-    found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
+    kept = [part.kept for part in full if part.kept is not None]
+    absent = None if rows is None or not kept else _absent(header, kept, rows)
+    found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full), absent)
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
     return found
 
@@ -114,14 +117,30 @@ def checked(
     coverage: dict[str, Any],
     obstacles: list[str],
     markers: int = 0,
+    absent: Absent | None = None,
 ) -> Snapshot:
     """The snapshot of these tables (without `snapshot_id` and `run_id`), marked as inconsistent if it is."""
     tables = {name: _labelled(table, header) for name, table in tables.items()}
-    facts = (coverage, obstacles, markers)
-    found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=True)})
+    facts = (coverage, obstacles, markers, absent)
+    found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=True)}, absent)
     if found.problems():
-        found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=False)})
+        found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=False)}, absent)
     return found
+
+
+def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows) -> Absent:
+    """What a snapshot says of the machines at rest whose rows have stayed with their hosts, and how it gets these."""
+
+    def fetched(names: Sequence[str] | None) -> pa.Table:
+        found = _concat([unpacked(one) for one in rows.fetch(names)], MACHINES)
+        return _labelled(by_name(with_delay(found, header.started_at)), header)
+
+    classes = Counter[str]()
+    for one in kept:
+        classes.update(one.classes)
+    delays = {one.host: (one.recorded_at - int(header.started_at * 1e6)) / 1e3 for one in kept}
+    hosts = {one.host: sum(one.classes.values()) for one in kept}
+    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, rows.partials)
 
 
 def _meta(
@@ -130,6 +149,7 @@ def _meta(
     coverage: dict[str, Any],
     obstacles: list[str],
     markers: int,
+    absent: Absent | None = None,
     *,
     consistent: bool,
 ) -> pa.Table:
@@ -148,12 +168,13 @@ def _meta(
         "started_at": int(header.started_at * 1e6),
         "completed_at": int(header.completed_at * 1e6),
         "duration_ms": (header.completed_at - header.started_at) * 1e3,
-        "machine_count": tables["machines"].num_rows if tables else 0,
+        "machine_count": (tables["machines"].num_rows if tables else 0) + (0 if absent is None else absent.count),
         "channel_count": tables["channels"].num_rows if tables else 0,
         "in_flight_count": tables["messages"].num_rows if tables else 0,
         "control_message_count": header.control_messages,
         "channel_marker_count": markers,
-        "bytes": (pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0,
+        "bytes": ((pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0)
+        + (0 if absent is None else absent.state_bytes),
         "consistent": consistent,
         "restorable": _is_restorable(header, obstacles, consistent=consistent),
         "obstacles": obstacles,

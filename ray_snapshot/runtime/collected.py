@@ -6,18 +6,24 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.errors import DetectorError, RaySnapshotError, SnapshotRowsLostError
+
 if TYPE_CHECKING:
+    from ray_snapshot.adding import AddsUp
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
 """The obstacle of every snapshot that was taken without `checkpoint=True`."""
+
+FETCH_S = 120.0
+"""How long rows may take that have stayed with their hosts."""
 
 
 def begun_at(snapshot_id: str) -> float:
@@ -122,6 +128,76 @@ class HostPayload:
     """Where its machines and watched actors are one system."""
     cpu_s: float = 0.0
     """The processor time that was spent on it: turning red, copying, and making this report."""
+    keeps: bool = False
+    """Whether this host keeps rows of machines at rest, to be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialAnswer:
+    """What a host says that is asked what a detector makes of the rows it keeps."""
+
+    value: Any = None
+    is_gone: bool = False
+    """The rows are not kept any more."""
+    is_unknown: bool = False
+    """The detector has not been learnt."""
+    error: str = ""
+    """What the detector has raised, with the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows of machines at rest, of one snapshot, that have stayed with their hosts."""
+
+    snapshot_id: str
+    number: int
+    hosts: dict[str, Any]
+    """By name: the Ray actors."""
+
+    def fetch(self, names: Sequence[str] | None = None) -> list[Any]:
+        """The rows, a packed table a host; `names`: of these machines only. Raises `SnapshotRowsLostError`."""
+        from ray_snapshot.runtime.cluster import ask
+
+        what = f"rows of snapshot {self.snapshot_id} that stayed with their hosts ({', '.join(self.hosts)})"
+        try:
+            found: list[Any] = ask(
+                [actor.rows.remote(self.number, names) for actor in self.hosts.values()], what, FETCH_S
+            )
+        except RaySnapshotError as error:
+            raise self._lost(f"{what} cannot be had: {error}") from error
+        if any(packed is None for packed in found):
+            raise self._lost(f"{what} are not kept any more: they were asked for too late")
+        return found
+
+    def partials(self, item: AddsUp) -> list[Any]:
+        """What a detector makes of the rows, a value a host. Raises `SnapshotRowsLostError`, `DetectorError`."""
+        from ray_snapshot.adding import pickled
+        from ray_snapshot.runtime.cluster import ask
+
+        key, blob = pickled(item)
+        what = f"what {item.name} makes of rows of snapshot {self.snapshot_id} that stayed with their hosts"
+        try:
+            first = [actor.partial.remote(self.number, self.snapshot_id, key) for actor in self.hosts.values()]
+            found = dict(zip(self.hosts, ask(first, what, FETCH_S), strict=True))
+            anew = [host for host, answer in found.items() if answer.is_unknown]
+            again = [self.hosts[host].partial.remote(self.number, self.snapshot_id, key, blob) for host in anew]
+            found.update(zip(anew, ask(again, what, FETCH_S), strict=True))
+        except RaySnapshotError as error:
+            raise self._lost(f"{what} cannot be had: {error}") from error
+        failed = next((answer.error for answer in found.values() if answer.error), None)
+        if failed is not None:
+            raise DetectorError(failed, detector=item.name)
+        if any(answer.is_gone for answer in found.values()):
+            raise self._lost(f"{what} cannot be had: the rows are not kept any more, they were asked for too late")
+        return [answer.value for answer in found.values()]
+
+    def _lost(self, text: str) -> SnapshotRowsLostError:
+        return SnapshotRowsLostError(text, snapshot_id=self.snapshot_id, hosts=list(self.hosts))
+
+    def lease(self, *, is_begun: bool = True) -> None:
+        """The rows are kept as long as their hosts live, or (`is_begun=False`) need not be kept any more."""
+        for actor in self.hosts.values():
+            actor.lease.remote(self.number, is_begun=is_begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +216,17 @@ class Collected:
     """How many of these, the first, are of watched actors (`watcher.sections.Section`)."""
     life: int = 0
     """Which of the systems that have joined a watch the hosts' sections are of."""
+    kept: KeptRows | None = None
+    """Where rows are that have stayed with their hosts."""
 
     def snapshot(self) -> Snapshot:
-        """The snapshot, put together by `assembly.assemble`."""
+        """The snapshot with all its rows. Raises `SnapshotRowsLostError`."""
+        found = self.lean()
+        found.load()
+        return found
+
+    def lean(self) -> Snapshot:
+        """The snapshot, put together by `assembly.assemble`; rows that have stayed with hosts are fetched when asked for."""
         from ray_snapshot.runtime.assembly import assemble
 
         return assemble(self)

@@ -7,7 +7,7 @@ encoded while their machine was held); the arguments of messages in flight are e
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -68,6 +68,18 @@ ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, 
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Passive machines at rest whose rows have stayed with their host until somebody asks for them."""
+
+    host: str
+    classes: Mapping[str, int]
+    """By class: how many."""
+    state_bytes: int
+    recorded_at: int
+    """When the host turned red, in microseconds since 1970."""
+
+
 @dataclass(slots=True)
 class HostPart:
     """One host's part of one snapshot, as it is put together where the snapshot is needed."""
@@ -87,12 +99,23 @@ class HostPart:
     """The inputs of passive machines that have declared inputs, or joins."""
     shapes: tuple[Shape, ...] = ()
     """The shapes of the states of its machines, each once."""
+    kept: Kept | None = None
+    """Of machines at rest whose rows have stayed with the host."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         batches = [None if batch is None else packed(batch) for batch in (self.messages, self.ends, self.machines)]
         return _received, (
             batches,
-            (self.waits, self.calls, self.obstacles, self.without_state, self.markers, self.inputs, self.shapes),
+            (
+                self.waits,
+                self.calls,
+                self.obstacles,
+                self.without_state,
+                self.markers,
+                self.inputs,
+                self.shapes,
+                self.kept,
+            ),
         )
 
 
@@ -229,11 +252,12 @@ def host_payload(
     late: Sequence[Late] = (),
     late_creations: Sequence[Creation] = (),
     resting: Resting | None = None,
+    keep: Callable[[int, Resting, int], Kept | None] | None = None,
 ) -> HostPayload:
     """The report of a host whose machines have all been copied; O(machines + channels + messages in flight).
 
     `late` and `late_creations` are white and arrived after their machine was copied. `resting`: those of which there are no
-    copies; what they cost is a fraction of a microsecond each.
+    copies; what they cost is a fraction of a microsecond each, or nothing where the host keeps their rows (`keep`).
     """
     part = _part(markers=facts.markers)
     rows = PartRows(part, one_by_one=_turned_red_one_by_one(recording))
@@ -243,19 +267,21 @@ def host_payload(
     recorded_at = int(facts.recorded_at * 1e6)
     part.machines = rows.machines_of(host, recorded_at=recorded_at)
     if resting is not None:
-        part.machines = _all_of(_at(resting.machines, recorded_at), part.machines)
+        part.kept = None if keep is None else keep(recording.number, resting, recorded_at)
+        if part.kept is None:
+            part.machines = _all_of(at(resting.machines, recorded_at), part.machines)
         part.ends = resting.ends
         part.inputs = {**resting.inputs, **part.inputs}
         shapes |= {id(shape): shape for shape in resting.shapes}
     part.shapes = tuple(set(shapes.values()))
-    return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
+    return HostPayload(recording.number, counts, rows.pickled(), facts.markers, keeps=part.kept is not None)
 
 
-def _at(machines: pa.Table, recorded_at: int) -> pa.Table:
+def at(machines: pa.Table, recorded_at: int) -> pa.Table:
     """Rows of machines with the moment at which their host turned red."""
-    at = machines.schema.get_field_index("recorded_at")
-    item = machines.schema.field(at)
-    return machines.set_column(at, item, pa.repeat(pa.scalar(recorded_at, item.type), machines.num_rows))
+    place = machines.schema.get_field_index("recorded_at")
+    item = machines.schema.field(place)
+    return machines.set_column(place, item, pa.repeat(pa.scalar(recorded_at, item.type), machines.num_rows))
 
 
 def late_payload(

@@ -41,6 +41,7 @@ from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
+from ray_snapshot.runtime.leases import Leases
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import AlarmTeller, Hears, Subscriber, Subscribers
@@ -116,6 +117,7 @@ class Session(ABC):
         keeps_files = self._is_checkpointing and self.history is not None
         self._key = _checkpoint_key() if keeps_files or self._wanted else None
         self._subscribers: Subscribers | None = None
+        self._leases = Leases()
         self._all_news: list[News] = []
         self._notifier = None if settings.on_alarm is None else Notifier(settings.on_alarm)
         self._is_closed = False
@@ -168,7 +170,10 @@ class Session(ABC):
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         asked = self._service.snapshot.remote(initiators, seconds)
         found: Collected = self._ask(asked, "the snapshot", 2 * seconds + 10)
-        return found.snapshot()
+        snapshot = found.lean()
+        if found.kept is not None:
+            self._leases.take(snapshot, found.kept)
+        return snapshot
 
     @abstractmethod
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:
@@ -378,6 +383,7 @@ class Session(ABC):
     def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
         """What `close` does, one after the other."""
         return [
+            self._leases.load,
             lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
             lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
             self._close_subscribers,

@@ -27,7 +27,7 @@ from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.host.actor import HostActor
-from ray_snapshot.runtime.host.config import HostConfig, asked_audit
+from ray_snapshot.runtime.host.config import HostConfig, asked_audit, asked_keeping
 from ray_snapshot.runtime.host.notices import check_listener
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
@@ -241,6 +241,7 @@ class Spawner:
                 self.trace, redaction.names(),
                 self.is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
                 stamp=self.stamp, life=self.life, audit=asked_audit(),
+                keep_from=asked_keeping() if self.session.history is None and self.stamp is None else None,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
             post.carrier.actors[host] = actor

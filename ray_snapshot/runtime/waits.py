@@ -8,6 +8,7 @@ the waiter may act unasked: it is recorded as active.
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +25,16 @@ from ray_snapshot.runtime.faults import as_error, first_line, own_error
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import BEHIND, HERE, call_site_here
 from ray_snapshot.runtime.refs import call_of
+
+
+def in_threads() -> None:
+    """Ray warns of `ray.get` in asynchronous actors; in this process it blocks threads, never the event loop."""
+    logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
+
+
+def _is_no_warning_of_blocking(record: logging.LogRecord) -> bool:
+    return "blocking ray.get inside async actor" not in record.getMessage()
+
 
 MOST_CALLS = 100_000
 """So many calls are remembered; a wait for one made before those counts as a wait for something foreign."""

@@ -131,7 +131,7 @@ def explore(
                 "explore(protocol=...): neither faults (crashes, rollback, duplicates, overtakes) nor mailbox_bound are tried"
                 " there: leave them out"
             )
-        from ray_snapshot.testing.hosted import explore_hosted
+        from ray_snapshot.testing.hosted_orders import explore_hosted
 
         return explore_hosted(
             build,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ray_snapshot.errors import HostDiedError
+from ray_snapshot.testing.acts import Answer, Ref
 from ray_snapshot.testing.records import ANSWER, CHANNEL, MACHINE, TIMERS, Inside, Mail, State
-from ray_snapshot.testing.stage import Answer, Ref
 from ray_snapshot.testing.table import Table
 from ray_snapshot.testing.values import encoded
 

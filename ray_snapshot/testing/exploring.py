@@ -17,7 +17,7 @@ from typing import Any
 from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import Judge, judge_of
 from ray_snapshot.testing.liveness import Edges, Lasso, lasso_of
-from ray_snapshot.testing.memory import Memory
+from ray_snapshot.testing.memory import Memory, Pace
 from ray_snapshot.testing.records import Move, State, is_fault
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule
@@ -27,8 +27,8 @@ from ray_snapshot.testing.telling import Teller, public
 from ray_snapshot.views.space_time import diagram
 
 MOST_STATES = 1_000_000
-EVERY = 1_000
-"""So many states are expanded between two looks at the clock and the memory."""
+EVERY = 16
+"""So many states are expanded between two looks at the clock."""
 
 Progress = Callable[["Report"], None]
 
@@ -217,8 +217,9 @@ class Search:
             return None
 
     def _expand_all(self, memory: Memory, why: list[str]) -> Counterexample | None:
+        pace = Pace()
         while self.expanded < len(self.states):
-            if self.expanded % EVERY == 0 and self.expanded:
+            if self.expanded % EVERY == 0 and pace.is_due():
                 if self.progress is not None:
                     self.progress(self.report())
                 if (told := memory.is_short()) is not None:
@@ -343,7 +344,8 @@ class Search:
                 judge.name, f"nothing is left to happen, and it has never held. {judge.sentence(state)}", edges, None
             )
         count = len(found.steps) - found.loop_from
-        sentence = f"it never holds: the last {count} steps repeat for ever, fairly. {judge.sentence(state)}"
+        told = f"the last {count} steps repeat for ever, and each machine gets its turn"
+        sentence = f"it never holds: {told}. {judge.sentence(state)}"
         return self._counterexample(judge.name, sentence, edges, found.loop_from + 1)
 
     def _counterexample(self, name: str, sentence: str, edges: list[Any], loop_from: int | None) -> Counterexample:

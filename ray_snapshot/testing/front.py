@@ -108,7 +108,7 @@ class Front:
         name = machine_name(machine)
         if name not in self._created:
             raise UnknownMachineError(f"stop: no machine {name!r} has been spawned", machine=name)
-        from ray_snapshot.testing.stage import Sent
+        from ray_snapshot.testing.acts import Sent
 
         self._stage.gather(Sent("stop", name))
 

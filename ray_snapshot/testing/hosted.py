@@ -6,9 +6,7 @@ classes take their place (`stage`). Snapshots are those that the protocol takes.
 
 from __future__ import annotations
 
-import pickle
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,17 +19,15 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnapshot
-from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.testing.exploring import EVERY, Counterexample, Exploration, Progress, Report
-from ray_snapshot.testing.judging import judge_of
+from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, check_steps, frozen
 from ray_snapshot.testing.space import Space, raise_if_begun_wrong
-from ray_snapshot.testing.stage import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Stage, Waits
+from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import short
 from ray_snapshot.testing.values import decoded, encoded
 from ray_snapshot.verdicts import Standards, Verdict
@@ -58,7 +54,7 @@ class Knowledge:
     """Whether a machine has asked for the time."""
 
 
-_KNOWN: dict[int, Knowledge] = {}
+KNOWN: dict[int, Knowledge] = {}
 """By the world's `known`: so that a world can be pickled."""
 
 
@@ -93,7 +89,7 @@ class HostedWorld(World):
     @property
     def stage(self) -> Stage:
         """Where actions are done."""
-        return _KNOWN[self.known].stage
+        return KNOWN[self.known].stage
 
     def begin(self) -> None:
         """The program that builds the system runs, to its end or its first wait."""
@@ -278,10 +274,10 @@ class HostedWorld(World):
     def _outcome(self, act: Act, inputs: tuple[Any, ...]) -> Outcome:
         while True:
             found = self.stage.perform(act, inputs, self.clock)
-            _KNOWN[self.known].asked_clock |= found.asked_clock
+            KNOWN[self.known].asked_clock |= found.asked_clock
             if not isinstance(found.end, Chooses):
                 return found
-            inputs = (*found.inputs, ("chance", _KNOWN[self.known].chance(found.end.options)))
+            inputs = (*found.inputs, ("chance", KNOWN[self.known].chance(found.end.options)))
 
     def _do(
         self,
@@ -478,14 +474,14 @@ class Interpreter:
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
 
-def _check(protocol: str, hosts: int | None) -> None:
+def check_hosts(protocol: str, hosts: int | None) -> None:
     if protocol not in PROTOCOLS:
         raise SettingError(f"there is no protocol {protocol!r}; there are {', '.join(PROTOCOLS)}")
     if hosts is not None and (not isinstance(hosts, int) or hosts < 1):
         raise SettingError(f"hosts={hosts}: machines need one host at least")
 
 
-class _Player:
+class Player:
     """Takes the steps of one run, and writes them down."""
 
     def __init__(self, stage: Stage, settings: dict[str, Any], chance: Callable[[int], int]) -> None:
@@ -493,8 +489,8 @@ class _Player:
         self.chance = chance
         self.settings = settings
         self.steps: list[Any] = []
-        known = max(_KNOWN, default=0) + 1
-        _KNOWN[known] = Knowledge(stage, self._draw)
+        known = max(KNOWN, default=0) + 1
+        KNOWN[known] = Knowledge(stage, self._draw)
         self.world = HostedWorld(known, settings["protocol"], settings["hosts"])
         self.connected = 0
 
@@ -547,7 +543,7 @@ class _Player:
 
     def close(self) -> None:
         """The world is not needed any more."""
-        _KNOWN.pop(self.world.known, None)
+        KNOWN.pop(self.world.known, None)
 
 
 def _verdicts(detectors: Sequence[Any], snapshot: Snapshot, standards: Standards) -> Iterator[Verdict]:
@@ -569,7 +565,7 @@ def simulate_hosted(
     """`testing.simulate`."""
     from ray_snapshot.verdicts import check_detector
 
-    _check(protocol, hosts)
+    check_hosts(protocol, hosts)
     if snapshots < 0 or crashes < 0 or most_steps < 1:
         raise SettingError(
             f"simulate: snapshots={snapshots} and crashes={crashes} are 0 or more, most_steps={most_steps} is 1 or more"
@@ -578,7 +574,7 @@ def simulate_hosted(
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
     with Stage(build) as stage:
-        player = _Player(stage, settings, chance.randrange)
+        player = Player(stage, settings, chance.randrange)
         try:
             is_over = _play(player, chance, snapshots, crashes, most_steps)
             return player.run(stage, judges, seed, is_over)
@@ -586,7 +582,7 @@ def simulate_hosted(
             player.close()
 
 
-def _play(player: _Player, chance: random.Random, snapshots: int, crashes: int, most_steps: int) -> bool:
+def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, most_steps: int) -> bool:
     """Let a run happen; returns whether there is nothing left to happen."""
     world = player.world
     player.take(("begin",))
@@ -624,9 +620,9 @@ def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     forced = Forced()
     check_steps(schedule)
     settings = {"hosts": None, **schedule.settings}
-    _check(settings["protocol"], settings["hosts"])
+    check_hosts(settings["protocol"], settings["hosts"])
     with Stage(build) as stage:
-        player = _Player(stage, settings, forced)
+        player = Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):
                 *step, drawn = raw
@@ -647,135 +643,4 @@ def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
             player.close()
 
 
-# ---- every order -----------------------------------------------------------------------------------------------------
-
-
-def explore_hosted(
-    build: Callable[[Any], object],
-    protocol: str,
-    *,
-    always: Sequence[Any],
-    never: Sequence[Any],
-    eventually: Sequence[Any],
-    most_states: int,
-    progress: Progress | None = None,
-) -> Exploration:
-    """Every order of the steps of a protocol that takes one snapshot, breadth first; judged are the snapshots.
-
-    The snapshot is asked for once the machines are built, and everything that hosts do is a step: so this is for the
-    smallest systems, and bounded.
-    """
-    _check(protocol, None)
-    if eventually:
-        raise SettingError(
-            "explore(protocol=...): judged are snapshots, of which none is the last: leave eventually out"
-        )
-    for has_clock in (False, True):
-        with Stage(build) as stage:
-            search = _HostedSearch(stage, protocol, always, never, most_states, progress, has_clock=has_clock)
-            try:
-                found = search.run()
-                if has_clock or not _KNOWN[search.player.world.known].asked_clock:
-                    return found
-            finally:
-                search.player.close()
-    raise AssertionError("a search with the clock is not begun anew")
-
-
-class _HostedSearch:
-    def __init__(
-        self,
-        stage: Stage,
-        protocol: str,
-        always: Sequence[Any],
-        never: Sequence[Any],
-        most_states: int,
-        progress: Progress | None,
-        *,
-        has_clock: bool,
-    ) -> None:
-        self.stage, self.protocol, self.most_states = stage, protocol, most_states
-        self.progress, self.has_clock = progress, has_clock
-        self.player = _Player(stage, {"protocol": protocol, "hosts": None, "crashes": 0}, _no_chance)
-        self.reader = Interpreter(stage)
-        self.wrong = [
-            *((judge_of(item, self.reader.space, self.reader.shown), False) for item in always),
-            *((judge_of(item, self.reader.space, self.reader.shown), True) for item in never),
-        ]
-        self.unknown: dict[str, None] = {}
-        """What could not be told of every snapshot."""
-
-    def run(self) -> Exploration:
-        """Search."""
-        player = self.player
-        player.take(("begin",))
-        while player.world.is_being_built():
-            steps = player.world.enabled()
-            player.take(next(step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")))
-        player.take(("snapshot",))
-        start = player.world
-        queue: list[tuple[bytes, tuple[Any, ...]]] = [(pickle.dumps(start), ())]
-        seen, place = {start.mark(has_clock=self.has_clock)}, 0
-        began = time.perf_counter()
-        why = [f"it is bounded: one snapshot under {self.protocol}, asked for at the beginning"]
-        while place < len(queue) and len(queue) < self.most_states:
-            if self.progress is not None and place and place % EVERY == 0:
-                self.progress(Report(len(seen), place, len(queue[place][1]), time.perf_counter() - began))
-            saved, way = queue[place]
-            queue[place] = b"", way
-            place += 1
-            for step in pickle.loads(saved).enabled():
-                after: HostedWorld = pickle.loads(saved)
-                path = (*way, step, *_taken_eagerly(after, step))
-                mark = after.mark(has_clock=self.has_clock)
-                if mark in seen:
-                    continue
-                seen.add(mark)
-                if (found := self._judge(after)) is not None:
-                    return Exploration(len(seen), False, self._counterexample(*found, path), why)
-                queue.append((pickle.dumps(after), path))
-        if place < len(queue):
-            why.append(f"it was stopped at most_states={self.most_states:,}")
-        why += [f"{name} could not be told of every snapshot" for name in self.unknown]
-        return Exploration(len(seen), False, None, why, executions=self.stage.executions)
-
-    def _judge(self, world: HostedWorld) -> tuple[str, str] | None:
-        if world.failure is not None:
-            return "no action raises", world.failure
-        for recorded in world.central.completed:
-            state = self.reader.state(recorded)
-            for judge, wrong in self.wrong:
-                holds = judge.holds(state)
-                if holds is wrong:
-                    return judge.name, judge.sentence(state)
-                if holds is None:
-                    self.unknown[judge.name] = None
-        return None
-
-    def _counterexample(self, name: str, sentence: str, path: tuple[Step, ...]) -> Counterexample:
-        steps = [*self.player.steps, *([*step, []] for step in path)]
-        schedule = Schedule(tuple(frozen(steps)), self.player.settings)
-        run = replay_hosted(self.stage.build, schedule)
-        return Counterexample(name, sentence, run.steps, schedule, None, True, run.events)
-
-
-def _taken_eagerly(world: HostedWorld, step: Step) -> list[Step]:
-    """Take a step, and then all those whose moment does not matter: they bring batches onto the network, and parts home."""
-    world.perform(step)
-    taken: list[Step] = []
-    while True:
-        steps = [one for one in world.enabled() if one[0] in EAGER]
-        steps += [("control", place) for place, one in enumerate(world.control) if one[0] in ("part", "close")]
-        if not steps:
-            return taken
-        world.perform(steps[0])
-        taken.append(steps[0])
-
-
-def _no_chance(options: int) -> int:
-    raise SettingError(
-        f"explore(protocol=...): a machine asks self.random for one of {options}: leave protocol out, then all are tried"
-    )
-
-
-__all__ = ["HostedWorld", "Interpreter", "explore_hosted", "replay_hosted", "simulate_hosted"]
+__all__ = ["HostedWorld", "Interpreter", "replay_hosted", "simulate_hosted"]

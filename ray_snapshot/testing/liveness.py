@@ -1,10 +1,12 @@
 """Does it happen on every run? Ends without it, and cycles without it on which every machine gets its turn.
 
-A run is *fair* (weakly) if no task that is enabled from some moment on for ever is left undone for ever: the head of a channel
-that could be accepted, a timer, a reply, a construction. A set of states strongly connected without the goal is a
-counterexample if each task is undone in some state of it, or done on some edge of it (a component is fair as a whole or no
-part of it is). The counterexample is a lasso: a way into the component, and a way around in it that does so. Chance may
-come out badly again and again. Never imports Ray.
+A run is *fair* if no task is left undone for ever that is enabled from some moment on for ever (weakly: a reply, a timeout, a
+timer out of its turn, a join, a construction), and none that is enabled again and again (strongly: to accept the head of a
+channel, for hosts go round the mailboxes). A set of states strongly connected without the goal is a counterexample if each
+task that must be done is done on some edge of it. One that is enabled in all its states and done on no edge rules it out; one
+that is enabled in some, and must be done, rules those states out, and the rest falls into smaller components (Emerson and Lei
+1987). The counterexample is a lasso: a way into the component, and a way around in it that does so. Chance may come out
+badly again and again. Never imports Ray.
 """
 
 from __future__ import annotations
@@ -55,6 +57,11 @@ class Edges:
     def count(self) -> int:
         """How many states have been expanded."""
         return len(self.ends)
+
+    @property
+    def strong(self) -> set[int]:
+        """The tasks that must be done if they are enabled again and again: the heads of channels."""
+        return {number for task, number in self._task_ids.items() if type(task) is int}
 
     def of(self, state: int) -> range:
         """The edges that lead out of a state."""
@@ -123,64 +130,84 @@ def _way(edges: Edges, ways: dict[int, tuple[int, int] | None], state: int) -> t
 
 def _first_fair(edges: Edges, ranks: dict[int, int]) -> tuple[int, set[int]] | None:
     """(the state that is reached first, all states) of the fair component that is reached first."""
-    sources, targets = array("q"), array("q")
-    loops = set()
-    for state, rank in ranks.items():
-        if state >= edges.count:
+    strong = edges.strong
+    waiting = _components(edges, [*ranks])[::-1]
+    while waiting:  # in the order in which they are reached
+        component = waiting.pop()
+        members = set(component)
+        always, ever, done = _tasks(edges, members)
+        if always - done:
             continue
-        for edge in edges.of(state):
-            target = edges.targets[edge]
-            if target in ranks:
-                sources.append(rank)
-                targets.append(ranks[target])
-                if target == state:
-                    loops.add(state)
-    if not sources:
-        return None
-    size = len(ranks)
-    ones = np.ones(len(sources), np.int8)
-    graph = coo_array((ones, (np.frombuffer(sources, np.int64), np.frombuffer(targets, np.int64))), (size, size))
-    _, labels = connected_components(graph.tocsr(), directed=True, connection="strong")
-    members: dict[int, list[int]] = {}
-    for state, label in zip(ranks, labels.tolist(), strict=True):
-        members.setdefault(label, []).append(state)
-    for component in members.values():  # in the order in which they are reached
-        if len(component) == 1 and component[0] not in loops:
-            continue
-        if any(state >= edges.count for state in component):
-            continue
-        if _is_fair(edges, set(component)):
-            return component[0], set(component)
+        starved = (ever & strong) - done
+        if not starved:
+            return component[0], members
+        left = [state for state in component if starved.isdisjoint(edges.tasks_of(state))]
+        waiting += _components(edges, left)[::-1]
     return None
 
 
-def _is_fair(edges: Edges, members: set[int]) -> bool:
+def _components(edges: Edges, states: list[int]) -> list[list[int]]:
+    """The strongly connected parts of some states in which a run can stay, in the order of their first states."""
+    places = {state: place for place, state in enumerate(states)}
+    sources, targets = array("q"), array("q")
+    loops = set()
+    for state, place in places.items():
+        if state >= edges.count:
+            continue
+        for edge in edges.of(state):
+            target = places.get(edges.targets[edge])
+            if target is not None:
+                sources.append(place)
+                targets.append(target)
+                if target == place:
+                    loops.add(state)
+    if not sources:
+        return []
+    ones = np.ones(len(sources), np.int8)
+    shape = len(states), len(states)
+    graph = coo_array((ones, (np.frombuffer(sources, np.int64), np.frombuffer(targets, np.int64))), shape)
+    _, labels = connected_components(graph.tocsr(), directed=True, connection="strong")
+    members: dict[int, list[int]] = {}
+    for state, label in zip(states, labels.tolist(), strict=True):
+        members.setdefault(label, []).append(state)
+    return [
+        component
+        for component in members.values()
+        if (len(component) > 1 or component[0] in loops) and all(state < edges.count for state in component)
+    ]
+
+
+def _tasks(edges: Edges, members: set[int]) -> tuple[set[int], set[int], set[int]]:
+    """The tasks that are enabled in all of some states, in any of them, and done on an edge between them."""
     always: set[int] | None = None
+    ever: set[int] = set()
     done: set[int] = set()
     for state in members:
         tasks = edges.tasks_of(state)
         always = tasks if always is None else always & tasks
+        ever |= tasks
         done.update(edges.tasks[edge] for edge in edges.of(state) if edges.targets[edge] in members)
-    return not ((always or set()) - done)
+    return always or set(), ever, done
 
 
 def _around(edges: Edges, entry: int, members: set[int]) -> list[Any]:
-    """A way from a state around a component and back, on which each task is done, or undone in some state."""
+    """A way from a state around a component and back, on which each task is done that must be."""
     walked: list[int] = []
-    place = entry
-    open_tasks = edges.tasks_of(entry)
-    for task in sorted(open_tasks):
-        if any(edges.tasks[edge] == task for edge in walked):
-            continue
-        if any(task not in edges.tasks_of(edges.targets[edge]) for edge in walked):
-            continue
-        way = _nearest(edges, place, members, lambda edge, task=task: edges.tasks[edge] == task  # type: ignore[misc]
-                       or task not in edges.tasks_of(edges.targets[edge]))  # fmt: skip
+    place, strong = entry, edges.strong
+    while True:
+        seen = [edges.tasks_of(state) for state in (entry, *(edges.targets[edge] for edge in walked))]
+        must = set.intersection(*seen) | (set.union(*seen) & strong)
+        undone = must - {edges.tasks[edge] for edge in walked}
+        if undone:
+            task = min(undone)
+            way = _nearest(edges, place, members, lambda edge, task=task: edges.tasks[edge] == task  # type: ignore[misc]
+                           or (task not in strong and task not in edges.tasks_of(edges.targets[edge])))  # fmt: skip
+        elif walked and place == entry:
+            return [edges.known[edges.steps[edge]] for edge in walked]
+        else:
+            way = _nearest(edges, place, members, lambda edge: edges.targets[edge] == entry)
         walked += way
         place = edges.targets[walked[-1]]
-    if place != entry or not walked:
-        walked += _nearest(edges, place, members, lambda edge: edges.targets[edge] == entry)
-    return [edges.known[edges.steps[edge]] for edge in walked]
 
 
 def _nearest(edges: Edges, place: int, members: set[int], is_wanted: Callable[[int], bool]) -> list[int]:

@@ -1,8 +1,12 @@
-"""How much memory a search may take: a share of what this computer, or this container, has. Told, and not killed."""
+"""How much memory a search may take: a share of what this computer, or this container, has. Told, and not killed.
+
+And how often a search looks up from its work.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from ray_snapshot.doctor.looking import memory
@@ -26,6 +30,22 @@ class Memory:
             f"it was stopped at {used / 1e9:.1f} GB of memory, {self.share:.0%} of what there is: give it more, or fewer states"
             " (most_states=...)"
         )
+
+
+class Pace:
+    """When a search looks at the memory and says how far it is: a few times a second, however long its steps take."""
+
+    def __init__(self, every_s: float = 0.25) -> None:
+        self.every_s = every_s
+        self.last = time.perf_counter()
+
+    def is_due(self) -> bool:
+        """Whether it is time again."""
+        now = time.perf_counter()
+        if now - self.last < self.every_s:
+            return False
+        self.last = now
+        return True
 
 
 def resident() -> int | None:

@@ -24,7 +24,8 @@ from ray_snapshot.runtime import handles
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.planning import gathered
-from ray_snapshot.testing.stage import LOAD, RUN, Sent, Stage
+from ray_snapshot.testing.acts import LOAD, Sent
+from ray_snapshot.testing.stage import RUN, Stage
 from ray_snapshot.testing.values import encoded
 
 if TYPE_CHECKING:

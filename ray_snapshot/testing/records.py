@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ray_snapshot.testing.stage import Act, Around, Outcome, Ref, Sent, Waits
+from ray_snapshot.testing.acts import Act, Around, Outcome, Ref, Sent, Waits
 
 State = tuple[int, ...]
 """By cell: what is in it; 0: nothing. Cells that nobody knew yet when the state was found are left out at the end."""

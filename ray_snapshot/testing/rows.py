@@ -18,10 +18,11 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.mixin import SnapshotMixin
+from ray_snapshot.runtime.staged import StagedContext
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.acts import Ref
 from ray_snapshot.testing.records import ANSWER, CHANNEL, MACHINE, Inside, Mail, Rest, State, Unborn
 from ray_snapshot.testing.space import Space
-from ray_snapshot.testing.stage import Context, Ref
 from ray_snapshot.testing.values import decoded, encoded, fill, state_of
 from ray_snapshot.waits import Wait
 
@@ -61,7 +62,7 @@ class Shown:
             kind = self.space.stage.kinds[record.kind]
             found = kind.__new__(kind)
             fill(found, decoded(data))
-            attach(found, Context(self.space.stage, self.space.cells[cell][1]))
+            attach(found, StagedContext(self.space.stage, self.space.cells[cell][1]))
             self.objects[cell, value] = found
         return found
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ray_snapshot.errors import MachineFailedError, MachineStoppedError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.testing.acts import LOAD, Act, Answer, Around, AsksClock, Chooses, Done, Outcome, Raised, Waits
 from ray_snapshot.testing.calls import Calls, refs_of
 from ray_snapshot.testing.covers import covers
 from ray_snapshot.testing.faults import NO_FAULTS, Failing, Faults
@@ -42,19 +43,7 @@ from ray_snapshot.testing.records import (
     Task,
     Unborn,
 )
-from ray_snapshot.testing.stage import (
-    LOAD,
-    Act,
-    Answer,
-    Around,
-    AsksClock,
-    Chooses,
-    Done,
-    Outcome,
-    Raised,
-    Stage,
-    Waits,
-)
+from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.table import Table
 from ray_snapshot.testing.timing import Timing
 from ray_snapshot.testing.values import encoded

@@ -12,7 +12,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
@@ -27,10 +27,25 @@ from ray_snapshot.errors import (
     UnknownMethodError,
     UnpicklableMessageError,
 )
-from ray_snapshot.names import DRIVER, check_machine_name, check_target_name
+from ray_snapshot.names import DRIVER, check_machine_name
 from ray_snapshot.runtime.context import lend, take_back
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
+from ray_snapshot.runtime.staged import StagedContext
+from ray_snapshot.testing.acts import (
+    Act,
+    Answer,
+    Around,
+    AsksClock,
+    Chooses,
+    Done,
+    End,
+    Outcome,
+    Raised,
+    Ref,
+    Sent,
+    Waits,
+)
 from ray_snapshot.testing.chance import Chance
 from ray_snapshot.testing.guards import Guards, caught_at
 from ray_snapshot.testing.refs import CallRef
@@ -42,170 +57,9 @@ RUN = "testing"
 
 LONGEST_TIMER_S = 1e8
 
-LOAD = "restore_state"
-"""The hook by which a machine goes on from a snapshot, in place of its constructor."""
-
-Ref = tuple[str, int]
-"""(caller, number)."""
-
 
 class Unwound(BaseException):
     """Ends an action at the place where it needs an input that is still to come. User code must not catch it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """One thing that an action does to the world: `mail`, `call`, `timer`, `create`, `stop` or `snapshot`."""
-
-    what: str
-    target: str = ""
-    method: str = ""
-    payload: bytes = b""
-    number: int | None = None
-    """Of a call: its number among those of its caller."""
-    seconds: float = 0.0
-    kind: int = 0
-    """Of a creation: the class."""
-    refs: frozenset[Ref] = frozenset()
-    """Calls that the payload refers to."""
-    source: str = ""
-    """Who has sent it, where it was in flight already when the system began (`moments`); else the machine that acts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call came to: a value, or an error, as bytes."""
-
-    data: bytes
-    is_error: bool = False
-    refs: frozenset[Ref] = frozenset()
-    trace: str = ""
-    """Of an error that the called action raised: where. It comes as a `RayTaskError`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The action is over."""
-
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The action raised: a call's error goes to its caller, all others stop the system."""
-
-    text: str
-    answer: Answer
-    traceback: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """The action waits for `k` of these calls; `is_get`: for their values."""
-
-    refs: tuple[Ref, ...]
-    k: int
-    is_get: bool
-    timeout: float | None
-    site: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Chooses:
-    """Chance has to decide: one of `options`."""
-
-    options: int
-    site: str | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AsksClock:
-    """The action asks for the time, which nobody follows yet."""
-
-
-End = Done | Raised | Waits | Chooses | AsksClock
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What an action may learn of the rest of the system, when it begins and where a wait of it is over."""
-
-    names: tuple[str, ...] = ()
-    """Of all machines that were ever created, sorted."""
-    stopped: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """An action that may be done, again and again."""
-
-    machine: str
-    kind: int
-    before: bytes | None
-    """The machine's state; None: it is to be constructed."""
-    method: str
-    payloads: tuple[bytes, ...]
-    """(args, kwargs) of the message, or of the messages of a join."""
-    is_join: bool = False
-    used: tuple[int, ...] = ()
-    """Numbers of this machine's calls that are taken."""
-    around: Around = Around()
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether the machine takes back what a snapshot holds of it."""
-        return self.before is None and self.method == LOAD
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of an action, as far as its inputs went."""
-
-    shown: bytes
-    """The machine's state now."""
-    outputs: tuple[Sent, ...]
-    end: End
-    inputs: tuple[Any, ...]
-    """Those that it was given, with what the clock said."""
-    refs: frozenset[Ref] = frozenset()
-    """Calls that the state refers to."""
-    asked_clock: bool = field(default=False, compare=False)
-    sites: tuple[str | None, ...] = field(default=(), compare=False)
-    """Where each output was sent."""
-    is_opaque: bool = field(default=False, compare=False)
-    """Whether the state holds what cannot be pickled, and so cannot be compared."""
-
-
-class Context:
-    """What a machine asks of its host; see `runtime.context.Context`."""
-
-    def __init__(self, stage: Stage, name: str) -> None:
-        self.stage = stage
-        self.name = name
-        self.record = self
-
-    @property
-    def handle(self) -> MachineHandle:
-        return handle_of(RUN, self.name)
-
-    def machine(self, name: str) -> MachineHandle:
-        return handle_of(RUN, check_target_name(name))
-
-    def spawn(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
-        return self.stage.create(kind, args, kwargs, name)
-
-    def stop(self) -> None:
-        self.stage.gather(Sent("stop", self.name))
-
-    def now(self) -> float:
-        return self.stage.now()
-
-    @property
-    def random(self) -> Chance:
-        return self.stage.chance
-
-    def request_snapshot(self) -> None:
-        self.stage.gather(Sent("snapshot"))
 
 
 class Stage:
@@ -213,6 +67,7 @@ class Stage:
 
     def __init__(self, build: Callable[[Any], object]) -> None:
         self.build = build
+        self.run_id = RUN
         self.kinds: list[Any] = [None]
         """Machine classes; 0 is the driver's program."""
         self.joins: list[dict[tuple[str, ...], str]] = [{}]
@@ -292,7 +147,7 @@ class Stage:
         found = self.kinds[kind].__new__(self.kinds[kind])
         if state is not None:
             fill(found, decoded(state))
-        lend(found, Context(self, machine))
+        lend(found, StagedContext(self, machine))
         return found
 
     # ---- one action -------------------------------------------------------------------------------------------------
@@ -498,6 +353,16 @@ class Stage:
             method=act.method,
             call_site=site,
         )
+
+    # ---- what machines ask of their host: see `runtime.staged` -------------------------------------------------------
+
+    def stop(self, name: str) -> None:
+        """A machine stops."""
+        self.gather(Sent("stop", name))
+
+    def request_snapshot(self) -> None:
+        """A machine asks for a snapshot."""
+        self.gather(Sent("snapshot"))
 
     # ---- inputs -----------------------------------------------------------------------------------------------------
 

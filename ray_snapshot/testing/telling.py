@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.names import DRIVER
+from ray_snapshot.testing.acts import LOAD, Sent, Waits
 from ray_snapshot.testing.records import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, State
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.space import Space
-from ray_snapshot.testing.stage import LOAD, Sent, Waits
 from ray_snapshot.views.space_time import Event, MessageId
 
 

@@ -23,6 +23,7 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, handle_of
+from ray_snapshot.runtime.staged import StagedContext
 from ray_snapshot.witness.log import (
     Action,
     ChannelId,
@@ -74,56 +75,15 @@ class _Sent:
         return _told_message(self.target, self.kind, self.number, self.method, self.args)
 
 
-class StageContext:
-    """What `self.machine_name`, `self.spawn` and the like ask; see `runtime.context.Context`."""
-
-    def __init__(self, stage: Stage, name: str) -> None:
-        self.stage = stage
-        self.name = name
-        self.record = self
-
-    @property
-    def handle(self) -> MachineHandle:
-        return handle_of(self.stage.run_id, self.name)
-
-    def machine(self, name: str) -> MachineHandle:
-        return handle_of(self.stage.run_id, name)
-
-    def spawn(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
-        return self.stage.create(kind, args, kwargs, name)
-
-    def stop(self) -> None:
-        """What a machine has not accepted before it stopped, it accepts in no logged action."""
-        self.stage.stopped.add(self.name)
-
-    def request_snapshot(self) -> None:
-        """Nothing to do: snapshots change no machine."""
-
-    def now(self) -> float:
-        """The time that the machine was told is in no trace."""
-        raise self._not_in_the_trace("the time, by self.now()")
-
-    @property
-    def random(self) -> NoReturn:
-        """How chance came out is in no trace."""
-        raise self._not_in_the_trace("chance, by self.random")
-
-    def _not_in_the_trace(self, what: str) -> NotReplayableError:
-        assert self.stage.action is not None
-        return _not_replayable(
-            self.stage.action, f"asks for {what}, and what it was told is not in the trace: let a message bring it"
-        )
-
-
 @dataclass(slots=True)
 class Stage:
     """Where machines of one run act again; in a `with` block. Handles of the run send to the stage that was entered last."""
 
     run_id: str
     modules: Modules = field(default_factory=Modules)
+    """Whose code may be run."""
     stopped: set[str] = field(default_factory=set)
     """Machines that have stopped themselves."""
-    """Whose code may be run."""
     bodies: dict[str, Any] = field(default_factory=dict)
     channels: dict[ChannelId, list[Held]] = field(default_factory=lambda: defaultdict(list))
     sent: Counter[ChannelId] = field(default_factory=Counter)
@@ -281,7 +241,7 @@ class Stage:
                 number=1,
             ) from None
         body = kind.__new__(kind)
-        attach(body, StageContext(self, machine))
+        attach(body, StagedContext(self, machine))
         return body
 
     def _compare(self, action: Action, raised: str | None) -> None:
@@ -301,6 +261,28 @@ class Stage:
                 )
 
     # ---- what machines ask of their post --------------------------------------------------------------------------
+
+    def stop(self, name: str) -> None:
+        """What a machine has not accepted before it stopped, it accepts in no logged action."""
+        self.stopped.add(name)
+
+    def request_snapshot(self) -> None:
+        """Nothing to do: snapshots change no machine."""
+
+    def now(self) -> float:
+        """The time that the machine was told is in no trace."""
+        raise self._not_in_the_trace("the time, by self.now()")
+
+    @property
+    def chance(self) -> NoReturn:
+        """How chance came out is in no trace."""
+        raise self._not_in_the_trace("chance, by self.random")
+
+    def _not_in_the_trace(self, what: str) -> NotReplayableError:
+        assert self.action is not None
+        return _not_replayable(
+            self.action, f"asks for {what}, and what it was told is not in the trace: let a message bring it"
+        )
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Gather a message that the action sends; on Ray, `runtime.transport.post.Post.send`."""

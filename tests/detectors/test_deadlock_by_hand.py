@@ -253,6 +253,14 @@ def test_a_pending_timer_lets_a_blocked_machine_move_but_one_long_due_lies_in_it
     assert judge(blocked("a", "all", "b"), blocked("b", "all", "a"), messages=[timer]).holds is holds
 
 
+def test_a_pending_timer_does_nothing_to_who_is_inside_an_action() -> None:
+    """It lies in the mailbox until the action is over, which it never is."""
+    timer = {"source": "a", "target": "a", "kind": "timer", "due_at": LATER}
+    both = blocked("a", "all", "b"), blocked("b", "all", "a")
+    assert judge(*both, messages=[timer]).holds is False
+    assert judge(*both, messages=[timer], calls=[{"machine": "a", "method": "act", "holds_slot": True}]).holds is True
+
+
 def test_a_wait_with_a_timeout_ends_by_itself() -> None:
     waits = [{"machine": "a", "on_machine": "b", "timeout_at": LATER}, {"machine": "b", "on_machine": "a"}]
     assert judge(idle("a", "blocked"), idle("b", "blocked"), waits=waits).holds is False

@@ -130,6 +130,7 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
     assert len(rs.History(tmp_path / "history").verdicts()) > 0
 
 
+@pytest.mark.nightly
 def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> None:
     environment = on_cluster(ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(EXAMPLES / "way_back.py"), "--rounds", "2", "--json"]
@@ -140,6 +141,7 @@ def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> No
     assert "2 calls can never move again" in found["sentence"]
 
 
+@pytest.mark.nightly
 def test_the_market_is_one_system_whose_coins_add_up_and_which_goes_back_out_of_a_deadlock_with_both_lines() -> None:
     environment = on_cluster(ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(EXAMPLES / "market.py"), "--traders", "10", "--json"]

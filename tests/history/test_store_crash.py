@@ -149,6 +149,7 @@ def check_goes_on(history: StorePath, listed: list[str]) -> None:
     assert check_left(history, (sorted({*listed, *NEW[3:]}),))
 
 
+@pytest.mark.nightly
 def test_a_writer_killed_around_its_last_commit_leaves_a_snapshot_whole_or_absent(
     bucket: str, pristine: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

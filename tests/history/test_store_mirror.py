@@ -114,6 +114,7 @@ def test_spark_on_other_computers_is_refused_before_it_starts(pristine: str, buc
         execute(Request(pristine, "traffic", master="spark://far:7077"))
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_spark_answers_for_a_history_in_a_store(
     spark: Any,

@@ -162,7 +162,7 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
 # ---- each function broken once ------------------------------------------------------------------------------------------
 
 DRIVER = str(Path(__file__).parent / "breaking_driver.py")
-BY_DAY = {
+SOME = {
     "driver": ["instrument.process.process:Process.submit", "instrument.hooks.calls:_packed", "runtime.refs:tracked",
                "instrument.here:here", "protocol.calls:CallLedger.wake"],
     "worker": ["instrument.hooks.calls:_unpacked", "instrument.process.process:Process.leave",
@@ -183,9 +183,10 @@ def _told(runner: Runner, side: str, when: str, names: list[str]) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("side", [pytest.param("driver", marks=pytest.mark.nightly), "worker"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("side", SOME)
 def test_an_app_goes_on_whichever_function_of_ours_fails(runner: Runner, side: str) -> None:
-    _told(runner, side, "later", BY_DAY[side])
+    _told(runner, side, "later", SOME[side])
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +199,7 @@ def targets(runner: Runner) -> Any:
 @pytest.mark.ray
 @pytest.mark.nightly
 @pytest.mark.parametrize("when", ["born", "later"])
-@pytest.mark.parametrize("side", BY_DAY)
+@pytest.mark.parametrize("side", SOME)
 def test_an_app_goes_on_whichever_of_all_our_functions_fails(
     runner: Runner, targets: Any, side: str, when: str
 ) -> None:

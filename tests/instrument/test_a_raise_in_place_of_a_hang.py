@@ -101,6 +101,7 @@ def test_refs_of_a_compiled_graph_are_waited_for_as_ever(runner: Runner) -> None
     assert _said(done) == ["1 [2]", "the end"], done.errors
 
 
+@pytest.mark.nightly
 def test_a_program_may_be_ended(runner: Runner) -> None:
     done = _run(runner, "uncaught", "exit")
     assert done.exit_code == DEADLOCKED

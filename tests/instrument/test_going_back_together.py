@@ -56,6 +56,7 @@ def check_storm(found: dict[str, Any]) -> None:
     assert found["end"] == "Terminated: 7 machines passive or stopped, nothing in flight."
 
 
+@pytest.mark.nightly
 def test_messages_and_calls_in_flight_across_both_come_once_each_time(together: dict[str, Any]) -> None:
     check_storm(together["storm"])
 

@@ -116,6 +116,7 @@ def await_position(source: Any, offset: int) -> None:
     until(lambda: (ray.get(source.where.remote()) or {}).get("offset", 0) >= offset)
 
 
+@pytest.mark.nightly
 def test_a_file_that_grows_shows_in_three_sinks_and_goes_back_with_the_system(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("1\n2\nhal")

@@ -107,6 +107,7 @@ def test_alone(cluster, ray_snapshot):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_a_test_with_a_ray_of_its_own_has_its_name_and_its_marker_says_how_often(
     suite, pytester: pytest.Pytester

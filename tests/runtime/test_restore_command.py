@@ -55,7 +55,8 @@ def recorded(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return history, lines(run(PROGRAM, history, address, 4))
 
 
-@pytest.mark.parametrize("hosts", [pytest.param(1, marks=pytest.mark.nightly), 3])
+@pytest.mark.nightly
+@pytest.mark.parametrize("hosts", [1, 3])
 def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, address: str, hosts: int) -> None:
     history, (begun, ended) = recorded
     assert begun["restorable"]

@@ -105,7 +105,7 @@ def _run(kind: type[Account], name: str, history: Path) -> list[list[dict[str, A
     return found
 
 
-@pytest.mark.parametrize("audit", ["", "100"])
+@pytest.mark.parametrize("audit", [pytest.param("", marks=pytest.mark.nightly), "100"])
 def test_what_is_asked_of_both_is_the_same(
     ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audit: str
 ) -> None:

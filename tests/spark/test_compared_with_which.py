@@ -166,6 +166,7 @@ def test_the_spark_jobs_compare_with_the_same(spark: Any, job: str, drawn: Drawn
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.parametrize("job", JOBS)
 def test_who_follows_compares_with_the_same_from_turn_to_turn(
     request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, drawn: Drawn

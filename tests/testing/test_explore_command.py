@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from clean import clean_environment
+from rich.console import Console
+from rich.status import Status
+from terminals import Terminal
 
 from ray_snapshot import cli
-from ray_snapshot.testing import replay
+from ray_snapshot.examples import bank_without_ray
+from ray_snapshot.testing import explore as explore_states
+from ray_snapshot.testing import exploring, memory, replay
+from ray_snapshot.views import tables
 
 BANK = "ray_snapshot.examples.bank_without_ray"
 
@@ -115,3 +122,41 @@ def test_it_needs_no_running_ray_and_ends_in_seconds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Started a local Ray" not in done.stderr
     assert done.stdout.startswith("21 states; complete")
+
+
+def test_a_terminal_shows_how_far_a_search_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    terminal = Terminal()
+    monkeypatch.setattr(
+        tables, "console", lambda **_: Console(file=terminal, force_terminal=True, force_interactive=True, width=120)
+    )
+    monkeypatch.setattr(memory.Pace, "is_due", lambda _: True)
+    monkeypatch.setattr(exploring, "EVERY", 1)
+    monkeypatch.setattr(Status, "update", lambda _, text: shown.append(text))
+    assert cli.main(["explore", f"{BANK}:bank", "--always", f"{BANK}:money"]) == 0
+    assert len(shown) == 21
+    assert re.fullmatch(r"21 states, \d+ to be expanded, [\d,]+ a second", shown[-1]), shown[-1]
+    assert "exploring" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("protocol", [None, "observer"])
+def test_a_search_that_takes_too_much_memory_stops_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, protocol: str | None
+) -> None:
+    monkeypatch.setattr(memory, "resident", lambda: 1 << 62)
+    monkeypatch.setattr(memory.Pace, "is_due", lambda _: True)
+    found = explore_states(bank_without_ray.bank, protocol=protocol)
+    assert (found.ok, found.complete) == (True, False)
+    assert any("of memory, 60% of what there is" in why for why in found.why)
+
+
+def test_faults_and_workers_are_settings_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["explore", f"{BANK}:bank", "--always", f"{BANK}:money"]
+    assert cli.main([*words, "--crashes", "1", "--rollback"]) == 0
+    assert cli.main([*words, "--duplicates", "1"]) == 1
+    assert "which will come again" in capsys.readouterr().out
+    assert cli.main([*words, "--overtakes", "1"]) == 0
+    assert cli.main([*words, "--rollback"]) == 2
+    assert "say crashes=1" in capsys.readouterr().err
+    assert cli.main([*words, "--workers", "2"]) == 2
+    assert "one process searches" in capsys.readouterr().err

@@ -101,6 +101,47 @@ def test_a_run_that_starves_a_message_is_not_fair() -> None:
     assert testing.explore(build, eventually=[paid]).ok
 
 
+class Poller(rs.SnapshotMixin):
+    """Waits inside an action again and again."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self.round = 0
+
+    def poll(self, other: rs.MachineHandle) -> None:
+        import ray
+
+        self.round = (self.round + ray.get(other.one.remote())) % 2
+        self.handle.poll.send(other)
+
+    def tell(self) -> None:
+        self.is_told = True
+
+    def one(self) -> int:
+        return 1
+
+
+class Telling(rs.SnapshotMixin):
+    def go(self, to: rs.MachineHandle) -> None:
+        to.tell.send()
+
+
+def test_a_message_to_a_machine_that_waits_again_and_again_does_not_starve() -> None:
+    def build(system: Any) -> None:
+        poller, other = system.spawn(Poller, name="poller"), system.spawn(Poller, name="other")
+        system.spawn(Telling, name="sender").go.send(poller)
+        poller.poll.send(other)
+
+    assert testing.explore(build, eventually=[lambda states: states["poller"].is_told]).ok
+    found = testing.explore(build, eventually=[lambda states: states["poller"].is_told and states["poller"].round == 1])
+    assert found.counterexample is None, "both rounds come again and again"
+    found = testing.explore(build, eventually=[lambda states: states["poller"].round == 2])
+    assert found.counterexample is not None
+    loop = found.counterexample.steps[found.counterexample.loop_from :]
+    assert not any("tell" in step for step in loop), "what is told once is told in front of the loop"
+    assert testing.replay(build, found.counterexample.schedule).steps == found.counterexample.steps
+
+
 def test_timers_race_with_messages_and_keep_their_own_order() -> None:
     came = set()
 

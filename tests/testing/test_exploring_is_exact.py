@@ -18,8 +18,9 @@ import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import NotDeterministicError, SettingError
 from ray_snapshot.runtime import context
-from ray_snapshot.testing import hosted
-from ray_snapshot.testing.stage import Context, Stage
+from ray_snapshot.runtime.staged import StagedContext
+from ray_snapshot.testing import hosted, hosted_orders
+from ray_snapshot.testing.stage import Stage
 
 
 def seen(build: Any, look: Any, **options: Any) -> tuple[set[str], testing.Exploration]:
@@ -175,7 +176,7 @@ def test_worlds_under_a_protocol_that_differ_in_their_timers_are_two() -> None:
             system.spawn(Alarm, name=name).set.send(seconds)
 
     with Stage(build) as stage:
-        player = hosted._Player(stage, {"protocol": "observer", "hosts": None, "crashes": 0}, hosted._no_chance)
+        player = hosted.Player(stage, {"protocol": "observer", "hosts": None, "crashes": 0}, hosted_orders._no_chance)
         try:
             player.take(("begin",))
             world = player.world
@@ -302,4 +303,4 @@ def test_nothing_of_a_search_is_left_behind_by_its_machines() -> None:
     testing.explore(lambda system: system.spawn(machines.Keeper, name="a"), always=[lambda states: len(states) == 1])
     gc.collect()
     assert context._LENT == {}
-    assert [one for one in context._ATTACHED.values() if isinstance(one.context, Context)] == []
+    assert [one for one in context._ATTACHED.values() if isinstance(one.context, StagedContext)] == []

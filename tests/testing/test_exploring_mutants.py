@@ -120,8 +120,15 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
     "the deepest state is looked at first": (
         exploring.Search, "_breadth_first", _deepest_first, tests.test_a_deadlock_is_found_by_its_shortest_way
     ),
-    "every loop is fair": (liveness, "_is_fair", lambda *_: True, tests.test_a_run_that_starves_a_message_is_not_fair),
-    "no loop is fair": (liveness, "_is_fair", lambda *_: False, tests.test_a_ring_never_terminates_and_the_lasso_is_the_ring),
+    "every loop is fair": (
+        liveness, "_tasks", lambda *_: (set(), set(), set()), tests.test_a_run_that_starves_a_message_is_not_fair
+    ),
+    "who waits now and then may starve others": (
+        liveness.Edges, "strong", frozenset(), tests.test_a_message_to_a_machine_that_waits_again_and_again_does_not_starve
+    ),
+    "no loop is fair": (
+        liveness, "_tasks", lambda *_: ({-1}, set(), set()), tests.test_a_ring_never_terminates_and_the_lasso_is_the_ring
+    ),
     "ends do not count": (
         liveness.Edges, "end_state", lambda self, is_end: (self.begins.append(len(self.targets)), self.ends.append(0)),
         tests.test_an_end_without_the_goal_is_a_counterexample,

@@ -18,10 +18,11 @@ from ray_snapshot.errors import CheckpointError, MachineFailedError, NotRestorab
 from ray_snapshot.history import checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.testing import Moment
+from ray_snapshot.testing.acts import LOAD
 from ray_snapshot.testing.moments import Flying, Held, Unmade
 from ray_snapshot.testing.records import Inside, Rest, State, Unborn
 from ray_snapshot.testing.space import Space
-from ray_snapshot.testing.stage import LOAD, Stage
+from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.stepping import Walk, in_flight
 from ray_snapshot.testing.values import decoded
 

@@ -11,8 +11,8 @@ import pytest
 
 import ray_snapshot as rs
 from ray_snapshot import testing
+from ray_snapshot.testing.acts import Around
 from ray_snapshot.testing.records import MACHINE, TIMERS, Here
-from ray_snapshot.testing.stage import Around
 from ray_snapshot.testing.table import Table
 from ray_snapshot.testing.timing import Timing
 
@@ -73,21 +73,69 @@ def in_states(actions: Actions) -> set[Any]:
     return found
 
 
-def some_actions(count: int) -> Iterator[Actions]:
+def some_actions(count: int, most: int = 3) -> Iterator[Actions]:
     chance = Random(7)
     for _ in range(count):
         yield [
             [(chance.choice("ab"), float(chance.randint(0, 4))) for _ in range(chance.randint(1, 2))]
-            for _ in range(chance.randint(1, 4))
+            for _ in range(chance.randint(1, most))
         ]
 
 
 def test_timers_come_in_the_orders_that_time_allows_and_in_no_others() -> None:
     unlike = 0
-    for actions in some_actions(50):
+    for actions in some_actions(60):
+        there = in_time(actions)
+        assert in_states(actions) == there, actions
+        unlike += len(there) > 1
+    assert unlike > 10
+
+
+@pytest.mark.nightly
+def test_timers_of_four_actions_come_in_the_orders_that_time_allows() -> None:
+    for actions in some_actions(200, most=4):
         assert in_states(actions) == in_time(actions), actions
-        unlike += len(in_time(actions)) > 1
-    assert unlike > 15
+
+
+class Cook(rs.SnapshotMixin):
+    """Joins what its timers bring."""
+
+    def __init__(self) -> None:
+        self.pairs: list[str] = []
+        self.alone: list[str] = []
+
+    def set(self, *timers: tuple[float, str, str]) -> None:
+        for seconds, port, word in timers:
+            getattr(self.handle, port).send_after(seconds, word)
+
+    @rs.join("left", "right")
+    def both(self, left: str, right: str) -> None:
+        self.pairs.append(left + right)
+
+    def other(self, word: str) -> None:
+        self.alone.append(word)
+
+
+def test_a_join_takes_timers_in_every_order_in_which_they_may_come() -> None:
+    pairs, alone = set(), set()
+
+    def note(states: Any) -> bool:
+        pairs.update(states["cook"].pairs)
+        alone.add("".join(states["cook"].alone))
+        return True
+
+    def build(system: Any) -> None:
+        cook = system.spawn(Cook, name="cook")
+        cook.set.send((1.0, "left", "a"), (0.9, "other", "o"))
+        cook.set.send((0.5, "left", "b"), (0.6, "right", "z"))
+
+    found = testing.explore(build, always=[note])
+    assert found.complete, str(found)
+    assert pairs == {"bz"}, "a stands in front of b or behind z, or between them: then nothing is joined"
+    assert alone == {"", "o"}
+    made = testing.explore(build, never=[lambda states: states["cook"].pairs == ["bz"]])
+    assert made.counterexample is not None
+    assert testing.replay(build, made.counterexample.schedule).machines["cook"].pairs == ["bz"]
 
 
 class Alarm(rs.SnapshotMixin):

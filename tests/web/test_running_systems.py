@@ -136,6 +136,7 @@ def test_while_a_snapshot_is_taken_it_is_seen_how_many_have_reported(ray_cluster
         )
 
 
+@pytest.mark.nightly
 def test_a_process_that_asks_may_die_and_the_pages_go_on(ray_cluster: None) -> None:
     with looked_at() as seen, rs.System("lasting", detectors=[]) as system:
         system.spawn(Till, 5, name="till")

@@ -53,6 +53,8 @@ class CollectedCalls:
     """What Ray told of nodes, if something waits for room on one."""
     sections_of_actors: int = 1
     """How many of `checkpoints`, the first, are not of hosts."""
+    kept: None = None
+    """No rows have stayed anywhere."""
 
     def shown(self, machine: str) -> str:
         """What people call a machine."""
@@ -74,6 +76,10 @@ class CollectedCalls:
         from ray_snapshot.instrument.watcher.joined import Tables
 
         return Tables(self).snapshot()
+
+    def lean(self) -> Snapshot:
+        """The same: all rows are there."""
+        return self.snapshot()
 
     @property
     def checkpoints(self) -> tuple[bytes, ...]:

@@ -26,6 +26,7 @@ from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
 from ray_snapshot.glances import Glances
+from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
 from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
@@ -69,6 +70,7 @@ class Analyst:
     def __init__(self, system: str, history: str | None, paths: tuple[str, ...]) -> None:
         extend_import_path(paths)
         os.nice(NICENESS)
+        waits.in_threads()
         self.system = system
         self.detectors: list[Detector] = []
         self.history = history
@@ -114,7 +116,7 @@ class Analyst:
 
     def _assembled(self, collected: Collected) -> Snapshot:
         try:
-            return collected.snapshot()
+            return collected.lean()
         except Exception as error:  # a fault of ours: said at the end, and as the reason that there is no such snapshot
             reason = f"it could not be put together: {type(error).__name__}: {first_line(error)}"
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")

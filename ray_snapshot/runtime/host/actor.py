@@ -7,7 +7,6 @@ Read `post` for what it does.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import pickle
 import time
@@ -52,6 +51,7 @@ from ray_snapshot.protocol.rollback import (
 )
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, extend_import_path
+from ray_snapshot.runtime.collected import PartialAnswer
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
@@ -75,17 +75,12 @@ READY_S = 0.005
 """How often a host that is starting looks whether its machines are there."""
 
 
-def _is_no_warning_of_blocking(record: logging.LogRecord) -> bool:
-    """Ray warns of `ray.get` in asynchronous actors; here it blocks an action thread, never the event loop."""
-    return "blocking ray.get inside async actor" not in record.getMessage()
-
-
 class Host:
     """The Ray actor; asynchronous, so that any number of replies and controls can be awaited at once."""
 
     def __init__(self, config: HostConfig, service: Any) -> None:
         waits.install()
-        logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
+        waits.in_threads()
         extend_import_path(config.import_path)
         redaction.redact(*config.redacted)
         self.config = config
@@ -282,6 +277,22 @@ class Host:
                 call_site_of(self.post.floor.holder or 0),
                 time.time() - found.began,
             )
+
+    async def rows(self, number: int, names: list[str] | None = None) -> Any:
+        """Rows of machines that were at rest in a snapshot, as a packed table; None if they are not kept any more."""
+        recorder = self.post.recorder
+        return await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.packed, number, names)
+
+    async def partial(self, number: int, snapshot_id: str, key: str, detector: bytes | None = None) -> PartialAnswer:
+        """What a detector that adds up makes of rows that are kept; `detector`: pickled, if it has not been learnt."""
+        recorder = self.post.recorder
+        work = recorder.at_rest.kept.partial
+        return await self.loop.run_in_executor(recorder.pool, work, number, snapshot_id, key, detector)
+
+    async def lease(self, number: int, *, is_begun: bool) -> None:
+        """The rows of a snapshot are kept from now on until this process ends; or need not be any more."""
+        recorder = self.post.recorder
+        await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.lease, number, is_begun)
 
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""

@@ -15,6 +15,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime.faults import as_error
+from ray_snapshot.runtime.host.kept import KeptTables
 from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
@@ -25,15 +26,23 @@ class AtRest:
     """Of one host, in one generation. Methods are called under the lock, but where they say otherwise."""
 
     def __init__(
-        self, member: Membership, core: HostCore, unchanged: Unchanged, reports: Executor, audit: float
+        self,
+        member: Membership,
+        core: HostCore,
+        unchanged: Unchanged,
+        reports: Executor,
+        audit: float,
+        keep_from: int | None,
     ) -> None:
-        """`reports`: one thread; `audit`: how many of a hundred machines at rest are looked at all the same."""
+        """`reports`: one thread; `audit`, `keep_from`: see `HostConfig`."""
         self.member = member
         self.core = core
         self.unchanged = unchanged
         self.reports = reports
         self.audit = audit
         self.rows = RestingRows(member.host)
+        self.kept = KeptTables(member.host, keep_from)
+        """What is shown of machines at rest only to who asks; of the thread of reports."""
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""
         self.version = redaction.version

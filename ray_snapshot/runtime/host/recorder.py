@@ -87,7 +87,7 @@ class Recorder:
         self.abroad: Abroad | None = None
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-report")
         """Reports are built here, one after the other."""
-        self.at_rest = AtRest(member, core, unchanged, self.pool, config.audit)
+        self.at_rest = AtRest(member, core, unchanged, self.pool, config.audit, config.keep_from)
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class Recorder:
         facts = Facts(at, recording.marker_count)
         found: HostPayload
         if build is host_payload and (resting := self.at_rest.of(recording.number)) is not None:
-            build = partial(host_payload, resting=resting)
+            build = partial(host_payload, resting=resting, keep=self.at_rest.kept.keep)
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found

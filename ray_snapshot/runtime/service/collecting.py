@@ -21,7 +21,7 @@ from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, HostPayload, KeptRows, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
@@ -358,6 +358,9 @@ class Collecting:
         reported = {found.counts.host for found in payloads}
         header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
         found = self.others.found(header, completed, payloads)
+        if keeping := {payload.counts.host for payload in payloads if payload.keeps}:
+            hosts = {host: actor for host, actor in self.directory.actors.items() if host in keeping}
+            found = replace(found, kept=KeptRows(header.snapshot_id, number, hosts))
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
         header.control_messages += len(self.coordinator.hosts)

@@ -1,0 +1,355 @@
+"""Rows of machines at rest that stay with their host: what a snapshot says without them, and how it gets them."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import ray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ray_snapshot as rs
+from ray_snapshot import adding, detectors
+from ray_snapshot.columns import inner, unpacked
+from ray_snapshot.errors import SnapshotRowsLostError
+from ray_snapshot.glances import glance_of
+from ray_snapshot.parts.reporting import LinkCounts
+from ray_snapshot.protocol.joins import Inputs
+from ray_snapshot.runtime.host import kept
+from ray_snapshot.runtime.host.kept import KeptTables
+from ray_snapshot.runtime.report import Resting
+from ray_snapshot.schema import MACHINES
+from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.verdicts import evaluate
+
+
+@rs.detector(partial=lambda part: len(part.machines), merge=operator.add, stable=False)
+def few(count: int) -> Any:
+    """At most three machines."""
+    return count <= 3, {"count": count}
+
+
+ASKED = [
+    detectors.Termination(),
+    detectors.Termination(machines=["m*"]),
+    detectors.Deadlock(),
+    detectors.TokenConservation(total=10, messages={"pay": "$[0]"}),
+    detectors.TokenConservation(state={"Purse": "$.tokens"}, messages={"pay": "$[0]"}),
+    detectors.UniqueToken(state="$.tokens"),
+    detectors.Reached("$.tokens", 1),
+    detectors.Reached("$.tokens", 1, machines=["m1", "m9", "m*", "x*"]),
+    few,
+]
+STATES = st.one_of(
+    st.fixed_dictionaries({"tokens": st.one_of(st.integers(0, 4), st.sampled_from([0.5, None, "no number"]))}),
+    st.just({}),
+)
+CLASSES = st.sampled_from(["Purse", "Vault"])
+
+
+def resting(count: int, *, status: str = "passive", inputs: dict[str, Inputs] | None = None) -> Resting:
+    """Rows as a host has them."""
+    rows = [
+        {"machine": f"m{at}", "class_name": "Purse", "host": "h", "status": status, "state": "{}", "state_bytes": 2}
+        for at in range(count)
+    ]
+    table = pa.Table.from_pylist(rows, schema=inner(MACHINES))
+    return Resting(table, pa.table({}), LinkCounts("h"), inputs or {}, ())
+
+
+def names_of(packed: Any) -> list[str]:
+    found: list[str] = unpacked(packed)["machine"].to_pylist()
+    return found
+
+
+# ---- what a host keeps ---------------------------------------------------------------------------------------------
+
+
+def test_kept_rows_are_those_of_their_snapshot_whatever_came_later() -> None:
+    tables = KeptTables("h", 1)
+    said = tables.keep(1, resting(3), 10)
+    tables.keep(2, resting(2), 20)
+    assert said is not None
+    assert (said.host, said.classes, said.state_bytes, said.recorded_at) == ("h", {"Purse": 3}, 6, 10)
+    assert names_of(tables.packed(1)) == ["m0", "m1", "m2"]
+    assert names_of(tables.packed(2)) == ["m0", "m1"]
+    assert names_of(tables.packed(1, ["m2", "another"])) == ["m2"]
+    at = unpacked(tables.packed(2))["recorded_at"].cast(pa.int64()).to_pylist()
+    assert at == [20, 20]
+
+
+def test_what_cannot_be_said_in_counts_is_sent() -> None:
+    tables = KeptTables("h", 3)
+    assert tables.keep(1, resting(2), 0) is None, "too few"
+    assert tables.keep(2, resting(3, status="stopped"), 0) is None
+    assert tables.keep(3, resting(3, inputs={"m1": Inputs((), {})}), 0) is None
+    assert KeptTables("h", None).keep(4, resting(3), 0) is None
+    assert [tables.packed(number) for number in (1, 2, 3)] == [None] * 3
+
+
+def test_the_oldest_are_dropped_and_a_lease_holds_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_SNAPSHOTS", 3)
+    tables = KeptTables("h", 1)
+    for number in range(1, 7):
+        tables.keep(number, resting(number), 0)
+        if number == 2:
+            tables.lease(2, is_begun=True)
+    assert [number for number in range(1, 7) if tables.packed(number) is not None] == [2, 4, 5, 6]
+    tables.lease(2, is_begun=False)
+    assert tables.packed(2) is None
+    tables.lease(1, is_begun=True)
+    assert tables.packed(1) is None, "it was asked for too late"
+
+
+def test_tables_that_are_shared_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = resting(100)
+    monkeypatch.setattr(kept, "MOST_BYTES", int(1.5 * same.machines.nbytes))
+    tables = KeptTables("h", 1)
+    for number in range(1, 6):
+        tables.keep(number, same, 0)
+    assert all(tables.packed(number) is not None for number in range(1, 6))
+    tables.keep(6, resting(100), 0)
+    assert [number for number in range(1, 7) if tables.packed(number) is not None] == [6]
+
+
+# ---- a snapshot without them ---------------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """Rows that a snapshot has to ask for, as several hosts have them."""
+
+    def __init__(self, rows: pa.Table, parts: Sequence[pa.Table], snapshot: Snapshot) -> None:
+        self.rows = rows
+        self.parts = parts
+        self.snapshot = snapshot
+        self.asked: list[Any] = []
+
+    def partials(self, item: Any) -> list[Any]:
+        self.asked.append(item.name)
+        return [item.partial(adding._part(part, self.snapshot.snapshot_id)) for part in self.parts]
+
+    def fetch(self, names: Sequence[str] | None) -> pa.Table:
+        self.asked.append(names)
+        if names is None:
+            return self.rows
+        return self.rows.filter(pa.array([name in names for name in self.rows["machine"].to_pylist()], pa.bool_()))
+
+
+def without(whole: Snapshot, absent: Sequence[str], cuts: Sequence[int] = ()) -> tuple[Snapshot, Elsewhere]:
+    """The same, but that rows of these machines are elsewhere, in the order given; `cuts`: where they are parted."""
+    table = whole.tables["machines"]
+    is_absent = pa.array([name in absent for name in table["machine"].to_pylist()], pa.bool_())
+    away = table.filter(is_absent)
+    ordered = away.take([away["machine"].to_pylist().index(name) for name in absent]) if absent else away
+    ends = [0, *sorted(min(cut, len(absent)) for cut in cuts), len(absent)]
+    parts = [ordered[first:last] for first, last in pairwise(ends)]
+    elsewhere = Elsewhere(away, parts, whole)
+    classes: dict[str, int] = {}
+    for name in away["class_name"].to_pylist():
+        classes[name] = classes.get(name, 0) + 1
+    size = sum(value or 0 for value in away["state_bytes"].to_pylist())
+    said = Absent(classes, {"": away.num_rows}, {"": 0.0}, size, elsewhere.fetch, elsewhere.partials)
+    here = {**whole.tables, "machines": table.filter(pa.array([not one for one in is_absent.to_pylist()], pa.bool_()))}
+    return Snapshot(here, said), elsewhere
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> tuple[Snapshot, list[str], list[int]]:
+    """A snapshot, which of its passive machines are elsewhere, and where these are parted."""
+    names = [f"m{at}" for at in range(draw(st.integers(1, 6)))]
+    machines = []
+    for name in sorted(names):
+        row: dict[str, Any] = {
+            "machine": name,
+            "class_name": draw(CLASSES),
+            "state": {"tokens": draw(st.integers(0, 4))},
+        }
+        status = draw(st.sampled_from(["passive"] * 4 + ["active", "blocked", "stopped"]))
+        if status == "blocked":
+            row |= {"waits_for": [draw(st.sampled_from(names))], "wait_mode": "all"}
+        machines.append({**row, "status": status})
+    pairs = draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names), st.integers(0, 4)), max_size=3))
+    messages = [{"source": a, "target": b, "method": "pay", "args": [n]} for a, b, n in pairs]
+    whole = Snapshot.from_rows(machines=machines, messages=messages, coverage={"hosts": 1, "uncovered": []})
+    passive = [row["machine"] for row in machines if row["status"] == "passive"]
+    absent = draw(st.permutations([name for name in passive if draw(st.booleans())]))
+    return whole, absent, draw(st.lists(st.integers(0, len(absent)), max_size=3))
+
+
+@settings(deadline=None)
+@given(snapshots())
+def test_every_answer_is_that_of_the_whole(given: tuple[Snapshot, list[str], list[int]]) -> None:
+    whole, absent, cuts = given
+    for item in ASKED:
+        assert (evaluate(item, whole).holds is None) <= ("cannot be told" in evaluate(item, whole).sentence)
+        found, expected = (evaluate(item, one) for one in (without(whole, absent, cuts)[0], whole))
+        assert (found.holds, found.evidence, found.sentence) == (expected.holds, expected.evidence, expected.sentence)
+    part, _ = without(whole, absent)
+    told, expected_told = glance_of(part, 1, ()), glance_of(whole, 1, ())
+    assert (told.classes, told.backlogs) == (expected_told.classes, expected_told.backlogs)
+    assert part.problems() == whole.problems() == []
+    assert part.tables["machines"].equals(whole.tables["machines"])
+    assert dict(part.tables).keys() == dict(whole.tables).keys()
+
+
+def test_nothing_is_asked_for_that_counts_can_say_and_rows_once_for_all() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "abcd"])
+    part, elsewhere = without(whole, "bcd")
+    for item in (detectors.Termination(), detectors.Deadlock()):
+        evaluate(item, part)
+    glance_of(part, 1, ())
+    part.verify()
+    assert elsewhere.asked == []
+    assert part.rows_of(["b"])["machine"].to_pylist() == ["b"]
+    assert elsewhere.asked == [["b"]]
+    assert (part.machines["d"].state, len(part.machines), part.absent) == ({"tokens": 1}, 4, None)
+    part.to_arrow()
+    assert elsewhere.asked == [["b"], None]
+
+
+def test_of_a_deadlock_only_rows_of_those_concerned_are_fetched() -> None:
+    machines = [{"machine": name, "waits_for": [on]} for name, on in ("ab", "ba", "cd")]
+    whole = Snapshot.from_rows(
+        machines=[*machines, *({"machine": name} for name in "defgh")], messages=[{"source": "e", "target": "f"}]
+    )
+    part, elsewhere = without(whole, "defgh")
+    found, expected = evaluate(detectors.Deadlock(), part), evaluate(detectors.Deadlock(), whole)
+    assert found.holds is True
+    assert (found.evidence, found.sentence) == (expected.evidence, expected.sentence)
+    assert [sorted(names or "everything") for names in elsewhere.asked] == [["a", "b", "c", "d", "e", "f"]]
+
+
+def test_a_machine_that_is_not_there_is_a_problem_before_any_row_is_fetched() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name} for name in "abcd"])
+    part, elsewhere = without(whole, "bcd")
+    part.__dict__["machine_count"] = 5
+    assert part.problems() == ["machine_count is 5, but the table machines has 4 rows"]
+    assert elsewhere.asked == []
+
+
+def _lost(_: Any) -> Any:
+    raise SnapshotRowsLostError("rows of snapshot x are lost", snapshot_id="x", hosts=["h"])
+
+
+def test_what_is_lost_is_said_and_no_verdict_is_made_up() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
+    part = Snapshot(
+        {**whole.tables, "machines": whole.tables["machines"][:1]}, Absent({"": 1}, {"": 1}, {"": 0.0}, 0, _lost, _lost)
+    )
+    said = evaluate(detectors.TokenConservation(total=2), part)
+    assert (said.holds, said.alarm) == (None, False)
+    assert said.sentence == "conservation cannot be told: rows of snapshot x are lost."
+    with pytest.raises(SnapshotRowsLostError):
+        _ = part.machines["b"]
+
+
+def test_what_was_added_up_is_remembered_when_rows_are_gone() -> None:
+    """The snapshot that later ones are compared with may be old: its sum is known, and what changed since is left out."""
+    standing = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
+    before, elsewhere = without(standing, "b")
+    item = detectors.TokenConservation()
+    evaluate(item, before, earlier=before)
+    elsewhere.fetch = elsewhere.partials = None  # type: ignore[assignment, method-assign]
+    now = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 2}} for name in "ab"])
+    object.__setattr__(before.absent, "fetch", _lost)
+    said = evaluate(item, now, earlier=before)
+    assert (said.holds, said.evidence["expected"], said.evidence["found"]) == (False, 2, 4)
+    assert (said.evidence["since"], "changed" in said.evidence) == (before.snapshot_id, False)
+
+
+def test_what_a_detector_raises_where_the_rows_are_is_told_with_its_place() -> None:
+    tables = KeptTables("h", 1)
+    tables.keep(1, resting(3), 0)
+
+    @rs.detector(partial=lambda part: 1 // 0, merge=operator.add)
+    def wrong(count: int) -> bool:
+        return count > 0
+
+    key, blob = adding.pickled(wrong)
+    assert tables.partial(1, "x", key).is_unknown
+    assert "ZeroDivisionError" in tables.partial(1, "x", key, blob).error
+    assert tables.partial(2, "x", key).is_gone
+    key, blob = adding.pickled(few)
+    assert [tables.partial(1, "x", key, one).value for one in (blob, None)] == [3, 3]
+
+
+def test_both_functions_are_needed() -> None:
+    with pytest.raises(rs.DetectorError, match="needs both, partial= and merge="):
+        rs.detector(partial=len)
+
+
+# ---- on Ray --------------------------------------------------------------------------------------------------------
+
+
+class Purse(rs.SnapshotMixin):
+    """Holds coins."""
+
+    def __init__(self, coins: int) -> None:
+        self.coins = coins
+
+    def add(self, coins: int) -> None:
+        self.coins += coins
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_snapshot_is_read_as_of_its_moment_also_when_its_system_has_closed() -> None:
+    with rs.System("kept-rows", detectors=[detectors.Termination()]) as system:
+        purses = system.spawn_many(Purse, [(10,) for _ in range(20)], per_host=10)
+        system.start()
+        before = _at_rest(system)
+        coins = detectors.TokenConservation(total=200, state="$.coins")
+        assert system.wait_for(coins, timeout=60).sentence == "Conserved: 200 in all, 0 of it in flight."
+        system.wait_for(few_coins, timeout=60)
+        purses[3].add.send(5)
+        system.wait_for("termination", timeout=60)
+        after = _at_rest(system)
+        assert before.absent is not None
+        assert after.absent is not None
+        assert before.absent.count + before.here.num_rows == before.machine_count == 21
+        assert after.machines["Purse-3"].state == {"coins": 15}
+    assert before.machines["Purse-3"].state == {"coins": 10}
+    assert sorted(before.machines) == sorted(["driver", *(f"Purse-{at}" for at in range(20))])
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_rows_go_with_their_host() -> None:
+    system = rs.System("lost-rows", detectors=[])
+    purses = system.spawn_many(Purse, [(10,) for _ in range(4)])
+    system.start()
+    taken = _at_rest(system)
+    os.kill(ray.get(purses[0].pid.remote(), timeout=60), signal.SIGKILL)
+    with pytest.raises(SnapshotRowsLostError, match=f"rows of snapshot {taken.snapshot_id} .* cannot be had"):
+        taken.load()
+    with pytest.raises(rs.HostDiedError):
+        system.snapshot(timeout=20)
+    system.close()
+    with pytest.raises(SnapshotRowsLostError):
+        _ = taken.machines["Purse-0"]
+
+
+@rs.detector(
+    partial=lambda part: sum((row.state or {}).get("coins", 0) for row in part.machines.values()), merge=operator.add
+)
+def few_coins(coins: int) -> bool:
+    return coins == 200
+
+
+def _at_rest(system: rs.System) -> Snapshot:
+    """A snapshot in which machines are at rest: they are once they were copied twice with nothing in between."""
+    for _ in range(10):
+        taken = system.snapshot()
+        if taken.absent is not None and taken.absent.count >= 4:
+            return taken
+    raise AssertionError("no machine came to rest")
