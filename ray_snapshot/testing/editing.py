@@ -3,12 +3,12 @@
 The history gets it as a snapshot of its own, with a checkpoint, so that it can be explored, stepped through and restored like
 any other. It is no moment of the run: its id and its run say so, `restored_from` names the snapshot that it was made
 from, and what was changed is in its `coverage` and in the header of its checkpoint. Detectors on the stored rows answer None
-rather than True, as `coverage` has the edit under `uncovered`. Imports Ray, whose pickler checkpoints are written with.
+rather than True, as `coverage` has the edit under `uncovered`. Imports Ray, whose pickler checkpoints are written
+with, when something is changed.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,6 @@ import pyarrow as pa
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import NotRestorableError, SettingError, UnknownMachineError
 from ray_snapshot.names import DRIVER, EDITED, check_target_name
-from ray_snapshot.runtime.checkpointing import StatePickler, pickled
-from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.planning import gathered
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
@@ -242,7 +240,9 @@ class _Edit:
         return new
 
     def _pickled(self, value: Any, what: str) -> bytes:
-        blob, reason = pickled(value, what, lambda item: _dumps(item, self.reader.run_id))
+        from ray_snapshot.runtime.checkpointing import pickled_as
+
+        blob, reason = pickled_as(value, what, RUN, self.reader.run_id)
         if blob is None:
             raise NotRestorableError(f"edit: {reason}: nothing was written", obstacles=[str(reason)])
         return blob
@@ -282,25 +282,6 @@ class _Edit:
 
 
 _COUNTS = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "duplicate_count")
-
-
-class _EditPickler(StatePickler):
-    """Handles are written as those of the run that was recorded."""
-
-    def __init__(self, buffer: io.BytesIO, run_id: str) -> None:
-        super().__init__(buffer, protocol=5)
-        self._run_id = run_id
-
-    def reducer_override(self, item: Any) -> Any:
-        if type(item) is MachineHandle and item._run_id == RUN:
-            return handle_of, (self._run_id, item._name, None)
-        return super().reducer_override(item)
-
-
-def _dumps(value: Any, run_id: str) -> bytes:
-    buffer = io.BytesIO()
-    _EditPickler(buffer, run_id).dump(value)
-    return buffer.getvalue()
 
 
 def _check_names(
