@@ -20,6 +20,7 @@ from benchmarks import (
     questions,
     raising,
     restoring,
+    scale,
     sending,
     snapshots,
     spark_jobs,
@@ -65,6 +66,7 @@ NAMES = {
     "detections-follow": following,
     "explore-states": exploring,
     "explore-mistakes": exploring,
+    **dict.fromkeys(("control-messages-64", "control-messages-64-barriers", "scale"), scale),
     **dict.fromkeys(questions.QUESTIONS, questions),
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }

@@ -123,23 +123,23 @@ class Deadlock:
 
 def _concerned(snapshot: Snapshot) -> Snapshot:
     """The snapshot with rows of those at rest only that somebody waits for, or sends to: of no others is anything asked."""
-    if snapshot.absent is None:
+    here, absent = snapshot.parted
+    if absent is None:
         return snapshot
-    here = snapshot.here
     named = [snapshot.tables[table][column] for table, columns in _NAMING.items() for column in columns]
     named.append(pc.list_flatten(here["waits_for"]))
     names = pa.chunked_array([texts(column) for column in named], pa.string()).unique().drop_null()
     machines = snapshot.rows_of(names.to_pylist())
     others = here.filter(pa.array(positions(texts(here["machine"]), texts(machines["machine"])) < 0))
     machines = pa.concat_tables([others, machines]).sort_by("machine")
-    return Snapshot({**snapshot.without_absent().tables, "machines": machines})
+    return snapshot.with_machines(machines)
 
 
 _NAMING = {"waits": ("machine", "on_machine"), "calls": ("machine", "caller"), "messages": ("source", "target")}
 
 
 def _anybody_blocked(snapshot: Snapshot) -> bool:
-    return bool(is_any_of(snapshot.here["status"], "blocked").any())
+    return bool(is_any_of(snapshot.parted[0]["status"], "blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:

@@ -100,7 +100,8 @@ class Termination:
 
 def _machines(snapshot: Snapshot) -> dict[str, Any]:
     """How many machines have which status (an unknown one counts as active); the first that are not done."""
-    table, at_rest = snapshot.here, 0 if snapshot.absent is None else snapshot.absent.count
+    table, absent = snapshot.parted
+    at_rest = 0 if absent is None else absent.count
     idle = {status: is_any_of(table["status"], status) for status in _STATUSES[1:]}
     active = ~np.logical_or.reduce(list(idle.values()))
     names = texts(table["machine"])
@@ -118,7 +119,7 @@ def _machines(snapshot: Snapshot) -> dict[str, Any]:
 def _in_flight(snapshot: Snapshot) -> dict[str, Any]:
     """How much is in flight, by channel; what goes to stopped machines apart."""
     channels = _busy_channels(snapshot)
-    machines = snapshot.here  # none that is absent has stopped
+    machines, _ = snapshot.parted  # none that is absent has stopped
     stopped = texts(machines["machine"]).filter(is_any_of(machines["status"], "stopped"))
     lost = positions(texts(channels["target"]), stopped) >= 0
     timers = is_any_of(channels["kind"], "timer")
@@ -167,7 +168,7 @@ def _active(snapshot: Snapshot, first: list[str], count: int) -> str:
         if row["call_id"] is not None:  # not a wait of no call
             running.setdefault(row["machine"], row)
     shown = [name for name in first if name in running][:_MOST_RUNNING]
-    machines = snapshot.here.select(["machine", "class_name"])
+    machines = snapshot.parted[0].select(["machine", "class_name"])
     found = machines.filter(pa.array(is_any_of(machines["machine"], *shown))).to_pylist()
     classes = {row["machine"]: row["class_name"] for row in found}
     parts = [f"{name} still runs {_doing(running[name], classes[name], snapshot.started_at)}" for name in shown]

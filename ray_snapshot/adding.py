@@ -38,12 +38,10 @@ def total(item: AddsUp, snapshot: Snapshot) -> Any:
     known = snapshot.totals.get(id(item))
     if known is not None:
         return known[1]
-    if snapshot.absent is None:
-        found = item.partial(snapshot)
-    else:
-        found = item.partial(snapshot.without_absent())
-        for partial in snapshot.absent.partials(item):
-            found = item.merge(found, partial)
+    here, absent = snapshot.parted
+    found = item.partial(snapshot if absent is None else snapshot.with_machines(here))
+    for partial in () if absent is None else absent.partials(item):
+        found = item.merge(found, partial)
     snapshot.totals[id(item)] = item, found
     return found
 

@@ -131,8 +131,9 @@ def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
 
     row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
     by_class = _counted(snapshot)
-    delays = {} if snapshot.absent is None else snapshot.absent.delays
-    delay = max(pc.max(snapshot.here["record_delay_ms"]).as_py() or 0.0, *delays.values(), 0.0)
+    here, absent = snapshot.parted
+    delays = {} if absent is None else absent.delays
+    delay = max(pc.max(here["record_delay_ms"]).as_py() or 0.0, *delays.values(), 0.0)
     return Glance(place, row, _gaps(snapshot), by_class, tuple(words), delay, _backlogs(snapshot, by_class))
 
 
@@ -144,10 +145,11 @@ def _gaps(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _counted(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    table = snapshot.here.select(["class_name", "status"])
+    here, absent = snapshot.parted
+    table = here.select(["class_name", "status"])
     by_class: dict[str, dict[str, int]] = {}
-    if snapshot.absent is not None:
-        by_class = {name: {"passive": count} for name, count in snapshot.absent.classes.items()}
+    if absent is not None:
+        by_class = {name: {"passive": count} for name, count in absent.classes.items()}
     for row in table.group_by(["class_name", "status"]).aggregate([([], "count_all")]).to_pylist():
         counts = by_class.setdefault(str(row["class_name"]), {})
         counts[str(row["status"])] = counts.get(str(row["status"]), 0) + row["count_all"]

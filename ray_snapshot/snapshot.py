@@ -6,6 +6,7 @@ machines are evaluated and written without a Python object each. Read `verify` f
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,20 +175,23 @@ class Absent:
 class _Tables(Mapping[str, pa.Table]):
     """Tables by name; what is absent of `machines` is fetched when that table is first asked for."""
 
-    def __init__(self, found: dict[str, pa.Table], absent: Absent) -> None:
+    def __init__(self, found: Mapping[str, pa.Table], absent: Absent) -> None:
         self.found = found
-        self.absent: Absent | None = absent
+        self.parted: tuple[pa.Table, Absent | None] = found["machines"], absent
+        """The rows of machines that are here, and what is absent: always both of one moment, for threads may load."""
+        self.lock = threading.Lock()
 
-    def load(self) -> None:
-        if self.absent is not None:
-            whole = pa.concat_tables([self.found["machines"], self.absent.fetch(None)]).combine_chunks()
-            self.found["machines"] = whole.take(pc.sort_indices(whole["machine"]))
-            self.absent = None
+    def load(self) -> pa.Table:
+        with self.lock:
+            here, absent = self.parted
+            if absent is not None:
+                whole = pa.concat_tables([here, absent.fetch(None)]).combine_chunks()
+                here = whole.take(pc.sort_indices(whole["machine"]))
+                self.parted = here, None
+            return here
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name == "machines":
-            self.load()
-        return self.found[name]
+        return self.load() if name == "machines" else self.found[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.found)
@@ -310,20 +314,15 @@ class Snapshot:
         return rows
 
     @property
-    def absent(self) -> Absent | None:
-        """Machines whose rows are fetched when the table `machines` is asked for; None if all are here."""
-        return self.tables.absent if isinstance(self.tables, _Tables) else None
+    def parted(self) -> tuple[pa.Table, Absent | None]:
+        """Rows of `machines` that are here, and those machines whose rows are fetched when the table `machines` is asked for;
+        None if all are here."""
+        return self.tables.parted if isinstance(self.tables, _Tables) else (self.tables["machines"], None)
 
-    @property
-    def here(self) -> pa.Table:
-        """Rows of `machines` that need not be fetched: of all but those of `absent`."""
-        return self.tables.found["machines"] if isinstance(self.tables, _Tables) else self.tables["machines"]
-
-    def without_absent(self) -> Snapshot:
-        """The same without what is absent, as if that were not there."""
-        if not isinstance(self.tables, _Tables):
-            return self
-        return Snapshot(self.tables.found)
+    def with_machines(self, machines: pa.Table) -> Snapshot:
+        """The same with these rows of `machines`, and nothing absent."""
+        tables = self.tables.found if isinstance(self.tables, _Tables) else self.tables
+        return Snapshot({**tables, "machines": machines})
 
     def load(self) -> None:
         """Fetch what is absent, if anything is. Raises `SnapshotRowsLostError`."""
@@ -332,10 +331,11 @@ class Snapshot:
 
     def rows_of(self, names: Sequence[str]) -> pa.Table:
         """Rows of `machines`, of those named only, in no order. Raises `SnapshotRowsLostError`."""
-        found = self.here.filter(pc.is_in(self.here["machine"], pa.array(names, pa.string())))
-        if self.absent is None or found.num_rows == len(names):
+        here, absent = self.parted
+        found = here.filter(pc.is_in(here["machine"], pa.array(names, pa.string())))
+        if absent is None or found.num_rows == len(names):
             return found
-        return pa.concat_tables([found, self.absent.fetch(names)])
+        return pa.concat_tables([found, absent.fetch(names)])
 
     def problems(self) -> list[str]:
         """What is wrong with the cut, a sentence each; empty if it is consistent. O(machines + channels + messages)."""
@@ -504,14 +504,15 @@ def _strays(numbers: Mapping[tuple[str, str, str], list[int]], channels: pa.Tabl
 
 def _count_problems(snapshot: Snapshot) -> list[str]:
     found = []
-    names = snapshot.here["machine"]
+    here, absent = snapshot.parted
+    names = here["machine"]
     is_rising = pc.all(pc.less(names[:-1], names[1:])).as_py()  # as we write them: then no name is there twice
     if is_rising is not True and len(names) != pc.count_distinct(names).as_py():
         found.append("a machine is recorded twice")
     for table, count in (("machines", "machine_count"), ("channels", "channel_count"), ("messages", "in_flight_count")):
         said = getattr(snapshot, count)
-        rows = snapshot.here.num_rows if table == "machines" else snapshot.tables[table].num_rows
-        rows += snapshot.absent.count if table == "machines" and snapshot.absent is not None else 0
+        rows = here.num_rows if table == "machines" else snapshot.tables[table].num_rows
+        rows += absent.count if table == "machines" and absent is not None else 0
         if said != rows:
             found.append(f"{count} is {said}, but the table {table} has {rows} rows")
     return found

@@ -59,6 +59,23 @@ class LateReport:
     """Which late report of its host this is: by it a double is known. None if the transport never doubles."""
 
 
+@dataclass(frozen=True, slots=True)
+class MergedReport:
+    """What some hosts have reported of one snapshot, added up by a collector (`gathering`)."""
+
+    hosts: frozenset[str] = frozenset()
+    """Whose reports it holds."""
+    late: frozenset[tuple[str, int]] = frozenset()
+    """Which late reports it holds: (host, sequence)."""
+    missing: Mapping[ChannelKey, int] = field(default_factory=dict)
+    """Per channel: sent inside the cut, less accepted inside it, less found in flight."""
+    named: frozenset[str] = frozenset()
+    """Hosts for which creations were sent inside the cut."""
+
+
+AnyReport = HostReport | LateReport | MergedReport
+
+
 class PendingCounts:
     """What the hosts of one snapshot have reported, and what is missing."""
 
@@ -80,21 +97,43 @@ class PendingCounts:
             self.awaited.add(host)
         self.unheard.discard(host)
 
+    def take(self, report: AnyReport) -> Answer:
+        """A report of any kind."""
+        match report:
+            case HostReport():
+                return self.report(report)
+            case LateReport():
+                return self.late(report)
+            case MergedReport():
+                return self.merged(report)
+
     def report(self, report: HostReport) -> Answer:
         """A host's report."""
         if report.host in self.reported:
             return Answer.DUPLICATE
-        self.awaited.discard(report.host)
-        self.unheard.discard(report.host)
-        self.reported.add(report.host)
         self._count(report.sent, +1)
         self._count(report.accepted, -1)
         self._count(report.in_flight, -1)
         self._count({(report.host, target, "creation"): count for target, count in report.created.items()}, +1)
         self._count({(source, report.host, "creation"): count for source, count in report.arrived.items()}, -1)
-        known = self.reported | self.awaited
-        self.unheard.update(target for target in report.created if target not in known)
+        self._heard_of((report.host,), report.created)
         return Answer.SUCCESS
+
+    def merged(self, report: MergedReport) -> Answer:
+        """The reports of several hosts as one; DUPLICATE if any of them has come already, and then none is counted."""
+        if not (self.reported.isdisjoint(report.hosts) and self.late_reports.isdisjoint(report.late)):
+            return Answer.DUPLICATE
+        self.late_reports |= report.late
+        self._count(report.missing, +1)
+        self._heard_of(report.hosts, report.named)
+        return Answer.SUCCESS
+
+    def _heard_of(self, hosts: Iterable[str], named: Iterable[str]) -> None:
+        """These have reported, and have named those."""
+        self.reported.update(hosts)
+        self.awaited.difference_update(hosts)
+        self.unheard.difference_update(hosts)
+        self.unheard.update(one for one in named if one not in self.reported and one not in self.awaited)
 
     def forget_closed(self) -> None:
         """More lives are over: what has not come of them never will, and a report that they have made may come yet."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.call_collector import CallParties, CompletedCallSnapshot, PendingCallSnapshot
 from ray_snapshot.protocol.call_messages import MachineReport
-from ray_snapshot.protocol.collector import Answer, ChannelKey, HostReport, LateReport, PendingCounts
+from ray_snapshot.protocol.collector import Answer, AnyReport, ChannelKey, PendingCounts
 
 
 class PendingSnapshot:
@@ -122,7 +122,7 @@ class Coordinator:
         self.pending[number] = PendingSnapshot(counts, self.calls.open(number), now + timeout)
         return number
 
-    def report(self, number: int, report: HostReport | LateReport, calls: Iterable[MachineReport] = ()) -> Answer:
+    def report(self, number: int, report: AnyReport, calls: Iterable[MachineReport] = ()) -> Answer:
         """Give a host's report to the snapshot it belongs to, and what the ledgers of its machines recorded.
 
         In one step: the counts say nothing of ledgers, and the snapshot must not be complete without them.
@@ -130,7 +130,7 @@ class Coordinator:
         pending = self.pending.get(number)
         if pending is None:
             return self._too_late(number)
-        answer = pending.counts.report(report) if isinstance(report, HostReport) else pending.counts.late(report)
+        answer = pending.counts.take(report)
         for one in calls if answer is Answer.SUCCESS else ():
             pending.calls.report(one)
         return answer

@@ -163,6 +163,8 @@ class Recording:
         """Whether the machines at rest, of which there are no copies, belong to it."""
         self.has_markers = False
         """Whether every input of the host has delivered its marker."""
+        self.late_reports = 0
+        """How many late reports the world has made of it."""
         self.marker_count = 0
         """Markers (barriers) that this host has put on its links for it."""
 

@@ -16,7 +16,7 @@ from ray_snapshot.errors import DetectorError, RaySnapshotError, SnapshotRowsLos
 if TYPE_CHECKING:
     from ray_snapshot.adding import AddsUp
     from ray_snapshot.protocol.call_messages import MachineReport
-    from ray_snapshot.protocol.collector import HostReport, LateReport
+    from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -194,10 +194,30 @@ class KeptRows:
     def _lost(self, text: str) -> SnapshotRowsLostError:
         return SnapshotRowsLostError(text, snapshot_id=self.snapshot_id, hosts=list(self.hosts))
 
+    def judged(self) -> None:
+        """All verdicts on the snapshot are there."""
+        for actor in self.hosts.values():
+            actor.judged.remote(self.number)
+
     def lease(self, *, is_begun: bool = True) -> None:
         """The rows are kept as long as their hosts live, or (`is_begun=False`) need not be kept any more."""
         for actor in self.hosts.values():
             actor.lease.remote(self.number, is_begun=is_begun)
+
+    @property
+    def payloads(self) -> tuple[HostPayload, ...]:
+        """All that came in one: this."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPayload:
+    """What a collector passes on: the payloads of some of its hosts, whose counts it has added up."""
+
+    number: int
+    counts: MergedReport
+    payloads: tuple[HostPayload, ...]
+    """Their counts say whose they are, and no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Leases:
             held, self._held = self._held, [(weakref.ref(snapshot), rows)]
         for one, kept in held:
             found = one()
-            if found is None or found.absent is None:
+            if found is None or found.parted[1] is None:
                 kept.lease(is_begun=False)
             else:
                 with self._lock:

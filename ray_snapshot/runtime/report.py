@@ -290,7 +290,8 @@ def late_payload(
     """White messages and creations that reached a host after its report."""
     part = _part(markers=facts.markers, obstacles=list(facts.obstacles))
     rows = PartRows(part)
-    counts = late_report(host, rows, late, late_creations)
+    recording.late_reports += 1
+    counts = late_report(host, rows, late, late_creations, recording.late_reports)
     return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
-from ray_snapshot import adding, detectors
+from ray_snapshot import adding, detectors, redaction
 from ray_snapshot.columns import inner, unpacked
 from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.glances import glance_of
@@ -106,6 +107,55 @@ def test_the_oldest_are_dropped_and_a_lease_holds_on(monkeypatch: pytest.MonkeyP
     assert tables.packed(2) is None
     tables.lease(1, is_begun=True)
     assert tables.packed(1) is None, "it was asked for too late"
+
+
+def test_what_was_judged_is_dropped_after_a_while_but_for_the_last_and_what_is_leased(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = KeptTables("h", 1)
+    for number in range(1, 5):
+        tables.keep(number, resting(number), 0)
+        tables.judged(number)
+    assert all(tables.packed(number) is not None for number in range(1, 5)), "a program may lease them yet"
+    tables.lease(2, is_begun=True)
+    monkeypatch.setattr(kept, "GRACE_S", -1.0)
+    tables.judged(4)
+    assert [number for number in range(1, 5) if tables.packed(number) is not None] == [2, 4]
+
+
+def test_rows_are_sent_or_gone_where_anything_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = KeptTables("h", 1)
+    tables.keep(1, resting(3), 0)
+    monkeypatch.setattr(redaction, "is_active", True)
+    assert tables.packed(1) is None
+    assert tables.partial(1, "x", "key").is_gone
+    assert tables.keep(2, resting(3), 0) is None
+
+
+def test_threads_that_read_a_snapshot_see_all_of_it_once() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "abcd"])
+    part, elsewhere = without(whole, "bcd")
+    inside = threading.Barrier(2, timeout=30)
+
+    def fetch(names: Sequence[str] | None) -> pa.Table:
+        inside.wait()
+        return elsewhere.fetch(names)
+
+    absent = part.parted[1]
+    object.__setattr__(absent, "fetch", fetch)
+    readers = [threading.Thread(target=part.load) for _ in range(3)]
+    for one in readers:
+        one.start()
+    item = detectors.TokenConservation(total=4)
+    here, before = part.parted
+    assert before is absent
+    inside.wait()
+    assert evaluate(item, part).holds is True
+    for one in readers:
+        one.join(30)
+    assert elsewhere.asked.count(None) == 1
+    assert part.tables["machines"].num_rows == 4
+    assert here.num_rows == 1
 
 
 def test_tables_that_are_shared_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +259,7 @@ def test_nothing_is_asked_for_that_counts_can_say_and_rows_once_for_all() -> Non
     assert elsewhere.asked == []
     assert part.rows_of(["b"])["machine"].to_pylist() == ["b"]
     assert elsewhere.asked == [["b"]]
-    assert (part.machines["d"].state, len(part.machines), part.absent) == ({"tokens": 1}, 4, None)
+    assert (part.machines["d"].state, len(part.machines), part.parted[1]) == ({"tokens": 1}, 4, None)
     part.to_arrow()
     assert elsewhere.asked == [["b"], None]
 
@@ -258,7 +308,7 @@ def test_what_was_added_up_is_remembered_when_rows_are_gone() -> None:
     evaluate(item, before, earlier=before)
     elsewhere.fetch = elsewhere.partials = None  # type: ignore[assignment, method-assign]
     now = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 2}} for name in "ab"])
-    object.__setattr__(before.absent, "fetch", _lost)
+    object.__setattr__(before.parted[1], "fetch", _lost)
     said = evaluate(item, now, earlier=before)
     assert (said.holds, said.evidence["expected"], said.evidence["found"]) == (False, 2, 4)
     assert (said.evidence["since"], "changed" in said.evidence) == (before.snapshot_id, False)
@@ -314,9 +364,10 @@ def test_a_snapshot_is_read_as_of_its_moment_also_when_its_system_has_closed() -
         purses[3].add.send(5)
         system.wait_for("termination", timeout=60)
         after = _at_rest(system)
-        assert before.absent is not None
-        assert after.absent is not None
-        assert before.absent.count + before.here.num_rows == before.machine_count == 21
+        here, absent = before.parted
+        assert absent is not None
+        assert after.parted[1] is not None
+        assert absent.count + here.num_rows == before.machine_count == 21
         assert after.machines["Purse-3"].state == {"coins": 15}
     assert before.machines["Purse-3"].state == {"coins": 10}
     assert sorted(before.machines) == sorted(["driver", *(f"Purse-{at}" for at in range(20))])
@@ -350,6 +401,7 @@ def _at_rest(system: rs.System) -> Snapshot:
     """A snapshot in which machines are at rest: they are once they were copied twice with nothing in between."""
     for _ in range(10):
         taken = system.snapshot()
-        if taken.absent is not None and taken.absent.count >= 4:
+        absent = taken.parted[1]
+        if absent is not None and absent.count >= 4:
             return taken
     raise AssertionError("no machine came to rest")

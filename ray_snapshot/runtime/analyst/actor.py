@@ -135,6 +135,8 @@ class Analyst:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
         self._show(snapshot, found, collected.header.generation, detectors)
+        if collected.kept is not None:
+            collected.kept.judged()
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]

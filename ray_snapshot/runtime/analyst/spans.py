@@ -83,14 +83,15 @@ class Spans:
         from opentelemetry.trace import set_span_in_context
 
         context = set_span_in_context(parent)
-        machines = snapshot.here.select(["host", "record_delay_ms"])
+        here, absent = snapshot.parted
+        machines = here.select(["host", "record_delay_ms"])
         rows = machines.group_by("host").aggregate([("record_delay_ms", "max"), ([], "count_all")]).to_pylist()
         parties = {row["host"]: row for row in rows}
-        if snapshot.absent is not None:
-            for host, count in snapshot.absent.hosts.items():
+        if absent is not None:
+            for host, count in absent.hosts.items():
                 row = parties.setdefault(host, {"host": host, "record_delay_ms_max": 0.0, "count_all": 0})
                 row["count_all"] += count
-                row["record_delay_ms_max"] = max(row["record_delay_ms_max"] or 0.0, snapshot.absent.delays[host])
+                row["record_delay_ms_max"] = max(row["record_delay_ms_max"] or 0.0, absent.delays[host])
         rows = [*parties.values()]
         rows.sort(key=lambda row: -(row["record_delay_ms_max"] or 0.0))
         for row in rows[:MOST_PARTIES]:

@@ -85,6 +85,7 @@ class Host:
         redaction.redact(*config.redacted)
         self.config = config
         self.service = service
+        self.collector: Any = None
         self.loop = asyncio.get_event_loop()
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
         self.post = self._new_post(config)
@@ -97,6 +98,7 @@ class Host:
 
     def _new_post(self, config: HostConfig, classes: ClassStore | None = None) -> HostPost:
         post = HostPost(config, self.service, self.loop, classes)
+        post.member.collector = self.collector
         if config.stamp is not None:
             from ray_snapshot.instrument.crossing.hosted import join
 
@@ -237,6 +239,10 @@ class Host:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
 
+    async def report_to(self, collector: list[Any]) -> None:
+        """From now on reports go to this collector."""
+        self.collector = self.post.member.collector = collector[0]
+
     async def control(self, commands: list[HostCommand], generation: int) -> bool:
         """What the coordinator says, in order; False if it was of the past, and nothing was done."""
         for command in commands:
@@ -288,6 +294,11 @@ class Host:
         recorder = self.post.recorder
         work = recorder.at_rest.kept.partial
         return await self.loop.run_in_executor(recorder.pool, work, number, snapshot_id, key, detector)
+
+    async def judged(self, number: int) -> None:
+        """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
+        recorder = self.post.recorder
+        await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.judged, number)
 
     async def lease(self, number: int, *, is_begun: bool) -> None:
         """The rows of a snapshot are kept from now on until this process ends; or need not be any more."""

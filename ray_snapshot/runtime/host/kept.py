@@ -9,6 +9,7 @@ Used by the thread that makes reports.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import redaction
 from ray_snapshot.adding import Partials
 from ray_snapshot.columns import packed
 from ray_snapshot.runtime.collected import PartialAnswer
@@ -25,8 +27,11 @@ from ray_snapshot.verdicts import told
 MOST_SNAPSHOTS = 200
 """Rows of so many of the latest snapshots are kept: more than can wait to be judged."""
 
-MOST_BYTES = 1_000_000_000
+MOST_BYTES = 300_000_000
 """Less than that of rows that nobody has leased is kept, beside those of the last snapshot."""
+
+GRACE_S = 5.0
+"""How long rows are kept behind the verdicts on their snapshot: a program that has taken it may lease them yet."""
 
 
 class KeptTables:
@@ -38,6 +43,8 @@ class KeptTables:
         self.keep_from = keep_from
         self._tables: OrderedDict[int, tuple[pa.Table, int]] = OrderedDict()
         """By snapshot: rows, and the moment at which the host turned red, in microseconds since 1970."""
+        self._judged: dict[int, float] = {}
+        """By snapshot: when its rows were needed no more, in monotonic seconds."""
         self._leased: dict[int, tuple[pa.Table, int]] = {}
         self._partials = Partials()
         self._counted: tuple[Any, dict[str, int] | None, int] = (None, None, 0)
@@ -46,7 +53,7 @@ class KeptTables:
     def keep(self, number: int, resting: Resting, recorded_at: int) -> Kept | None:
         """Keep these rows; None if they are to be sent, for what is said of them in place of rows would not be enough."""
         table = resting.machines
-        if self.keep_from is None or table.num_rows < self.keep_from or resting.inputs:
+        if self.keep_from is None or table.num_rows < self.keep_from or resting.inputs or redaction.is_active:
             return None
         if self._counted[0] is not table:
             self._counted = (table, *_counted(table))
@@ -64,9 +71,18 @@ class KeptTables:
         elif not is_begun:
             self._leased.pop(number, None)
 
+    def judged(self, number: int) -> None:
+        """All verdicts on a snapshot are there."""
+        self._judged[number] = time.monotonic()
+        self._drop()
+
+    def _found(self, number: int) -> tuple[pa.Table, int] | None:
+        """Nothing where a secret has been met meanwhile, for the rows may have it."""
+        return None if redaction.is_active else self._leased.get(number) or self._tables.get(number)
+
     def packed(self, number: int, names: Sequence[str] | None = None) -> pa.Buffer | None:
         """The rows of a snapshot, or of some machines in it; None if they are not kept any more."""
-        found = self._leased.get(number) or self._tables.get(number)
+        found = self._found(number)
         if found is None:
             return None
         table, recorded_at = found
@@ -76,7 +92,7 @@ class KeptTables:
 
     def partial(self, number: int, snapshot_id: str, key: str, detector: bytes | None = None) -> PartialAnswer:
         """What a detector makes of the rows of a snapshot."""
-        found = self._leased.get(number) or self._tables.get(number)
+        found = self._found(number)
         if found is None:
             return PartialAnswer(is_gone=True)
         try:
@@ -90,6 +106,11 @@ class KeptTables:
 
     def _drop(self) -> None:
         """Forget what is too old, or too much: tables that several snapshots share count once."""
+        past = time.monotonic() - GRACE_S
+        last = next(reversed(self._tables), None)
+        for number in [number for number, when in self._judged.items() if when < past and number != last]:
+            del self._judged[number]
+            self._tables.pop(number, None)
         while len(self._tables) > MOST_SNAPSHOTS:
             self._tables.popitem(last=False)
         sizes = {id(table): table.nbytes for table, _ in self._tables.values()}

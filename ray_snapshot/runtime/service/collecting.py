@@ -21,7 +21,7 @@ from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, HostPayload, KeptRows, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, HostPayload, KeptRows, MergedPayload, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
@@ -61,6 +61,14 @@ class Collection:
     def half_time(self) -> float:
         """When half of the time is over."""
         return self.header.started_at + self.timeout / 2
+
+    def add(self, payload: HostPayload) -> None:
+        """A part of it."""
+        self.payloads.append(payload)
+        self.header.spent(payload.counts.host, payload.cpu_s)
+        if payload.listens:
+            self.header.listeners.append(payload.counts.host)
+        self.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
 
     def complete(self, found: Any) -> None:
         """All is there: `found` is what the program gets that waits for the snapshot."""
@@ -326,23 +334,19 @@ class Collecting:
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 
-    async def report(self, payload: HostPayload) -> None:
-        """A host's part, or white messages that arrived after it."""
-        number = payload.number
-        if payload.trace is not None:  # whatever becomes of the snapshot
-            self.traces.append(payload.trace)
-        calls = () if payload.calls is None else payload.calls.reports
+    async def report(self, payload: HostPayload | MergedPayload) -> None:
+        """A host's part, or white messages that arrived after it; or those of several hosts, from their collector."""
+        number, payloads = payload.number, payload.payloads
+        self.traces += [one.trace for one in payloads if one.trace is not None]  # whatever becomes of the snapshot
+        calls = [report for one in payloads if one.calls is not None for report in one.calls.reports]
         if not self.orders.has_driver:  # of a system that has ended, in a watch that goes on
             return
         answer = self.coordinator.report(number, payload.counts, calls)
         collection = self.collections.get(number)
         if collection is None or answer is not Answer.SUCCESS:
             return
-        collection.payloads.append(payload)
-        collection.header.spent(payload.counts.host, payload.cpu_s)
-        if payload.listens:
-            collection.header.listeners.append(payload.counts.host)
-        collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
+        for one in payloads:
+            collection.add(one)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 

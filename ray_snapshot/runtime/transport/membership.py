@@ -10,6 +10,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
 
 
@@ -31,6 +32,8 @@ class Membership:
         self.run_id = run_id
         self.host = host
         self.service = service
+        self.collector: Any = None
+        """Takes this process's reports for the service, where hosts share collectors."""
         self.loop = loop
         self.generation = generation
         """The generation of the whole system: how often it has been rolled back."""
@@ -50,6 +53,16 @@ class Membership:
         self.on_stop: list[Callable[[RaySnapshotError], None]] = []
         """Called when something has stopped the system; under the lock, possibly more than once."""
         self.tasks: set[asyncio.Task[None]] = set()
+
+    async def report(self, payload: HostPayload) -> None:
+        """Give a report to the collector, or to the service if there is none, or it is gone."""
+        if self.collector is not None:
+            try:
+                await self.collector.report.remote(payload)
+                return
+            except RayActorError:
+                self.collector = None
+        await self.service.report.remote(payload)
 
     # ---- work on the event loop -----------------------------------------------------------------------------------
 

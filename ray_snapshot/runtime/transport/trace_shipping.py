@@ -30,7 +30,7 @@ class TraceShipping:
         """A report, and with it what was traced since the last one: every white action is among it."""
         member, tracer = self.member, self.tracer
         if tracer is None:
-            await member.service.report.remote(payload)
+            await member.report(payload)
             return
         with member.lock:
             self.under_way += 1

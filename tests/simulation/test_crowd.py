@@ -1,0 +1,60 @@
+"""The benchmark of many hosts: what it counts is what the protocols promise, and what it makes of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.crowd import complete, ring, rounds_of, scattered, tree
+from benchmarks.scale import GRAPHS, LINKS, Line, extrapolated
+
+
+def counted(targets: list[list[int]], **options: object) -> dict[str, int]:
+    return dict(rounds_of(targets, 1, **options)[0].sent)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("graph", [complete, ring, tree, scattered])
+def test_a_snapshot_takes_a_request_and_a_report_of_each_party_and_a_marker_on_each_link(graph: object) -> None:
+    targets = graph(12)  # type: ignore[operator]
+    links = sum(map(len, targets)) + 12  # and those from the driver
+
+    assert counted(targets) == {"request": 13, "report": 13, "marker": links}
+
+
+def test_barriers_take_as_many_and_observers_no_markers() -> None:
+    assert counted(complete(12), protocol="aligned-barrier") == {"request": 13, "report": 13, "marker": 12 * 11}
+    assert counted(complete(12), protocol="observer") == {"request": 13, "report": 13}
+
+
+def test_where_hosts_share_collectors_the_service_tells_and_hears_these() -> None:
+    found = counted(complete(12), per_collector=4)
+
+    assert found["request to a collector"] == found["merged report"] == 3
+    assert (found["request"], found["report"]) == (13, 13)
+
+
+@pytest.mark.parametrize("per_collector", [None, 5])
+def test_what_is_lost_is_sent_again_and_the_snapshot_completes(per_collector: int | None) -> None:
+    rounds = rounds_of(scattered(20), 3, loss=0.3, per_collector=per_collector)
+
+    for found in rounds:
+        assert found.sent["request"] > 21
+        assert found.sent["report"] > 21
+        assert found.sent["marker"] > 9 * 20
+    assert sum(found.sent["late"] for found in rounds) > 0
+
+
+def test_what_is_not_measured_goes_on_growing_as_it_did() -> None:
+    measured = [
+        Line("ring", hosts, 0.0, True, 4 * hosts + 2, 2 * hosts, hosts, hosts, 0.5 * hosts**2, hosts**1.5)
+        for hosts in (30, 100, 300)
+    ]
+    found = extrapolated(measured, 10_000)
+
+    assert (found.graph, found.hosts, found.is_measured) == ("ring", 10_000, False)
+    assert (found.control_messages, found.markers) == pytest.approx((40_002, 20_000))
+    assert found.figures == pytest.approx((1e4, 1e4, 0.5e8, 1e6))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_number_of_links_is_that_of_the_graph(graph: str) -> None:
+    assert LINKS[graph](50) == sum(map(len, GRAPHS[graph](50)))
