@@ -57,6 +57,7 @@ class TokenConservation:
 
     stable: bool = False
     alarm_when: bool | None = False
+    is_timeless = True
 
     def __init__(
         self,

@@ -110,11 +110,15 @@ class _Last:
         of, known = self._known
         if of is None or of() is not table:
             known = {}
-            self._known = weakref.ref(table), known
+            self._known = weakref.ref(table, self._clear), known
         key = repr(state)
         if key not in known:
             known[key] = _in_machines(table, state)
         return known[key]
+
+    def _clear(self, of: weakref.ref[Any]) -> None:
+        if self._known[0] is of:
+            self._known = None, {}
 
 
 _LAST = _Last()

@@ -80,6 +80,7 @@ class Reached:
 
     stable: bool = True
     alarm_when: bool | None = None
+    is_timeless = True
 
     def __init__(
         self,

@@ -76,6 +76,7 @@ class UniqueToken:
 
     stable: bool = False
     alarm_when: bool | None = False
+    is_timeless = True
 
     def __init__(
         self,

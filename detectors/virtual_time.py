@@ -69,6 +69,8 @@ class VirtualTime:
     is no stamp at all, everybody is ahead: True. Adds up. Cost: O(machines + messages).
     """
 
+    is_timeless = True
+
     def __init__(
         self,
         value: float | None = None,

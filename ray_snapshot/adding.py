@@ -10,17 +10,19 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ray_snapshot.errors import DetectorError
+
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ray_snapshot.snapshot import Snapshot
-
-_MOST_PICKLED = 100
 
 
 @runtime_checkable
 class AddsUp(Protocol):
-    """What a detector has that adds up."""
+    """What a detector has that adds up.
+
+    One that also has `is_timeless` (true) makes its values of states, arguments and names alone, and of no moment; they are
+    never changed: so they are remembered.
+    """
 
     name: str
 
@@ -33,70 +35,34 @@ class AddsUp(Protocol):
         ...
 
 
+def is_timeless(item: object) -> bool:
+    """Whether what a detector makes of rows may be remembered."""
+    return getattr(item, "is_timeless", False) is True
+
+
 def total(item: AddsUp, snapshot: Snapshot) -> Any:
-    """What all rows of a snapshot come to; it is remembered with the snapshot. Raises `SnapshotRowsLostError`."""
-    known = snapshot.totals.get(id(item))
-    if known is not None:
-        return known[1]
+    """What all rows of a snapshot come to. Raises `SnapshotRowsLostError`, and `DetectorError` of a host."""
+    key = repr(getattr(item, "spec", None)) if is_timeless(item) else ""
+    if key in snapshot.totals:
+        return snapshot.totals[key]
     here, absent = snapshot.parted
     found = item.partial(snapshot if absent is None else snapshot.with_machines(here))
-    for partial in () if absent is None else absent.partials(item):
+    for partial in () if absent is None else absent.partials(item, snapshot):
         found = item.merge(found, partial)
-    snapshot.totals[id(item)] = item, found
+    if key:
+        snapshot.totals[key] = found
     return found
 
 
-class Partials:
-    """What detectors make of the rows that one host keeps: asked again for the same rows, nothing is computed.
-
-    Used by one thread.
-    """
-
-    def __init__(self) -> None:
-        self._items: dict[str, AddsUp] = {}
-        self._last: dict[str, tuple[Any, Any]] = {}
-        """By detector: rows, and what they come to."""
-
-    def knows(self, key: str) -> bool:
-        """Whether that detector has been learnt."""
-        return key in self._items
-
-    def learn(self, key: str, pickled: bytes) -> None:
-        """Learn a detector."""
-        from ray import cloudpickle
-
-        if len(self._items) >= _MOST_PICKLED:
-            self._items.clear()
-            self._last.clear()
-        self._items[key] = cloudpickle.loads(pickled)
-
-    def of(self, key: str, table: pa.Table, snapshot_id: str) -> Any:
-        """What the rows come to; raises what the detector raises."""
-        known = self._last.get(key)
-        if known is None or known[0] is not table:
-            known = self._last[key] = table, self._items[key].partial(_part(table, snapshot_id))
-        return known[1]
-
-
-def _part(machines: pa.Table, snapshot_id: str) -> Snapshot:
-    """Rows of machines as a snapshot that has nothing else."""
-    from ray_snapshot.snapshot import Snapshot
-
-    bare = Snapshot.from_rows(snapshot_id=snapshot_id, machine_count=machines.num_rows)
-    return Snapshot({"snapshots": bare.tables["snapshots"], "machines": machines})
-
-
 def pickled(item: AddsUp) -> tuple[str, bytes]:
-    """A detector for other processes, and the key by which they know it."""
-    known = _PICKLED.get(id(item))
-    if known is None or known[0] is not item:
-        from ray import cloudpickle
+    """A detector for other processes, as it is now, and the key by which they know it. Raises `DetectorError`."""
+    from ray import cloudpickle
 
+    try:
         blob = cloudpickle.dumps(item)
-        if len(_PICKLED) >= _MOST_PICKLED:
-            _PICKLED.clear()
-        known = _PICKLED[id(item)] = item, hashlib.sha256(blob).hexdigest(), blob
-    return known[1], known[2]
-
-
-_PICKLED: dict[int, tuple[AddsUp, str, bytes]] = {}
+    except Exception as error:
+        raise DetectorError(
+            f"{item.name} cannot be sent to where rows are ({type(error).__name__}: {error}): it holds what cannot be pickled",
+            detector=item.name,
+        ) from error
+    return hashlib.sha256(blob).hexdigest(), blob

@@ -161,10 +161,11 @@ class Absent:
     delays: Mapping[str, float]
     """By host: `record_delay_ms` of its machines."""
     state_bytes: int
-    fetch: Callable[[Sequence[str] | None], pa.Table] = field(repr=False)
-    """Rows of `machines`: all, or of the machines named. Raises `SnapshotRowsLostError`."""
-    partials: Callable[[Any], list[Any]] = field(repr=False)
-    """What a detector that adds up (`adding.AddsUp`) makes of the rows: a value a host. Raises `SnapshotRowsLostError`."""
+    fetch: Callable[..., pa.Table] = field(repr=False)
+    """Rows of `machines`: all (None), or of the machines named; within a bound in seconds. Raises `SnapshotRowsLostError`."""
+    partials: Callable[[Any, Snapshot], list[Any]] = field(repr=False)
+    """What a detector that adds up (`adding.AddsUp`) makes of the rows of that snapshot: a value a host. Raises
+    `SnapshotRowsLostError`, and `DetectorError` of a host."""
 
     @property
     def count(self) -> int:
@@ -181,11 +182,12 @@ class _Tables(Mapping[str, pa.Table]):
         """The rows of machines that are here, and what is absent: always both of one moment, for threads may load."""
         self.lock = threading.Lock()
 
-    def load(self) -> pa.Table:
+    def load(self, seconds: float | None = None) -> pa.Table:
         with self.lock:
             here, absent = self.parted
             if absent is not None:
-                whole = pa.concat_tables([here, absent.fetch(None)]).combine_chunks()
+                rest = absent.fetch(None) if seconds is None else absent.fetch(None, seconds)
+                whole = pa.concat_tables([here, rest]).combine_chunks()
                 here = whole.take(pc.sort_indices(whole["machine"]))
                 self.parted = here, None
             return here
@@ -236,8 +238,8 @@ class Snapshot:
             name: tables[name] if name in tables else schema.empty_table() for name, schema in SNAPSHOT_TABLES.items()
         }
         self.tables: Mapping[str, pa.Table] = found if absent is None else _Tables(found, absent)
-        self.totals: dict[int, tuple[Any, Any]] = {}
-        """By `id` of a detector that adds up: it, and what all rows come to."""
+        self.totals: dict[str, Any] = {}
+        """By the data of a detector that adds up: what all rows come to."""
         (row,) = self.tables["snapshots"].to_pylist()
         row["coverage"] = _parsed(row["coverage"] or "{}", "the coverage")
         row["initiators"] = row["initiators"] or []
@@ -322,12 +324,15 @@ class Snapshot:
     def with_machines(self, machines: pa.Table) -> Snapshot:
         """The same with these rows of `machines`, and nothing absent."""
         tables = self.tables.found if isinstance(self.tables, _Tables) else self.tables
-        return Snapshot({**tables, "machines": machines})
+        row = tables["snapshots"]
+        place = row.schema.get_field_index("machine_count")
+        row = row.set_column(place, row.schema.field(place), pa.array([machines.num_rows], pa.int64()))
+        return Snapshot({**tables, "snapshots": row, "machines": machines})
 
-    def load(self) -> None:
-        """Fetch what is absent, if anything is. Raises `SnapshotRowsLostError`."""
+    def load(self, seconds: float | None = None) -> None:
+        """Fetch what is absent, if anything is, within a bound in seconds. Raises `SnapshotRowsLostError`."""
         if isinstance(self.tables, _Tables):
-            self.tables.load()
+            self.tables.load(seconds)
 
     def rows_of(self, names: Sequence[str]) -> pa.Table:
         """Rows of `machines`, of those named only, in no order. Raises `SnapshotRowsLostError`."""

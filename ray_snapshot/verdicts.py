@@ -152,6 +152,10 @@ class AddingDetector(FunctionDetector):
         alarm_when: bool | None,
     ) -> None:
         super().__init__(function, name=name, stable=stable, alarm_when=alarm_when)
+        if len(inspect.signature(function).parameters) != 1:
+            raise DetectorError(
+                f"detector {name!r} adds up: its function has one parameter, what all rows come to", detector=name
+            )
         self.partial = partial
         self.merge = merge
 

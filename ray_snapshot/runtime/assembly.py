@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot import __version__
-from ray_snapshot.columns import inner, unpacked
+from ray_snapshot.adding import AddsUp
+from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
-from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, KeptRows, SnapshotHeader
+from ray_snapshot.runtime.collected import CHECKPOINT_OFF, FETCH_S, Collected, KeptRows, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.report import HostPart, Kept
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
@@ -120,7 +121,7 @@ def checked(
     absent: Absent | None = None,
 ) -> Snapshot:
     """The snapshot of these tables (without `snapshot_id` and `run_id`), marked as inconsistent if it is."""
-    tables = {name: _labelled(table, header) for name, table in tables.items()}
+    tables = {name: labelled(table, header.snapshot_id, header.run_id) for name, table in tables.items()}
     facts = (coverage, obstacles, markers, absent)
     found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=True)}, absent)
     if found.problems():
@@ -131,16 +132,20 @@ def checked(
 def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows) -> Absent:
     """What a snapshot says of the machines at rest whose rows have stayed with their hosts, and how it gets these."""
 
-    def fetched(names: Sequence[str] | None) -> pa.Table:
-        found = _concat([unpacked(one) for one in rows.fetch(names)], MACHINES)
-        return _labelled(by_name(with_delay(found, header.started_at)), header)
+    def fetched(names: Sequence[str] | None, seconds: float = FETCH_S) -> pa.Table:
+        found = _concat([unpacked(one) for one in rows.fetch(names, seconds)], MACHINES)
+        return labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
 
     classes = Counter[str]()
     for one in kept:
         classes.update(one.classes)
     delays = {one.host: (one.recorded_at - int(header.started_at * 1e6)) / 1e3 for one in kept}
     hosts = {one.host: sum(one.classes.values()) for one in kept}
-    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, rows.partials)
+
+    def partials(item: AddsUp, snapshot: Snapshot) -> list[Any]:
+        return rows.partials(item, packed(snapshot.tables["snapshots"]))
+
+    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials)
 
 
 def _meta(
@@ -243,7 +248,8 @@ def with_delay(machines: pa.Table, started_at: float) -> pa.Table:
     return machines.set_column(machines.schema.get_field_index("record_delay_ms"), "record_delay_ms", delay)
 
 
-def _labelled(table: pa.Table, header: SnapshotHeader) -> pa.Table:
-    for position, (name, value) in enumerate((("snapshot_id", header.snapshot_id), ("run_id", header.run_id))):
+def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:
+    """Rows with the columns that have one value in a snapshot."""
+    for position, (name, value) in enumerate((("snapshot_id", snapshot_id), ("run_id", run_id))):
         table = table.add_column(position, name, pa.repeat(pa.scalar(value), table.num_rows))
     return table

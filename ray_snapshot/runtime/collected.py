@@ -6,12 +6,14 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.errors import DetectorError, RaySnapshotError, SnapshotRowsLostError
+from ray_snapshot.errors import DetectorError, SnapshotRowsLostError
+from ray_snapshot.runtime.faults import first_line
 
 if TYPE_CHECKING:
     from ray_snapshot.adding import AddsUp
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
 """The obstacle of every snapshot that was taken without `checkpoint=True`."""
 
-FETCH_S = 120.0
+FETCH_S = 30.0
 """How long rows may take that have stayed with their hosts."""
 
 
@@ -131,12 +133,18 @@ class HostPayload:
     keeps: bool = False
     """Whether this host keeps rows of machines at rest, to be asked for."""
 
+    @property
+    def payloads(self) -> tuple[HostPayload, ...]:
+        """All that came in one: this."""
+        return (self,)
+
 
 @dataclass(frozen=True, slots=True)
 class PartialAnswer:
     """What a host says that is asked what a detector makes of the rows it keeps."""
 
-    value: Any = None
+    value: bytes = b""
+    """Pickled."""
     is_gone: bool = False
     """The rows are not kept any more."""
     is_unknown: bool = False
@@ -153,45 +161,59 @@ class KeptRows:
     number: int
     hosts: dict[str, Any]
     """By name: the Ray actors."""
+    lost: list[str] = field(default_factory=list)
+    """Why they cannot be had, once that is known: nobody waits for them again."""
 
-    def fetch(self, names: Sequence[str] | None = None) -> list[Any]:
+    def fetch(self, names: Sequence[str] | None = None, seconds: float = FETCH_S) -> list[Any]:
         """The rows, a packed table a host; `names`: of these machines only. Raises `SnapshotRowsLostError`."""
-        from ray_snapshot.runtime.cluster import ask
-
         what = f"rows of snapshot {self.snapshot_id} that stayed with their hosts ({', '.join(self.hosts)})"
-        try:
-            found: list[Any] = ask(
-                [actor.rows.remote(self.number, names) for actor in self.hosts.values()], what, FETCH_S
-            )
-        except RaySnapshotError as error:
-            raise self._lost(f"{what} cannot be had: {error}") from error
+        found = self._asked(lambda actor: actor.rows.remote(self.number, names), list(self.hosts), what, seconds)
         if any(packed is None for packed in found):
             raise self._lost(f"{what} are not kept any more: they were asked for too late")
         return found
 
-    def partials(self, item: AddsUp) -> list[Any]:
-        """What a detector makes of the rows, a value a host. Raises `SnapshotRowsLostError`, `DetectorError`."""
+    def partials(self, item: AddsUp, header: Any) -> list[Any]:
+        """What a detector makes of the rows, a value a host; `header`: the snapshot's row, as a packed table.
+
+        Raises `SnapshotRowsLostError`, `DetectorError`.
+        """
         from ray_snapshot.adding import pickled
-        from ray_snapshot.runtime.cluster import ask
 
         key, blob = pickled(item)
         what = f"what {item.name} makes of rows of snapshot {self.snapshot_id} that stayed with their hosts"
-        try:
-            first = [actor.partial.remote(self.number, self.snapshot_id, key) for actor in self.hosts.values()]
-            found = dict(zip(self.hosts, ask(first, what, FETCH_S), strict=True))
-            anew = [host for host, answer in found.items() if answer.is_unknown]
-            again = [self.hosts[host].partial.remote(self.number, self.snapshot_id, key, blob) for host in anew]
-            found.update(zip(anew, ask(again, what, FETCH_S), strict=True))
-        except RaySnapshotError as error:
-            raise self._lost(f"{what} cannot be had: {error}") from error
+        hosts = list(self.hosts)
+        answers = self._asked(lambda actor: actor.partial.remote(self.number, header, key), hosts, what)
+        found = dict(zip(hosts, answers, strict=True))
+        anew = [host for host, answer in found.items() if answer.is_unknown]
+        again = self._asked(lambda actor: actor.partial.remote(self.number, header, key, blob), anew, what)
+        found.update(zip(anew, again, strict=True))
         failed = next((answer.error for answer in found.values() if answer.error), None)
         if failed is not None:
             raise DetectorError(failed, detector=item.name)
         if any(answer.is_gone for answer in found.values()):
             raise self._lost(f"{what} cannot be had: the rows are not kept any more, they were asked for too late")
-        return [answer.value for answer in found.values()]
+        return [pickle.loads(answer.value) for answer in found.values()]
+
+    def _asked(
+        self, call: Callable[[Any], Any], hosts: Sequence[str], what: str, seconds: float = FETCH_S
+    ) -> list[Any]:
+        """What these hosts answer. Raises `SnapshotRowsLostError`, at once if that has been found out before."""
+        import ray
+
+        from ray_snapshot.runtime.cluster import ask
+
+        if self.lost:
+            raise SnapshotRowsLostError(self.lost[0], snapshot_id=self.snapshot_id, hosts=list(self.hosts))
+        if not ray.is_initialized():  # else the call would start another Ray
+            raise self._lost(f"{what} cannot be had: this program has left Ray")
+        try:
+            found: list[Any] = ask([call(self.hosts[host]) for host in hosts], what, seconds)
+        except Exception as error:  # Ray raises of many kinds where a call cannot even be made
+            raise self._lost(f"{what} cannot be had: {first_line(error)}") from error
+        return found
 
     def _lost(self, text: str) -> SnapshotRowsLostError:
+        self.lost.append(text)
         return SnapshotRowsLostError(text, snapshot_id=self.snapshot_id, hosts=list(self.hosts))
 
     def judged(self) -> None:
@@ -203,11 +225,6 @@ class KeptRows:
         """The rows are kept as long as their hosts live, or (`is_begun=False`) need not be kept any more."""
         for actor in self.hosts.values():
             actor.lease.remote(self.number, is_begun=is_begun)
-
-    @property
-    def payloads(self) -> tuple[HostPayload, ...]:
-        """All that came in one: this."""
-        return (self,)
 
 
 @dataclass(frozen=True, slots=True)

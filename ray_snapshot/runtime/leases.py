@@ -6,6 +6,7 @@ When the system ends, what the program still holds is fetched: a snapshot can be
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,31 +18,46 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
 
 
+MOST_S = 60.0
+"""How long the end of a system waits for rows, in all."""
+
+
 class Leases:
     """The leases of one program; used by several threads."""
 
     def __init__(self) -> None:
         self._held: list[tuple[weakref.ref[Snapshot], KeptRows]] = []
+        self._is_over = False
         self._lock = threading.Lock()
 
     def take(self, snapshot: Snapshot, rows: KeptRows) -> None:
         """The program gets this snapshot. Rows of those that it has dropped meanwhile are given back."""
         rows.lease()
         with self._lock:
-            held, self._held = self._held, [(weakref.ref(snapshot), rows)]
-        for one, kept in held:
-            found = one()
-            if found is None or found.parted[1] is None:
-                kept.lease(is_begun=False)
-            else:
-                with self._lock:
-                    self._held.append((one, kept))
+            is_over, held = self._is_over, self._held
+            dropped = [kept for one, kept in held if not _may_ask(one())]
+            self._held = [(one, kept) for one, kept in held if _may_ask(one())]
+            self._held.append((weakref.ref(snapshot), rows))
+        for kept in dropped:
+            kept.lease(is_begun=False)
+        if is_over:
+            self.load()
 
     def load(self) -> None:
-        """Fetch all that the program may still ask for; what is lost is told where it is asked for."""
+        """The system ends: fetch all that the program may still ask for, now and from now on. What cannot be had within
+        `MOST_S` in all is lost, and told where it is asked for."""
+        deadline = time.monotonic() + MOST_S
         with self._lock:
-            held, self._held = self._held, []
-        for one, _ in held:
-            if (found := one()) is not None:
-                with suppress(SnapshotRowsLostError):
-                    found.load()
+            held, self._held, self._is_over = self._held, [], True
+        for one, kept in held:
+            if (found := one()) is None or not _may_ask(found):
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                kept.lost.append(f"rows of snapshot {kept.snapshot_id} stayed with hosts that have ended")
+            with suppress(SnapshotRowsLostError):
+                found.load(left)
+
+
+def _may_ask(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and snapshot.parted[1] is not None

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, message_row, receiver_row, sender_row
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.host.resting import Rows
 
 
 @dataclass(slots=True)
@@ -238,7 +241,7 @@ def _all_of(table: Any, batch: pa.RecordBatch) -> Any:
 class Resting:
     """What a report shows of the machines that were at rest when its host turned red; see `host.resting`."""
 
-    machines: pa.Table
+    machines: Rows
     ends: pa.Table
     counts: LinkCounts
     inputs: Mapping[str, Inputs]
@@ -269,7 +272,7 @@ def host_payload(
     if resting is not None:
         part.kept = None if keep is None else keep(recording.number, resting, recorded_at)
         if part.kept is None:
-            part.machines = _all_of(at(resting.machines, recorded_at), part.machines)
+            part.machines = _all_of(at(resting.machines.table(), recorded_at), part.machines)
         part.ends = resting.ends
         part.inputs = {**resting.inputs, **part.inputs}
         shapes |= {id(shape): shape for shape in resting.shapes}

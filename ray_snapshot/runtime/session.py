@@ -383,8 +383,8 @@ class Session(ABC):
     def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
         """What `close` does, one after the other."""
         return [
-            self._leases.load,
             lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
+            self._leases.load,
             lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
             self._close_subscribers,
             self._send_spans,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import os
+import pickle
 import signal
+import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +24,17 @@ from hypothesis import strategies as st
 
 import ray_snapshot as rs
 from ray_snapshot import adding, detectors, redaction
-from ray_snapshot.columns import inner, unpacked
+from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.glances import glance_of
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.protocol.joins import Inputs
+from ray_snapshot.runtime import leases as leases_module
+from ray_snapshot.runtime.collected import KeptRows, PartialAnswer
 from ray_snapshot.runtime.host import kept
 from ray_snapshot.runtime.host.kept import KeptTables
+from ray_snapshot.runtime.host.resting import Rows
+from ray_snapshot.runtime.leases import Leases
 from ray_snapshot.runtime.report import Resting
 from ray_snapshot.schema import MACHINES
 from ray_snapshot.snapshot import Absent, Snapshot
@@ -36,6 +46,8 @@ def few(count: int) -> Any:
     """At most three machines."""
     return count <= 3, {"count": count}
 
+
+HEADER = packed(Snapshot.from_rows(snapshot_id="x").tables["snapshots"])
 
 ASKED = [
     detectors.Termination(),
@@ -62,7 +74,7 @@ def resting(count: int, *, status: str = "passive", inputs: dict[str, Inputs] | 
         for at in range(count)
     ]
     table = pa.Table.from_pylist(rows, schema=inner(MACHINES))
-    return Resting(table, pa.table({}), LinkCounts("h"), inputs or {}, ())
+    return Resting(Rows(table), pa.table({}), LinkCounts("h"), inputs or {}, ())
 
 
 def names_of(packed: Any) -> list[str]:
@@ -128,7 +140,7 @@ def test_rows_are_sent_or_gone_where_anything_is_secret(monkeypatch: pytest.Monk
     tables.keep(1, resting(3), 0)
     monkeypatch.setattr(redaction, "is_active", True)
     assert tables.packed(1) is None
-    assert tables.partial(1, "x", "key").is_gone
+    assert tables.partial(1, HEADER, "key").is_gone
     assert tables.keep(2, resting(3), 0) is None
 
 
@@ -158,15 +170,28 @@ def test_threads_that_read_a_snapshot_see_all_of_it_once() -> None:
     assert here.num_rows == 1
 
 
-def test_tables_that_are_shared_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_shared_count_once_and_the_last_are_kept_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
     same = resting(100)
-    monkeypatch.setattr(kept, "MOST_BYTES", int(1.5 * same.machines.nbytes))
+    monkeypatch.setattr(kept, "MOST_BYTES", int(1.5 * same.machines.base.nbytes))
+    monkeypatch.setattr(kept, "FEWEST", 2)
     tables = KeptTables("h", 1)
     for number in range(1, 6):
-        tables.keep(number, same, 0)
+        hidden = same.machines if number % 2 else same.machines.without("machine", ["m1"])
+        tables.keep(number, replace(same, machines=hidden), 0)
     assert all(tables.packed(number) is not None for number in range(1, 6))
-    tables.keep(6, resting(100), 0)
-    assert [number for number in range(1, 7) if tables.packed(number) is not None] == [6]
+    for number in range(6, 9):
+        tables.keep(number, resting(100), 0)
+    assert [number for number in range(1, 9) if tables.packed(number) is not None] == [7, 8]
+
+
+@given(st.lists(st.sampled_from(["m0", "m1", "m2", "m3"]), max_size=4), st.booleans())
+def test_rows_without_some_are_as_a_filter_has_them(hidden: list[str], compact: bool) -> None:
+    rows = resting(4).machines.without("machine", hidden)
+    rows = rows.compact() if compact else rows
+    left = [name for name in ("m0", "m1", "m2", "m3") if name not in hidden]
+    assert rows.table("machine")["machine"].to_pylist() == left
+    assert rows.count == len(left)
+    assert rows.plus(resting(1).machines.table()).table()["machine"].to_pylist() == [*left, "m0"]
 
 
 # ---- a snapshot without them ---------------------------------------------------------------------------------------
@@ -175,15 +200,15 @@ def test_tables_that_are_shared_count_once(monkeypatch: pytest.MonkeyPatch) -> N
 class Elsewhere:
     """Rows that a snapshot has to ask for, as several hosts have them."""
 
-    def __init__(self, rows: pa.Table, parts: Sequence[pa.Table], snapshot: Snapshot) -> None:
+    def __init__(self, rows: pa.Table, parts: Sequence[pa.Table]) -> None:
         self.rows = rows
         self.parts = parts
-        self.snapshot = snapshot
         self.asked: list[Any] = []
 
-    def partials(self, item: Any) -> list[Any]:
+    def partials(self, item: Any, snapshot: Snapshot) -> list[Any]:
         self.asked.append(item.name)
-        return [item.partial(adding._part(part, self.snapshot.snapshot_id)) for part in self.parts]
+        header = Snapshot({"snapshots": snapshot.tables["snapshots"]})
+        return [item.partial(header.with_machines(part)) for part in self.parts]
 
     def fetch(self, names: Sequence[str] | None) -> pa.Table:
         self.asked.append(names)
@@ -200,7 +225,7 @@ def without(whole: Snapshot, absent: Sequence[str], cuts: Sequence[int] = ()) ->
     ordered = away.take([away["machine"].to_pylist().index(name) for name in absent]) if absent else away
     ends = [0, *sorted(min(cut, len(absent)) for cut in cuts), len(absent)]
     parts = [ordered[first:last] for first, last in pairwise(ends)]
-    elsewhere = Elsewhere(away, parts, whole)
+    elsewhere = Elsewhere(away, parts)
     classes: dict[str, int] = {}
     for name in away["class_name"].to_pylist():
         classes[name] = classes.get(name, 0) + 1
@@ -284,7 +309,7 @@ def test_a_machine_that_is_not_there_is_a_problem_before_any_row_is_fetched() ->
     assert elsewhere.asked == []
 
 
-def _lost(_: Any) -> Any:
+def _lost(*_: Any) -> Any:
     raise SnapshotRowsLostError("rows of snapshot x are lost", snapshot_id="x", hosts=["h"])
 
 
@@ -303,15 +328,120 @@ def test_what_is_lost_is_said_and_no_verdict_is_made_up() -> None:
 def test_what_was_added_up_is_remembered_when_rows_are_gone() -> None:
     """The snapshot that later ones are compared with may be old: its sum is known, and what changed since is left out."""
     standing = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
-    before, elsewhere = without(standing, "b")
+    before, _ = without(standing, "b")
     item = detectors.TokenConservation()
     evaluate(item, before, earlier=before)
-    elsewhere.fetch = elsewhere.partials = None  # type: ignore[assignment, method-assign]
+    for name in ("fetch", "partials"):
+        object.__setattr__(before.parted[1], name, _lost)
     now = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 2}} for name in "ab"])
-    object.__setattr__(before.parted[1], "fetch", _lost)
     said = evaluate(item, now, earlier=before)
     assert (said.holds, said.evidence["expected"], said.evidence["found"]) == (False, 2, 4)
     assert (said.evidence["since"], "changed" in said.evidence) == (before.snapshot_id, False)
+
+
+def test_what_a_users_detector_makes_of_rows_is_not_remembered() -> None:
+    taken = Snapshot.from_rows(machines=[{"machine": name} for name in "abc"])
+
+    @rs.detector(partial=lambda part: [*part.machines], merge=operator.add)
+    def first(names: list[str]) -> Any:
+        return True, {"first": names.pop(0)}
+
+    assert [evaluate(first, taken).evidence["first"] for _ in range(2)] == ["a", "a"]
+
+
+# ---- who asks, and who keeps -------------------------------------------------------------------------------------------
+
+
+class Host:
+    """Stands for the actor of a host: `KeptRows` is given what it answers at once (`asked_of`)."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.told: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(
+            remote=lambda *args, **more: self.told.append((name, *args, *more.values())) or self.answer
+        )
+
+
+@pytest.fixture
+def asked_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(refs: Any, what: str, timeout: float) -> Any:
+        if any(isinstance(ref, Exception) for ref in refs):
+            raise rs.SnapshotTimeoutError(f"waited {timeout:g} s for {what}")
+        return refs
+
+    monkeypatch.setattr("ray_snapshot.runtime.cluster.ask", ask)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+
+
+@pytest.mark.usefixtures("asked_of")
+def test_that_rows_are_lost_is_found_out_once() -> None:
+    host = Host(TimeoutError())
+    rows = KeptRows("x-1", 1, {"h": host})
+    for ask in (rows.fetch, rows.fetch, lambda: rows.partials(few, HEADER)):
+        with pytest.raises(SnapshotRowsLostError, match="cannot be had: waited 30 s for rows of snapshot x-1"):
+            ask()
+    assert len(host.told) == 1
+
+
+@pytest.mark.usefixtures("asked_of")
+@pytest.mark.parametrize("answer", [None, PartialAnswer(is_gone=True)])
+def test_rows_that_are_not_kept_any_more_are_lost(answer: Any) -> None:
+    rows = KeptRows("x-1", 1, {"h": Host(answer)})
+    with pytest.raises(SnapshotRowsLostError, match="asked for too late"):
+        rows.fetch() if answer is None else rows.partials(few, HEADER)
+
+
+def test_who_has_left_ray_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    host = Host()
+    with pytest.raises(SnapshotRowsLostError, match="this program has left Ray"):
+        KeptRows("x-1", 1, {"h": host}).fetch()
+    assert host.told == []
+
+
+def held(leases: Leases, host: Host, number: int) -> tuple[Snapshot, Elsewhere]:
+    """A snapshot that a program holds."""
+    whole = Snapshot.from_rows(machines=[{"machine": name} for name in "ab"])
+    part, elsewhere = without(whole, "b")
+    object.__setattr__(part.parted[1], "fetch", lambda names, seconds=0.0: elsewhere.fetch(names))
+    leases.take(part, KeptRows(f"x-{number}", number, {"h": host}))
+    return part, elsewhere
+
+
+def test_what_a_program_has_dropped_or_read_is_given_back() -> None:
+    leases, host = Leases(), Host()
+    first = held(leases, host, 1)
+    second = held(leases, host, 2)
+    third = held(leases, host, 3)
+    del second
+    gc.collect()
+    third[0].load()
+    fourth = held(leases, host, 4)
+    assert [one for one in host.told if not one[2]] == [("lease", 2, False), ("lease", 3, False)]
+    assert [one[1] for one in host.told if one[2]] == [1, 2, 3, 4]
+    leases.load()
+    assert [one[0].parted[1] for one in (first, fourth)] == [None, None]
+
+
+def test_who_takes_a_snapshot_while_the_system_ends_gets_all_of_it() -> None:
+    leases, host = Leases(), Host()
+    leases.load()
+    part, elsewhere = held(leases, host, 1)
+    assert part.parted[1] is None
+    assert elsewhere.asked == [None]
+
+
+def test_the_end_waits_for_rows_so_long_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases_module, "MOST_S", 0.0)
+    leases, host = Leases(), Host()
+    part, elsewhere = held(leases, host, 1)
+    leases.load()
+    assert elsewhere.asked in ([], [None])
+    assert len(leases._held) == 0
+    del part
 
 
 def test_what_a_detector_raises_where_the_rows_are_is_told_with_its_place() -> None:
@@ -323,11 +453,100 @@ def test_what_a_detector_raises_where_the_rows_are_is_told_with_its_place() -> N
         return count > 0
 
     key, blob = adding.pickled(wrong)
-    assert tables.partial(1, "x", key).is_unknown
-    assert "ZeroDivisionError" in tables.partial(1, "x", key, blob).error
-    assert tables.partial(2, "x", key).is_gone
+    assert tables.partial(1, HEADER, key).is_unknown
+    assert "ZeroDivisionError" in tables.partial(1, HEADER, key, blob).error
+    assert tables.partial(2, HEADER, key).is_gone
     key, blob = adding.pickled(few)
-    assert [tables.partial(1, "x", key, one).value for one in (blob, None)] == [3, 3]
+    assert [pickle.loads(tables.partial(1, HEADER, key, one).value) for one in (blob, None)] == [3, 3]
+
+
+def _exits(_: Snapshot) -> Any:
+    sys.exit("as meant")
+
+
+@pytest.mark.parametrize(
+    ("partial", "words"),
+    [(_exits, "SystemExit: as meant"), (lambda _: threading.Lock(), "a lock, cannot be pickled")],
+    ids=["exits", "unpicklable"],
+)
+def test_whatever_a_partial_does_is_the_detectors_fault(partial: Any, words: str) -> None:
+    tables = KeptTables("h", 1)
+    tables.keep(1, resting(3), 0)
+    key, blob = adding.pickled(rs.detector(partial=partial, merge=operator.add, name="odd")(_is_any))
+    assert words in tables.partial(1, HEADER, key, blob).error
+
+
+def _is_any(total: Any) -> bool:
+    return bool(total)
+
+
+def test_a_detector_that_cannot_be_sent_says_so() -> None:
+    lock = threading.Lock()
+    item = rs.detector(partial=lambda part: bool(lock) + len(part.machines), merge=operator.add, name="odd")(_is_any)
+    with pytest.raises(rs.DetectorError, match="odd cannot be sent to where rows are"):
+        adding.pickled(item)
+
+
+def test_a_function_of_what_all_come_to_has_one_parameter() -> None:
+    with pytest.raises(rs.DetectorError, match="its function has one parameter"):
+        rs.detector(partial=len, merge=operator.add)(lambda total, earlier: True)
+
+
+def test_what_is_timeless_is_asked_anew_of_other_rows_only() -> None:
+    tables = KeptTables("h", 1)
+    same, asked = resting(3), list[int]()
+
+    class Counting:
+        name = "counting"
+        is_timeless = True
+
+        def partial(self, part: Snapshot) -> int:
+            asked.append(len(part.machines))
+            return len(part.machines)
+
+        def merge(self, one: int, other: int) -> int:
+            return one + other
+
+    tables._partials._items["key"] = Counting()
+    for number, rows in enumerate((same, same, resting(2), same)):
+        tables.keep(number, rows, 0)
+        assert pickle.loads(tables.partial(number, HEADER, "key").value) == rows.machines.count
+    assert asked == [3, 2, 3]
+    tables._partials._items["of a moment"] = of_a_moment = Counting()
+    of_a_moment.is_timeless = False
+    for _ in range(2):
+        tables.partial(3, HEADER, "of a moment")
+    assert asked == [3, 2, 3, 3, 3]
+
+
+def test_a_part_is_of_its_snapshot() -> None:
+    """What a detector may read of a part is what the whole would say."""
+    tables = KeptTables("h", 1)
+    tables.keep(1, resting(3), 1_000_000)
+    seen: list[Any] = []
+
+    class Looking:
+        name = "looking"
+
+        def partial(self, part: Snapshot) -> int:
+            machines = part.tables["machines"].to_pylist()
+            seen.append(
+                (part.snapshot_id, part.run_id, part.system, part.sequence, part.machine_count, part.started_at)
+            )
+            seen.append(
+                {(row["run_id"], row["snapshot_id"], row["recorded_at"], row["record_delay_ms"]) for row in machines}
+            )
+            return 1
+
+        def merge(self, one: int, other: int) -> int:
+            return one + other
+
+    began = datetime.fromtimestamp(0.5, UTC)
+    whole = Snapshot.from_rows(snapshot_id="x-1", run_id="run-1", system="bank", sequence=7, started_at=began)
+    tables._partials._items["key"] = Looking()
+    assert not tables.partial(1, packed(whole.tables["snapshots"]), "key").error
+    assert seen[0] == ("x-1", "run-1", "bank", 7, 3, began)
+    assert seen[1] == {("run-1", "x-1", datetime.fromtimestamp(1, UTC), 500.0)}
 
 
 def test_both_functions_are_needed() -> None:

@@ -286,24 +286,21 @@ class Host:
 
     async def rows(self, number: int, names: list[str] | None = None) -> Any:
         """Rows of machines that were at rest in a snapshot, as a packed table; None if they are not kept any more."""
-        recorder = self.post.recorder
-        return await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.packed, number, names)
+        kept = self.post.recorder.at_rest.kept
+        return await self.loop.run_in_executor(kept.pool, kept.packed, number, names)
 
-    async def partial(self, number: int, snapshot_id: str, key: str, detector: bytes | None = None) -> PartialAnswer:
+    async def partial(self, number: int, header: Any, key: str, detector: bytes | None = None) -> PartialAnswer:
         """What a detector that adds up makes of rows that are kept; `detector`: pickled, if it has not been learnt."""
-        recorder = self.post.recorder
-        work = recorder.at_rest.kept.partial
-        return await self.loop.run_in_executor(recorder.pool, work, number, snapshot_id, key, detector)
+        kept = self.post.recorder.at_rest.kept
+        return await self.loop.run_in_executor(kept.pool, kept.partial, number, header, key, detector)
 
     async def judged(self, number: int) -> None:
         """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
-        recorder = self.post.recorder
-        await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.judged, number)
+        self.post.recorder.at_rest.kept.judged(number)
 
     async def lease(self, number: int, *, is_begun: bool) -> None:
         """The rows of a snapshot are kept from now on until this process ends; or need not be any more."""
-        recorder = self.post.recorder
-        await self.loop.run_in_executor(recorder.pool, recorder.at_rest.kept.lease, number, is_begun)
+        self.post.recorder.at_rest.kept.lease(number, is_begun)
 
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""

@@ -42,7 +42,7 @@ class AtRest:
         self.audit = audit
         self.rows = RestingRows(member.host)
         self.kept = KeptTables(member.host, keep_from)
-        """What is shown of machines at rest only to who asks; of the thread of reports."""
+        """What is shown of machines at rest only to who asks."""
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""
         self.version = redaction.version

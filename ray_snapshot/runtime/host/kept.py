@@ -2,36 +2,47 @@
 
 Where no history is written, most snapshots are judged by counts alone: then a host says how many machines are at rest, of which
 class, and keeps their rows. They are those of that snapshot, whatever became of the machines since: Arrow columns never
-change, and two snapshots between which no machine was touched share them.
+change, and snapshots share them (`resting.Rows`).
 
-Used by the thread that makes reports.
+Looked up by any thread; what is asked for is made in a thread of its own, so that no report waits for a detector.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot import redaction
-from ray_snapshot.adding import Partials
-from ray_snapshot.columns import packed
+from ray_snapshot.columns import packed, unpacked
+from ray_snapshot.runtime.assembly import labelled, with_delay
 from ray_snapshot.runtime.collected import PartialAnswer
+from ray_snapshot.runtime.host.partials import Partials
+from ray_snapshot.runtime.host.resting import Rows
 from ray_snapshot.runtime.report import Kept, Resting, at
+from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import told
 
-MOST_SNAPSHOTS = 200
+MOST_SNAPSHOTS = 100
 """Rows of so many of the latest snapshots are kept: more than can wait to be judged."""
 
-MOST_BYTES = 300_000_000
-"""Less than that of rows that nobody has leased is kept, beside those of the last snapshot."""
+FEWEST = 5
+"""Of so many of the latest in any case: so many may wait for the analyst."""
+
+MOST_BYTES = 200_000_000
+"""Less than that of rows that nobody has leased is kept beside those."""
 
 GRACE_S = 5.0
 """How long rows are kept behind the verdicts on their snapshot: a program that has taken it may lease them yet."""
+
+Found = tuple[Rows, int]
+"""Rows, and the moment at which the host turned red, in microseconds since 1970."""
 
 
 class KeptTables:
@@ -41,71 +52,99 @@ class KeptTables:
         """`keep_from`: fewer rows are sent at once; None: all are."""
         self.host = host
         self.keep_from = keep_from
-        self._tables: OrderedDict[int, tuple[pa.Table, int]] = OrderedDict()
-        """By snapshot: rows, and the moment at which the host turned red, in microseconds since 1970."""
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-rows")
+        """What is asked for is made here."""
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[int, Found] = OrderedDict()
         self._judged: dict[int, float] = {}
         """By snapshot: when its rows were needed no more, in monotonic seconds."""
-        self._leased: dict[int, tuple[pa.Table, int]] = {}
+        self._leased: dict[int, Found] = {}
         self._partials = Partials()
         self._counted: tuple[Any, dict[str, int] | None, int] = (None, None, 0)
-        """A table, its machines by class (None: not all are passive), and the bytes of their states."""
+        """Rows, their machines by class (None: not all are passive), and the bytes of their states."""
+        self._spent_s = 0.0
 
     def keep(self, number: int, resting: Resting, recorded_at: int) -> Kept | None:
-        """Keep these rows; None if they are to be sent, for what is said of them in place of rows would not be enough."""
-        table = resting.machines
-        if self.keep_from is None or table.num_rows < self.keep_from or resting.inputs or redaction.is_active:
+        """Keep these rows; None if they are to be sent, for what is said of them in place of rows would not be enough.
+
+        In the thread of reports.
+        """
+        rows = resting.machines
+        if self.keep_from is None or rows.count < self.keep_from or resting.inputs or redaction.is_active:
             return None
-        if self._counted[0] is not table:
-            self._counted = (table, *_counted(table))
+        if self._counted[0] is not rows:
+            self._counted = (rows, *_counted(rows))
         _, classes, state_bytes = self._counted
         if classes is None:
             return None
-        self._tables[number] = table, recorded_at
-        self._drop()
+        with self._lock:
+            self._tables[number] = rows, recorded_at
+            self._drop()
         return Kept(self.host, classes, state_bytes, recorded_at)
 
     def lease(self, number: int, is_begun: bool) -> None:
         """Keep the rows of a snapshot until they are given back."""
-        if is_begun and number in self._tables:
-            self._leased[number] = self._tables[number]
-        elif not is_begun:
-            self._leased.pop(number, None)
+        with self._lock:
+            if is_begun and number in self._tables:
+                self._leased[number] = self._tables[number]
+            elif not is_begun:
+                self._leased.pop(number, None)
 
     def judged(self, number: int) -> None:
         """All verdicts on a snapshot are there."""
-        self._judged[number] = time.monotonic()
-        self._drop()
+        with self._lock:
+            self._judged[number] = time.monotonic()
+            self._drop()
 
-    def _found(self, number: int) -> tuple[pa.Table, int] | None:
-        """Nothing where a secret has been met meanwhile, for the rows may have it."""
-        return None if redaction.is_active else self._leased.get(number) or self._tables.get(number)
+    def spent(self) -> float:
+        """The processor time that was spent on what was asked for, and not told yet."""
+        with self._lock:
+            found, self._spent_s = self._spent_s, 0.0
+        return found
 
     def packed(self, number: int, names: Sequence[str] | None = None) -> pa.Buffer | None:
-        """The rows of a snapshot, or of some machines in it; None if they are not kept any more."""
+        """The rows of a snapshot, or of some machines in it; None if they are not kept any more. In `pool`."""
         found = self._found(number)
         if found is None:
             return None
-        table, recorded_at = found
+        began = time.thread_time()
+        rows, recorded_at = found
+        table = rows.table()
         if names is not None:
             table = table.filter(pc.is_in(table["machine"], pa.array(names, pa.string())))
-        return packed(at(table, recorded_at))
+        buffer = packed(at(table, recorded_at))
+        self._spend(began)
+        return buffer
 
-    def partial(self, number: int, snapshot_id: str, key: str, detector: bytes | None = None) -> PartialAnswer:
-        """What a detector makes of the rows of a snapshot."""
+    def partial(self, number: int, header: pa.Buffer, key: str, detector: bytes | None = None) -> PartialAnswer:
+        """What a detector makes of the rows of a snapshot; `header`: the snapshot's row, as a packed table. In `pool`."""
         found = self._found(number)
         if found is None:
             return PartialAnswer(is_gone=True)
+        began = time.thread_time()
+        rows, recorded_at = found
         try:
             if detector is not None:
                 self._partials.learn(key, detector)
             elif not self._partials.knows(key):
                 return PartialAnswer(is_unknown=True)
-            return PartialAnswer(self._partials.of(key, found[0], snapshot_id))
-        except Exception as error:  # whatever a detector of the user's does
+            return PartialAnswer(self._partials.of(key, rows, lambda: _part(rows, recorded_at, unpacked(header))))
+        except BaseException as error:  # whatever a detector of the user's does, sys.exit() too
             return PartialAnswer(error=told(error))
+        finally:
+            self._spend(began)
+
+    def _spend(self, began: float) -> None:
+        with self._lock:
+            self._spent_s += time.thread_time() - began
+
+    def _found(self, number: int) -> Found | None:
+        """Nothing where a secret has been met meanwhile, for the rows may have it."""
+        with self._lock:
+            return None if redaction.is_active else self._leased.get(number) or self._tables.get(number)
 
     def _drop(self) -> None:
-        """Forget what is too old, or too much: tables that several snapshots share count once."""
+        """Forget what is needed no more, too old, or too much; under the lock."""
         past = time.monotonic() - GRACE_S
         last = next(reversed(self._tables), None)
         for number in [number for number, when in self._judged.items() if when < past and number != last]:
@@ -113,14 +152,26 @@ class KeptTables:
             self._tables.pop(number, None)
         while len(self._tables) > MOST_SNAPSHOTS:
             self._tables.popitem(last=False)
-        sizes = {id(table): table.nbytes for table, _ in self._tables.values()}
-        while len(sizes) > 1 and sum(sizes.values()) > MOST_BYTES:
+        while len(self._tables) > FEWEST and _bytes([rows for rows, _ in self._tables.values()]) > MOST_BYTES:
             self._tables.popitem(last=False)
-            sizes = {id(table): table.nbytes for table, _ in self._tables.values()}
 
 
-def _counted(table: pa.Table) -> tuple[dict[str, int] | None, int]:
+def _bytes(kept: Sequence[Rows]) -> int:
+    """What they take beside the last: columns that several share count once."""
+    tables = {id(rows.base): rows.base.nbytes for rows in kept if rows.base is not kept[-1].base}
+    return sum(tables.values())
+
+
+def _part(rows: Rows, recorded_at: int, header: pa.Table) -> Snapshot:
+    """The rows as a snapshot that has nothing else."""
+    bare = Snapshot({"snapshots": header})
+    machines = with_delay(at(rows.table(), recorded_at), bare.started_at.timestamp())
+    return bare.with_machines(labelled(machines, bare.snapshot_id, bare.run_id))
+
+
+def _counted(rows: Rows) -> tuple[dict[str, int] | None, int]:
     """Machines by class, None if not all are passive; and the bytes of their states."""
+    table = rows.table("class_name", "status", "state_bytes")
     if not pc.all(pc.equal(table["status"], "passive")).as_py():
         return None, 0
     counts = pc.value_counts(table["class_name"]).to_pylist()

@@ -205,7 +205,7 @@ class Recorder:
         found = self._payload(*given)
         with self.member.lock:
             copying_s = self.meter.take()
-        building_s, self.at_rest.building_s = self.at_rest.building_s, 0.0
+        building_s, self.at_rest.building_s = self.at_rest.building_s + self.at_rest.kept.spent(), 0.0
         return replace(found, cpu_s=copying_s + building_s + time.thread_time() - began)
 
     def _payload(

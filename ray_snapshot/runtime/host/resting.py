@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +28,8 @@ from ray_snapshot.runtime.report import ENDS, Columns, PartRows, Resting
 from ray_snapshot.runtime.rows import receiver_row, sender_row
 from ray_snapshot.shapes import Shape
 
+Booleans = npt.NDArray[np.bool_]
+
 MOST_BYTES = 2_000_000_000
 """While rows have more, no more machines are put to rest."""
 
@@ -34,6 +38,49 @@ MOST_CHUNKS = 32
 
 _OWNED = pa.schema([*ENDS, *(pa.field(name, pa.string()) for name in ("owner", "host_behind", "host_ahead"))])
 """Ends of channels; whose end each is; and where its link comes from, or leads to."""
+
+
+MOST_HIDDEN = 0.25
+"""Of so many rows that are not of machines at rest any more, columns are put together anew."""
+
+
+class Rows:
+    """Some rows of a table that others share: a snapshot that keeps them takes a bit a row. They never change."""
+
+    __slots__ = ("__weakref__", "base", "shown")
+
+    def __init__(self, base: pa.Table, shown: Booleans | None = None) -> None:
+        """`shown`: which rows of `base`; None: all."""
+        self.base = base
+        self.shown = shown
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return self.base.num_rows if self.shown is None else int(self.shown.sum())
+
+    def table(self, *columns: str) -> pa.Table:
+        """The rows, all columns or these."""
+        base = self.base.select(list(columns)) if columns else self.base
+        return base if self.shown is None else base.filter(pa.array(self.shown))
+
+    def without(self, column: str, values: Collection[str]) -> Rows:
+        """Those whose `column` is none of `values`."""
+        hidden = pc.is_in(self.base[column], pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
+        return Rows(self.base, ~hidden if self.shown is None else self.shown & ~hidden)
+
+    def compact(self) -> Rows:
+        """The same, in columns of their own if too much of these is hidden."""
+        if self.shown is None or self.base.num_rows - self.count <= MOST_HIDDEN * self.base.num_rows:
+            return self
+        return Rows(self.table())
+
+    def plus(self, more: pa.Table) -> Rows:
+        """These, and `more` behind them."""
+        base = pa.concat_tables([self.base, more])
+        if base.column(0).num_chunks > MOST_CHUNKS:
+            return Rows(pa.concat_tables([self.table(), more]).combine_chunks())
+        return Rows(base, None if self.shown is None else np.append(self.shown, np.ones(more.num_rows, np.bool_)))
 
 
 class RestingRows:
@@ -45,11 +92,12 @@ class RestingRows:
         """Of all rows, in bytes."""
         self.names: set[str] = set()
         rows = _OwnedRows(host)
-        self.machines, self.ends = rows.tables()
+        machines, self.ends = rows.tables()
+        self.machines = Rows(machines)
         self.inputs: dict[str, Inputs] = {}
         self.shapes: dict[str, Shape] = {}
         self.shape_counts: Counter[Shape] = Counter()
-        self.filtered: tuple[Collection[str], tuple[pa.Table, pa.Table]] = ((), (self.machines, self.ends))
+        self.filtered: tuple[Collection[str], tuple[Rows, pa.Table]] = ((), (self.machines, self.ends))
         """What `_without` was last asked for, and its answer."""
 
     @property
@@ -68,8 +116,8 @@ class RestingRows:
         recording.copies = [*latest.values()]
         show(recording, rows)
         machines, ends = rows.tables()
-        self.machines, self.ends = _joined(self.machines, machines), _joined(self.ends, ends)
-        self.size = int(self.machines.nbytes + self.ends.nbytes)
+        self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
+        self.size = int(self.machines.base.nbytes + self.ends.nbytes)
         self.names |= latest.keys()
         self.inputs |= rows.rows.part.inputs
         shapes = {name: copy.extra.shape for name, copy in latest.items() if copy.extra.shape is not None}
@@ -82,9 +130,10 @@ class RestingRows:
         found = self.names.intersection(names)
         if not found:
             return
-        self.machines, self.ends = self._without(found)
+        machines, self.ends = self._without(found)
+        self.machines = machines.compact()
         self.filtered = ((), (self.machines, self.ends))
-        self.size = int(self.machines.nbytes + self.ends.nbytes)
+        self.size = int(self.machines.base.nbytes + self.ends.nbytes)
         self.names -= found
         for name in found:
             self.inputs.pop(name, None)
@@ -109,8 +158,9 @@ class RestingRows:
         """
         now = RestingRows(self.host)
         now.take(looked_at)
-        shown = _by_machine(*self._without(self.names - now.names))
-        for name, (machine, ends) in sorted(_by_machine(now.machines, now.ends).items()):
+        machines_shown, ends_shown = self._without(self.names - now.names)
+        shown = _by_machine(machines_shown.table(), ends_shown)
+        for name, (machine, ends) in sorted(_by_machine(now.machines.table(), now.ends).items()):
             before, ends_before = shown.get(name, ({}, []))
             if machine.get("state") != before.get("state"):
                 return changed_by_itself(name, str(machine["class_name"]))
@@ -118,18 +168,17 @@ class RestingRows:
                 return RaySnapshotError(f"{name} is shown at rest as {before}, {ends_before}, and is {machine}, {ends}")
         return None
 
-    def _without(self, names: Collection[str]) -> tuple[pa.Table, pa.Table]:
+    def _without(self, names: Collection[str]) -> tuple[Rows, pa.Table]:
         """The rows but for those of some machines at rest."""
         if names != self.filtered[0]:
-            if not names or len(names) == len(self.names):
-                rest = slice(None, None if not names else 0)
-                found = self.machines[rest], self.ends[rest]
+            if not names:
+                found = self.machines, self.ends
+            elif len(names) == len(self.names):
+                found = Rows(self.machines.base[:0]), self.ends[:0]
             else:
                 those = pa.array(names, pa.string())
-                found = (
-                    self.machines.filter(pc.invert(pc.is_in(self.machines["machine"], those))),
-                    self.ends.filter(pc.invert(pc.is_in(self.ends["owner"], those))),
-                )
+                left = self.ends.filter(pc.invert(pc.is_in(self.ends["owner"], those)))
+                found = self.machines.without("machine", names), left
             self.filtered = (names, found)
         return self.filtered[1]
 
