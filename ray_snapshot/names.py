@@ -16,6 +16,9 @@ NAMESPACE = "ray-snapshot"
 PREFIX = "system:"
 """Stands before a system's name in the name of its service."""
 
+EDITED = "-edited-"
+"""Stands in the id, and the run, of a snapshot that was edited (`testing.edit`), behind that of the one it was made from."""
+
 OnDeadlock = Literal["report", "raise", "exit"]
 """What is done about a deadlock that stands."""
 

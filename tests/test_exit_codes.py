@@ -39,6 +39,7 @@ TESTED: dict[tuple[str, int], str] = {
     ("simulate", 1): "tests/simulation/test_simulate_command.py::test_a_protocol_that_is_wrong_is_told",
     ("witness", 0): "tests/witness/test_witness_on_ray.py::test_every_snapshot_of_a_run_is_proven",
     ("witness", 1): "tests/witness/test_witness_on_ray.py::test_a_history_that_was_tampered_with_is_caught",
+    ("step", 0): "tests/testing/test_step_command.py::test_a_snapshot_is_stepped_through_by_a_pipe",
     ("explore", 1): "tests/testing/test_explore_command.py::test_a_counterexample_is_told_and_ends_with_1",
     ("explore", 4): "tests/testing/test_explore_command.py::test_a_search_that_was_stopped_ends_with_4",
     ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_0_if_there_are_only_warnings",

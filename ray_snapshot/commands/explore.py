@@ -6,19 +6,18 @@ The search (`ray_snapshot.testing`) is imported once the command is really run.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.errors import RaySnapshotError, SettingError
+from ray_snapshot.commands.beginnings import Beginning, Build, Classes, Modules, Until, predicate, this_folder_first
+from ray_snapshot.commands.consent import Trust
+from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
-    from ray_snapshot.testing import Exploration, Report
+    from ray_snapshot.testing import Counterexample, Exploration, Orders, Report
 
 BROKEN, NOT_COMPLETE = 1, 4
 
@@ -30,11 +29,30 @@ def register(app: typer.Typer) -> None:
 
 def explore(
     function: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="MODULE:FUNCTION", help="The function that builds the system; looked for in this folder first."
+            metavar="MODULE:FUNCTION",
+            help="The function that builds the system; looked for in this folder first. With --from: what is done then.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    start: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--from",
+            metavar="HISTORY SNAPSHOT",
+            help="Begin with this snapshot, which has a checkpoint; or see --until.",
+        ),
+    ] = None,
+    reach: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DETECTOR", help="Show a shortest order that reaches it: deadlock, termination, or MODULE:NAME."
+        ),
+    ] = None,
+    avoid: Annotated[
+        list[str] | None, typer.Option(metavar="DETECTOR", help="Show an order that never comes to it, to its end.")
+    ] = None,
     always: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,27 +79,42 @@ def explore(
     mailbox_bound: Annotated[
         int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
     ] = None,
+    classes: Classes = None,
+    until: Until = None,
+    module: Modules = None,
+    trust: Trust = False,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
     workers: Annotated[int, typer.Option(min=1, help="1: one process searches.")] = 1,
-    diagram: Annotated[str | None, typer.Option(help="Draw the counterexample (SVG) there.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="Write the counterexample's schedule there, for testing.replay.")
+    diagram: Annotated[
+        str | None, typer.Option(help="Draw the counterexample, or the first order, there (SVG).")
     ] = None,
+    schedule: Annotated[str | None, typer.Option(help="Write its schedule there, for testing.replay.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Run machines of your own in every order, without Ray, and look at every state that they can reach."""
     from ray_snapshot import testing
 
-    with _this_folder_first(), _told() as tell:
-        build = _loaded(function)
-        if not callable(build):
-            raise SettingError(f"{function} is no function: name one that takes a system and builds it")
+    begin = Beginning(start, function, classes or (), until, module or (), trust)
+    if reach or avoid:
+        if always or never or eventually or protocol is not None:
+            raise SettingError(
+                "--reach and --avoid ask for orders, --always, --never, --eventually and --protocol whether all are right: ask"
+                " one after the other"
+            )
+        limits = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
+                  "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
+        with this_folder_first(), _told() as tell:
+            found_orders = _orders(begin.build(), reach or [], avoid or [], limits, tell)
+        _show_orders(found_orders, diagram, schedule, as_json)
+        return
+    with this_folder_first(), _told() as tell:
+        build = begin.build()
         found = testing.explore(
             build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
             protocol=protocol, crashes=crashes, rollback=rollback, duplicates=duplicates, overtakes=overtakes,
             mailbox_bound=mailbox_bound, most_states=most_states, workers=workers, progress=tell,
         )  # fmt: skip
-    _write(found, diagram, schedule)
+    _write(found.counterexample, diagram, schedule)
     print(_as_json(found) if as_json else found)
     if not found.ok:
         raise typer.Exit(BROKEN)
@@ -89,56 +122,49 @@ def explore(
         raise typer.Exit(NOT_COMPLETE)
 
 
-@contextmanager
-def _this_folder_first() -> Iterator[None]:
-    """Modules are looked for in the current folder first."""
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
+def _orders(
+    build: Build, reach: list[str], avoid: list[str], limits: dict[str, Any], tell: Callable[[Report], None] | None
+) -> list[Orders]:
+    from ray_snapshot import testing
+
+    goals = [
+        *((testing.reach, predicate(item)) for item in reach),
+        *((testing.avoid, predicate(item)) for item in avoid),
+    ]
+    return [ask(build, goal, **limits, progress=tell) for ask, goal in goals]
 
 
-def _loaded(reference: str) -> Any:
-    module, colon, name = reference.partition(":")
-    if not colon or not module or not name:
-        raise SettingError(f"{reference!r} names nothing: write MODULE:NAME, such as bank:build")
-    try:
-        return getattr(import_module(module), name)
-    except RaySnapshotError:
-        raise
-    except Exception as error:  # whatever the user's module does when it is imported
-        from ray_snapshot.verdicts import place_of  # pydantic comes with it: not for a --help
+def _show_orders(found: list[Orders], diagram: str | None, schedule: str | None, as_json: bool) -> None:
+    first = next((one.order for one in found if one.order is not None), None)
+    _write(first, diagram, schedule)
+    for one in found:
+        print(_order_as_json(one) if as_json else one)
+    if any(one.order is None and one.complete for one in found):
+        raise typer.Exit(BROKEN)
+    if any(one.order is None for one in found):
+        raise typer.Exit(NOT_COMPLETE)
 
-        place = place_of(error)
-        told = f"{type(error).__name__}: {error}" + (f" (at {place})" if place else "")
-        raise SettingError(f"{reference} cannot be loaded: {told}") from error
+
+def _order_as_json(found: Orders) -> str:
+    steps, loop_from = ([], None) if found.order is None else (found.order.steps, found.order.loop_from)
+    told = {found.word: found.goal, "found": found.order is not None, "complete": found.complete, "states": found.states,
+            "steps": steps, "loop_from": loop_from}  # fmt: skip
+    return json.dumps(told)
 
 
 def _predicates(references: list[str] | None) -> list[Any]:
-    return [_predicate(item) for item in references or ()]
+    return [predicate(item) for item in references or ()]
 
 
-def _predicate(reference: str) -> Any:
-    """A ready-made detector by its name, or what stands under MODULE:NAME."""
-    if ":" not in reference:
-        from ray_snapshot import detectors
-
-        return detectors.by_name(reference)
-    found = _loaded(reference)
-    return found() if isinstance(found, type) and hasattr(found, "evaluate") else found
-
-
-def _write(found: Exploration, diagram: str | None, schedule: str | None) -> None:
-    if found.counterexample is None:
+def _write(found: Counterexample | None, diagram: str | None, schedule: str | None) -> None:
+    if found is None:
         return
     from ray_snapshot.commands.files import write_file
 
     if diagram is not None:
-        write_file(diagram, found.counterexample.svg())
+        write_file(diagram, found.svg())
     if schedule is not None:
-        write_file(schedule, f"{found.counterexample.schedule}\n")
+        write_file(schedule, f"{found.schedule}\n")
 
 
 def _as_json(found: Exploration) -> str:

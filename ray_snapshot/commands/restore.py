@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SettingError
+from ray_snapshot.errors import RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
     from ray_snapshot.runtime.restoring import Wanted
-    from ray_snapshot.snapshot import Snapshot
 
 
 def register(app: typer.Typer) -> None:
@@ -56,12 +55,14 @@ def restore(
 
 def _wanted(history: History, snapshot: str, hosts: int | None) -> Wanted:
     """What the program is to go on from; raises `NotRestorableError` with the obstacles, `CheckpointError`."""
-    from ray_snapshot.history import checkpoints
+    from ray_snapshot.history import checkpoints, restorable
     from ray_snapshot.runtime.restoring import Wanted
 
     snapshot_id = _chosen(history, snapshot)
     found = history.load(snapshot_id)
-    _check(history, found)
+    restorable.check(history, found)
+    if isinstance(edit := found.coverage.get("edited"), dict):
+        print(f"ray-snapshot: {snapshot_id} was edited: it is made from {edit.get('from')}", file=sys.stderr)
     checkpoints.read(history.path, snapshot_id, checkpoints.checkpoint_key(is_made=False))
     born = [message.target for message in found.messages if message.method == "__init__" and message.number == 0]
     names = {*(name for name, machine in found.machines.items() if machine.host != "driver"), *born}
@@ -79,16 +80,3 @@ def _chosen(history: History, text: str) -> str:
             file=sys.stderr,
         )
     return restorable[-1]
-
-
-def _check(history: History, found: Snapshot) -> None:
-    from ray_snapshot.runtime.analyst.keeping import not_restorable
-
-    if found.status == "complete" and found.restorable:
-        return
-    reason = f"snapshot {found.snapshot_id} was given up: {found.abort_reason}"
-    if found.status == "complete":
-        reason = str(not_restorable(found.snapshot_id, found.obstacles))
-    others = history.restorable()
-    remedy = f"the latest that can be restored is {others[-1]}" if others else "none of this history can be restored"
-    raise NotRestorableError(f"{reason}; {remedy}", obstacles=found.obstacles)

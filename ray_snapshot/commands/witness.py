@@ -78,15 +78,15 @@ def witness(
         print_text(_by_design(recorded))
     begin = None if start is None else _start(opened, start, run_id, recorded)
     others = _others(opened, run_id, recorded)
-    found, problem = _log(opened, run_id)
+    found, problem = log_of_run(opened, run_id)
     if found is None:
         _say(f"differs: {problem}", as_json, {"proven": [], "problem": problem})
         return DIFFERS
-    named = [_module_name(name) for name in module or ()]
-    modules = [*named, *_consented(found, begin, named, trust, history)]
+    named = [module_name(name) for name in module or ()]
+    modules = [*named, *consented(found, begin, named, trust, history)]
     with (
         redirect_stdout(sys.stderr),
-        _importable(module or (), modules),
+        importable(module or (), modules),
     ):  # what machines print is no part of the answer
         proof = prove(run_id, found, recorded, start=begin, others=others, modules=modules)
     _write(proof, svg, shiviz)
@@ -100,12 +100,12 @@ def witness(
 # Whose code may be run
 
 
-def _module_name(name: str) -> str:
+def module_name(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name
 
 
 @contextmanager
-def _importable(named: Sequence[str], modules: Sequence[str]) -> Iterator[None]:
+def importable(named: Sequence[str], modules: Sequence[str]) -> Iterator[None]:
     """Modules are found beside the files that were named, and, if any may be imported, in the current folder."""
     before = list(sys.path)
     beside = [str(Path(name).resolve().parent) for name in named if name.endswith(".py")]
@@ -116,7 +116,7 @@ def _importable(named: Sequence[str], modules: Sequence[str]) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _consented(log: Log, begin: WitnessedSnapshot | None, named: Sequence[str], trust: bool, history: str) -> list[str]:
+def consented(log: Log, begin: WitnessedSnapshot | None, named: Sequence[str], trust: bool, history: str) -> list[str]:
     """The packages that only the history names, if the user trusts it."""
     from ray_snapshot.commands import consent
     from ray_snapshot.decoding import places_of
@@ -187,7 +187,7 @@ def _others(history: History, run_id: str, recorded: WitnessedSnapshot) -> list[
     return sorted((_compared(history, one) for one in loaded), key=lambda one: one.number)
 
 
-def _log(history: History, run_id: str) -> tuple[Log | None, str]:
+def log_of_run(history: History, run_id: str) -> tuple[Log | None, str]:
     """The run's trace, or what is wrong with it."""
     from ray_snapshot.witness.log import DiffersError, actions_of, log_of
 

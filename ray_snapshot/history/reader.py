@@ -24,6 +24,7 @@ from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, Histor
 from ray_snapshot.history import checkpoints, compaction, leases, owners, places, retention, rows_alone, tables, upkeep
 from ray_snapshot.history.records import Records, Row, parsed
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
+from ray_snapshot.names import EDITED
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import READY_MADE
@@ -233,16 +234,19 @@ class History:
     def resolve(self, text: str, *, system: str | None = None) -> str:
         """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
 
-        `-1` is the latest, `-2` the one before. Raises `HistoryNotFoundError` if it means none, or several.
+        `-1` is the latest, `-2` the one before; edited ones (`testing.edit`) count with neither. Raises
+        `HistoryNotFoundError` if it means none, or several.
         """
         found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].drop_null().to_pylist()
         if text in ids:
             return text
+        taken = [snapshot_id for snapshot_id in ids if EDITED not in snapshot_id]
         back = 1 if text == "latest" else int(text[1:]) if _BACK.fullmatch(text) else 0
-        if 1 <= back <= len(ids):
-            return ids[-back]
+        if 1 <= back <= len(taken):
+            return taken[-back]
         matches = [snapshot_id for snapshot_id in ids if text and snapshot_id.startswith(text)]
+        matches = [snapshot_id for snapshot_id in matches if snapshot_id in taken] or matches
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -254,11 +258,11 @@ class History:
         raise self._unknown(text, system)
 
     def restorable(self, *, system: str | None = None) -> list[str]:
-        """The ids of the snapshots that were recorded as restorable, earliest first."""
+        """The ids of the snapshots that were recorded as restorable, earliest first, without edited ones."""
         found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at", "status", "restorable"])
         found = found.filter(pc.and_(pc.equal(found["status"], "complete"), pc.fill_null(found["restorable"], False)))
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()
-        return ids
+        return [snapshot_id for snapshot_id in ids if EDITED not in snapshot_id]
 
     # Files and versions, for Spark and others
 

@@ -108,7 +108,7 @@ def planned(about: Mapping[str, Any], sections: Iterable[bytes], ground: Ground)
 
     The digest of the sections has been checked, or they never left this system.
     """
-    whole = _gathered(sections)
+    whole = gathered(sections)
     places = _places(whole, ground)
     shares = {host: Share(last=ground.last, classes=whole.classes) for host in (DRIVER, *ground.hosts)}
     for machine in whole.machines:
@@ -141,7 +141,9 @@ def planned(about: Mapping[str, Any], sections: Iterable[bytes], ground: Ground)
 
 
 @dataclass(slots=True)
-class _Whole:
+class Whole:
+    """What the sections of a checkpoint hold."""
+
     machines: list[SavedMachine] = field(default_factory=list)
     messages: list[SavedMessage] = field(default_factory=list)
     creations: list[SavedCreation] = field(default_factory=list)
@@ -150,8 +152,9 @@ class _Whole:
     """Where each machine was."""
 
 
-def _gathered(sections: Iterable[bytes]) -> _Whole:
-    whole = _Whole()
+def gathered(sections: Iterable[bytes]) -> Whole:
+    """The sections of a checkpoint, put together; their digest has been checked."""
+    whole = Whole()
     for section in sections:
         host, machines, messages, creations, classes = pickle.loads(section)
         whole.machines += machines
@@ -163,7 +166,7 @@ def _gathered(sections: Iterable[bytes]) -> _Whole:
     return whole
 
 
-def _places(whole: _Whole, ground: Ground) -> dict[str, str]:
+def _places(whole: Whole, ground: Ground) -> dict[str, str]:
     if not ground.hosts:
         raise NotRestorableError(
             "there is no host to restore anything on: spawn machines before start()", obstacles=["there are no hosts"]

@@ -330,7 +330,7 @@ class Session(ABC):
         """The id of what the program wants to go back to; `how` snapshots that can be restored are taken."""
         self._check()
         if not isinstance(snapshot, str) and not snapshot.restorable:
-            from ray_snapshot.runtime.analyst.keeping import not_restorable
+            from ray_snapshot.history.restorable import not_restorable
 
             raise not_restorable(snapshot.snapshot_id, snapshot.obstacles)
         if not self._is_checkpointing and self._wanted is None:

@@ -28,10 +28,10 @@ from ray_snapshot.errors import (
     SystemRunningError,
 )
 from ray_snapshot.first_array import warm_up
+from ray_snapshot.history.restorable import not_restorable
 from ray_snapshot.names import NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.actor import AnalystActor
-from ray_snapshot.runtime.analyst.keeping import not_restorable
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, check_shared, connect
 from ray_snapshot.runtime.driver.attending import Attendant, Patience

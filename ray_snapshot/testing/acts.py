@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+LOAD = "restore_state"
+"""The hook by which a machine goes on from a snapshot, in place of its constructor."""
+
 Ref = tuple[str, int]
 """(caller, number)."""
 
@@ -24,6 +27,8 @@ class Sent:
     """Of a creation: the class."""
     refs: frozenset[Ref] = frozenset()
     """Calls that the payload refers to."""
+    source: str = ""
+    """Who has sent it, where it was in flight already when the system began (`moments`); else the machine that acts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,11 @@ class Act:
     used: tuple[int, ...] = ()
     """Numbers of this machine's calls that are taken."""
     around: Around = Around()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the machine takes back what a snapshot holds of it."""
+        return self.before is None and self.method == LOAD
 
 
 @dataclass(frozen=True, slots=True)

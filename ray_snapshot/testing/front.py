@@ -12,6 +12,7 @@ from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.waits import machine_name
 
 if TYPE_CHECKING:
+    from ray_snapshot.testing.moments import Moment
     from ray_snapshot.testing.stage import Stage
 
 
@@ -22,6 +23,8 @@ class Front:
         self._stage = stage
         self._created: set[str] = set()
         self.name = "testing"
+        self.restored = False
+        """Whether it goes on from a snapshot; as of `rs.System`."""
 
     def spawn(
         self,
@@ -64,6 +67,16 @@ class Front:
             )
             for place, item in enumerate(args)
         ]  # fmt: skip
+
+    def restore(self, moment: Moment) -> None:
+        """Put in what a snapshot holds: machines, messages in flight, timers. Raises `DuplicateMachineError`."""
+        for sent in moment.outputs(self._stage):
+            if sent.what == "create":
+                self._stage.check_new(sent.target)
+                self._created.add(sent.target)
+                self._stage.created[sent.target] = self._stage.kinds[sent.kind]
+            self._stage.gather(sent)
+        self.restored = True
 
     def machine(self, name: str) -> MachineHandle:
         """A machine by name; valid before it is spawned."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ray_snapshot.errors import HostDiedError, MachineFailedError, RaySnapshotError, ScheduleError, SettingError
+from ray_snapshot.errors import HostDiedError, RaySnapshotError, ScheduleError, SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
@@ -26,7 +26,7 @@ from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside,
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, check_steps, frozen
-from ray_snapshot.testing.space import Space
+from ray_snapshot.testing.space import Space, raise_if_begun_wrong
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import short
 from ray_snapshot.testing.values import decoded, encoded
@@ -79,6 +79,10 @@ class HostedWorld(World):
         self.failure: str | None = None
         self.labels: list[str] = []
         """What each action of the log did."""
+        self.in_flight: list[Sent] = []
+        """What its senders send again, once all machines are there."""
+        self.stops: list[Sent] = []
+        """Machines that had stopped when the system began."""
         self.dealt = 0
         super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
 
@@ -220,7 +224,7 @@ class HostedWorld(World):
         host.core.born(creation.child, Body(_Joins(joins), Rest(record.kind, b"")), joins)  # type: ignore[arg-type]
         self.programs[creation.child] = _Joins(joins)  # type: ignore[assignment]
         machine.is_suspended = False
-        act = Act(creation.child, record.kind, None, "__init__", (record.payload,), around=self._around(host))
+        act = Act(creation.child, record.kind, None, record.method, (record.payload,), around=self._around(host))
         accepted = [(creation.creator, creation.child, "creation", 1)]
         self._do(host, machine, act, (), 0, ((creation.creator, "creation", None),), accepted)
         host.core.end_action(machine)
@@ -315,18 +319,34 @@ class HostedWorld(World):
             logged.sent.append(sent_reply)
         if isinstance(end, Raised) and not calls:
             self.failure = self.failure or end.text
-            if act.machine == DRIVER:
-                raise MachineFailedError(
-                    f"{end.text}\n{end.traceback}", machine=DRIVER, method="build", message=None, source=None,
-                    traceback=end.traceback,
-                )  # fmt: skip
+            raise_if_begun_wrong(act, end)
         host.core.end_action(machine)
 
     def _answer(self, ref: Ref, sent: MessageId, answer: Answer, colour: Any) -> None:
         self.control.append(("answer", ref[0], ref, sent, answer, colour))
 
+    def go_on(self) -> None:
+        """What was in flight when the system began (`moments`) is sent again by its senders, in its order."""
+        in_flight, self.in_flight = self.in_flight, []
+        for sent in in_flight:
+            host = self.hosts[self.places[sent.source]]
+            machine = host.core.machines[sent.source]
+            logged = next(action for action in reversed(self.log.actions) if action.machine == sent.source)
+            self._carry(host, machine, sent, logged)
+        for sent in self.stops:
+            host = self.hosts[self.places[sent.target]]
+            machine = host.core.machines[sent.target]
+            machine.body.state = replace(machine.body.state, is_stopped=True)
+            host.core.stop(machine)
+        for host in self.hosts.values() if self.stops else ():
+            host.core.learn_stopped([sent.target for sent in self.stops])
+        self.stops = []
+
     def _carry(self, host: SimHost, machine: Machine, sent: Sent, logged: Action) -> None:
         source, core = machine.name, host.core
+        if sent.source and (sent.what == "stop" or self.is_being_built()):
+            (self.stops if sent.what == "stop" else self.in_flight).append(sent)
+            return
         if sent.what in ("mail", "call"):
             call = (source, int(sent.number or 0)) if sent.what == "call" else None
             self.calls[source] += call is not None
@@ -349,9 +369,10 @@ class HostedWorld(World):
             place = self._room_for(host, machine, sent.target)
             self.make_room(host, sent.target, place)
             self.names = tuple(sorted((*self.names, sent.target)))
-            if source == DRIVER:
+            if source == DRIVER and not sent.source:
                 self.made_by_driver.append(sent.target)
-            core.create(source, sent.target, place, Unborn(source, sent.kind, sent.payload, sent.refs), 0.0)
+            unborn = Unborn(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
+            core.create(source, sent.target, place, unborn, 0.0)
             logged.sent.append((source, sent.target, "creation", 1))
         elif sent.what == "stop":
             self._stop(host, machine, sent.target)
@@ -380,7 +401,7 @@ class HostedWorld(World):
             if sent.what != "create"
             else f"creation of {sent.target}"
             for sent in fresh
-            if sent.what in ("mail", "call", "timer", "create")
+            if sent.what in ("mail", "call", "timer", "create") and not sent.source
         ]
         begun = " and ".join(got) or act.method
         return f"{act.machine}: {begun}" + (f"; sends {', '.join(out)}" if out else "")
@@ -435,6 +456,7 @@ class Interpreter:
             if row["number"]:
                 row["number"] = numbers[channel][place[channel]]
                 place[channel] += 1
+        creations = {(creator, child, "mail") for creator, child in recorded.creations}
         rows["channels"] = [
             {
                 "source": channel[0], "target": channel[1], "kind": channel[2],
@@ -442,7 +464,7 @@ class Interpreter:
                 "in_flight_count": len(numbers.get(channel, ())), "duplicate_count": recorded.duplicates.get(channel, 0),
                 "recorded_by": RECORDED_BY[protocol],
             }
-            for channel in sorted({*recorded.sent, *recorded.accepted})
+            for channel in sorted({*recorded.sent, *recorded.accepted, *creations})
         ]  # fmt: skip
         about: dict[str, Any] = {"snapshot_id": f"snapshot-{recorded.number}", "system": "testing", "run_id": "testing"}
         return Snapshot.from_rows(**rows, **about, sequence=recorded.number, protocol=protocol,
@@ -484,8 +506,10 @@ class Player:
             self.world.begin()
         else:
             self.world.perform(step)
-        if self.settings["protocol"] in BARRIERS and not self.world.is_being_built():
-            self._connect()
+        if not self.world.is_being_built():
+            self.world.go_on()
+            if self.settings["protocol"] in BARRIERS:
+                self._connect()
         self.steps.append([*step, self.drawn])
 
     def _connect(self) -> None:

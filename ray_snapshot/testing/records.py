@@ -55,6 +55,9 @@ class Unborn:
     kind: int
     payload: bytes
     refs: frozenset[Ref] = frozenset()
+    method: str = "__init__"
+    is_late: bool = False
+    """Whether its creation was in flight when the system began (`moments`): it is constructed at any moment."""
 
 
 @dataclass(frozen=True, slots=True)

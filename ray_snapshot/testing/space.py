@@ -20,7 +20,7 @@ from typing import Any
 
 from ray_snapshot.errors import MachineFailedError, MachineStoppedError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.testing.acts import Act, Answer, Around, AsksClock, Chooses, Done, Outcome, Raised, Waits
+from ray_snapshot.testing.acts import LOAD, Act, Answer, Around, AsksClock, Chooses, Done, Outcome, Raised, Waits
 from ray_snapshot.testing.calls import Calls, refs_of
 from ray_snapshot.testing.covers import covers
 from ray_snapshot.testing.faults import NO_FAULTS, Failing, Faults
@@ -284,7 +284,7 @@ class Space:
         if word == "birth":
             around = self.around(state)
             act = Act(
-                name, record.kind, None, "__init__", (record.payload,), False, self.calls.used(state, name), around
+                name, record.kind, None, record.method, (record.payload,), False, self.calls.used(state, name), around
             )
             inputs: tuple[Any, ...] = ()
             taken = ((record.creator, "creation", 0),)
@@ -393,7 +393,7 @@ class Space:
         state = move.after
         for cell, value in enumerate(state):
             record = self.values[value]
-            if type(record) is Unborn and record.creator == DRIVER:
+            if type(record) is Unborn and record.creator == DRIVER and not record.is_late:
                 found = []
                 for birth in self.moves_of(state, ("birth", cell)):
                     assert birth.effect is not None
@@ -460,15 +460,17 @@ class Space:
         sets: list[tuple[int, int]] = []
         around, stops = self.around(state), list[str]()
         for sent in effect.fresh:
+            source = sent.source or act.machine
             if sent.what in ("mail", "call"):
                 call = (act.machine, int(sent.number or 0)) if sent.what == "call" else None
                 mail = self.id_of(Mail(sent.method, sent.payload, call, sent.refs))
-                appends.append((self.cell(CHANNEL, (act.machine, sent.target, sent.what)), mail))
+                appends.append((self.cell(CHANNEL, (source, sent.target, sent.what)), mail))
             elif sent.what == "timer":
                 mail = self.id_of(Mail(sent.method, sent.payload, None, sent.refs))
-                timers.append((self.cell(TIMERS, (act.machine, sent.target, "timer")), sent.seconds, mail))
+                timers.append((self.cell(TIMERS, (source, sent.target, "timer")), sent.seconds, mail))
             elif sent.what == "create":
-                unborn = self.id_of(Unborn(act.machine, sent.kind, sent.payload, sent.refs))
+                born = Unborn(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
+                unborn = self.id_of(born)
                 sets.append((self.cell(MACHINE, sent.target), unborn))
                 around = replace(around, names=tuple(sorted((*around.names, sent.target))))
             elif sent.what == "stop":
@@ -496,15 +498,7 @@ class Space:
         effect.value = self.id_of(Rest(act.kind, outcome.shown, outcome.refs, act.machine in around.stopped))
         if isinstance(end, Raised) and not calls:
             effect.failure, effect.traceback = end.text, end.traceback
-            if act.machine == DRIVER:
-                raise MachineFailedError(
-                    f"{end.text}\n{end.traceback}",
-                    machine=DRIVER,
-                    method="build",
-                    message=None,
-                    source=None,
-                    traceback=end.traceback,
-                )
+            raise_if_begun_wrong(act, end)
         effect.answers = tuple((call, self.id_of(end.answer)) for call in calls)
         effect.is_more = bool(timers or sets or stops or effect.around or calls)
         return effect
@@ -537,7 +531,10 @@ class Space:
         is_timed = type(record) is Inside and record.left is not None
         timers = [timer for timer in effect.timers if type(self.values[cells[self.targets[timer[0]]]]) is not Gone]
         if timers or is_timed:
-            self.timing.set(cells, effect.act.machine, timers, cell if is_timed else None)
+            owners = dict.fromkeys(self.cells[place][1][0] for place, _, _ in timers)  # of a snapshot: several
+            for owner in owners if not is_timed else dict.fromkeys([*owners, effect.act.machine]):
+                own = [timer for timer in timers if self.cells[timer[0]][1][0] == owner]
+                self.timing.set(cells, owner, own, cell if is_timed and owner == effect.act.machine else None)
         for place, value in effect.sets:
             cells[place] = value
         if effect.around is not None:
@@ -557,3 +554,17 @@ class Space:
                 cells[place] = self.id_of(replace(record, is_stopped=True))
             error = MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name)
             self.calls.refuse(cells, name, self.calls.error(error))
+
+
+def raise_if_begun_wrong(act: Act, end: Raised) -> None:
+    """What the program raises, or a machine that does not take its state back, is no run: raise `MachineFailedError`."""
+    if act.machine != DRIVER and not act.is_loading:
+        return
+    raise MachineFailedError(
+        f"{act.machine} does not take its state back: {end.text}" if act.is_loading else f"{end.text}\n{end.traceback}",
+        machine=act.machine,
+        method=LOAD if act.is_loading else "build",
+        message=None,
+        source=None,
+        traceback=end.traceback,
+    )

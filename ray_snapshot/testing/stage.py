@@ -81,6 +81,8 @@ class Stage:
         self.created: dict[str, type] = {}
         """By machine: its class."""
         self.member = SimpleNamespace(host=RUN)
+        self.began_at = 0.0
+        """What a machine's clock says at virtual time 0, in seconds."""
         self.opaque: dict[str, None] = {}
         """What could not be pickled, "a.lock (of type lock)"."""
         self.leaks: dict[str, None] = {}
@@ -401,7 +403,7 @@ class Stage:
             self._inputs.append(found)
             self._place += 1
         seconds: float = found[1]
-        return seconds
+        return self.began_at + seconds
 
     def choose(self, options: int) -> int:
         """An outcome of chance, 0 to options - 1."""
@@ -445,7 +447,8 @@ class Stage:
 
     def gather(self, sent: Sent) -> None:
         """The action does something to the world."""
-        self.acting()
+        if self.acting().is_loading:
+            raise NotAMachineError("sent in restore_state: only a machine's own actions send, not hooks or predicates")
         self._outputs.append(sent)
         self._sites.append(self.guards.site())
 
@@ -500,16 +503,23 @@ class Stage:
         """`SnapshotMixin.spawn` and `System.spawn`."""
         self.acting()
         number = self.kind_of(kind)
-        taken = {*self._around.names, *(sent.target for sent in self._outputs if sent.what == "create"), DRIVER}
         if name is None:
-            base = self.kinds[number].__name__
+            base, taken = self.kinds[number].__name__, self._taken()
             name = next(child for child in map(f"{base}-{{}}".format, range(len(taken) + 1)) if child not in taken)
-        elif check_machine_name(name) in taken:
-            raise DuplicateMachineError(f"a machine {name!r} exists already; choose another name", machine=name)
+        else:
+            self.check_new(check_machine_name(name))
         payload, refs = self._payload(name, "__init__", args, kwargs)
         self.created[name] = self.kinds[number]
         self.gather(Sent("create", name, "__init__", payload, kind=number, refs=refs))
         return handle_of(RUN, name)
+
+    def check_new(self, name: str) -> None:
+        """Raise `DuplicateMachineError` if there is, or was, a machine of that name."""
+        if name in self._taken():
+            raise DuplicateMachineError(f"a machine {name!r} exists already; choose another name", machine=name)
+
+    def _taken(self) -> set[str]:
+        return {*self._around.names, *(sent.target for sent in self._outputs if sent.what == "create"), DRIVER}
 
 
 def _not_restorable(machine: str, why: str) -> NotRestorableError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.names import DRIVER
-from ray_snapshot.testing.acts import Sent, Waits
+from ray_snapshot.testing.acts import LOAD, Sent, Waits
 from ray_snapshot.testing.records import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, State
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.space import Space
@@ -42,12 +42,14 @@ class Teller:
         words = []
         effects = [(self.machine_of(move), move.effect, move.step.task)]
         effects += [(self.space.cells[step.task[1]][1], effect, step.task) for step, effect in move.births]
+        before_all: dict[str, list[MessageId]] = {}
         for place, (machine, effect, task) in enumerate(effects):
             if effect is None:
                 words.append(self._fault(task[0], machine))
                 continue
             accepted = self._accept(before, task) if not place else self._accept(move.after, task)
-            sent = self._send(effect)
+            sent = self._send(effect, before_all)
+            sent += before_all.pop(machine, [])
             self._actions[machine] += 1
             told = self._told(before, move, machine, effect, task)
             self.events.append(Event(machine, self._actions[machine], tuple(accepted), tuple(sent), told))
@@ -71,8 +73,8 @@ class Teller:
     # ---- words ------------------------------------------------------------------------------------------------------
 
     def _told(self, before: State, move: Move, machine: str, effect: Effect, task: Any) -> str:
-        parts = [self._begun(before, machine, effect, task)]
-        parts += [self._sending(sent) for sent in effect.fresh if not (machine == DRIVER and sent.what == "create")]
+        parts = [self.begun(before, machine, effect, task)]
+        parts += [self._sending(sent) for sent in effect.fresh if not _is_begun_with(machine, sent)]
         end = effect.outcome.end
         if isinstance(end, Waits):
             parts.append(f"waits for {', '.join(dict.fromkeys(self._owners(effect, end)))}")
@@ -81,7 +83,8 @@ class Teller:
         changes = self._changes(before, move.after, machine)
         return "; ".join([*parts, *([changes] if changes else [])])
 
-    def _begun(self, before: State, machine: str, effect: Effect, task: Any) -> str:
+    def begun(self, before: State, machine: str, effect: Effect, task: Any) -> str:
+        """What a step begins with: who acts, and on what."""
         places = _places(task)
         if places:
             is_join = type(task) is tuple and task[0] == "join"
@@ -101,13 +104,23 @@ class Teller:
             return f"{machine} accepts {told}" + (f" as {method}" if is_join else more)
         word = task[0]
         if word == "birth":
+            if effect.act.is_loading:
+                return f"{machine} goes on from the snapshot"
             return f"{machine} is constructed ({self._args(effect.act.payloads[0])})"
         if word == "driver":
-            created = [sent.target for sent in effect.fresh if sent.what == "create"]
-            return f"the program creates {', '.join(created)}" if created else "the program begins"
+            return self._program(effect.fresh)
         return (
             f"{machine} waits no longer: timeout" if word == "timeout" else f"{machine} goes on in {effect.act.method}"
         )
+
+    def _program(self, fresh: tuple[Sent, ...]) -> str:
+        again = [sent.target for sent in fresh if sent.what == "create" and sent.method == LOAD]
+        created = [sent.target for sent in fresh if sent.what == "create" and sent.method != LOAD and not sent.source]
+        flying = sum(bool(sent.source) and sent.what != "stop" for sent in fresh)
+        told = [f"goes on from the snapshot with {_some(again)}"] if again else []
+        told += [f"{flying} in flight"] if flying else []
+        told += [f"creates {', '.join(created)}"] if created else []
+        return f"the program {', '.join(told) or 'begins'}"
 
     def _sending(self, sent: Sent) -> str:
         if sent.what == "create":
@@ -167,16 +180,19 @@ class Teller:
             return [self._replies[ref] for ref in record.wait.refs if ref in self._replies]
         return []
 
-    def _send(self, effect: Effect) -> list[MessageId]:
+    def _send(self, effect: Effect, before_all: dict[str, list[MessageId]]) -> list[MessageId]:
+        """What goes out; what was in flight before the run began is put into `before_all`, by its sender."""
         found: list[MessageId] = []
         timers: list[tuple[float, tuple[str, str, str], int]] = []
         for sent in effect.fresh:
-            channel = effect.act.machine, sent.target, sent.what
+            source = sent.source or effect.act.machine
+            channel = source, sent.target, sent.what
+            out = found if source == effect.act.machine else before_all.setdefault(source, [])
             if sent.what == "create":
-                found.append((effect.act.machine, sent.target, "mail", 0))
+                out.append((source, sent.target, "mail", 0))
             elif sent.what in ("mail", "call", "timer"):
                 self._sent[channel] += 1
-                found.append((*channel, self._sent[channel]))
+                out.append((*channel, self._sent[channel]))
                 if sent.what == "timer":
                     timers.append((sent.seconds, channel, self._sent[channel]))
                 else:
@@ -204,6 +220,16 @@ def _places(task: Any) -> tuple[tuple[int, int], ...]:
     if task[0] == "again":
         return ((task[1], 0),)
     return ((task[1], task[2]),) if task[0] in ("timer", "overtake") else ()
+
+
+def _is_begun_with(machine: str, sent: Sent) -> bool:
+    """Whether it is told with what the program begins with."""
+    return machine == DRIVER and (sent.what == "create" or bool(sent.source))
+
+
+def _some(names: list[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def short(value: Any, most: int = 40) -> str:

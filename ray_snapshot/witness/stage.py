@@ -82,6 +82,8 @@ class Stage:
     run_id: str
     modules: Modules = field(default_factory=Modules)
     """Whose code may be run."""
+    stopped: set[str] = field(default_factory=set)
+    """Machines that have stopped themselves."""
     bodies: dict[str, Any] = field(default_factory=dict)
     channels: dict[ChannelId, list[Held]] = field(default_factory=lambda: defaultdict(list))
     sent: Counter[ChannelId] = field(default_factory=Counter)
@@ -261,7 +263,8 @@ class Stage:
     # ---- what machines ask of their post --------------------------------------------------------------------------
 
     def stop(self, name: str) -> None:
-        """Nothing to do: what a machine has not accepted before it stopped, it accepts in no logged action."""
+        """What a machine has not accepted before it stopped, it accepts in no logged action."""
+        self.stopped.add(name)
 
     def request_snapshot(self) -> None:
         """Nothing to do: snapshots change no machine."""

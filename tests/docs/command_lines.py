@@ -57,7 +57,7 @@ def _commands(words: list[str]) -> Iterator[list[str]]:
         if word and set(word) <= set("|&;"):
             yield one
             one = []
-        elif is_file or word == ">":  # where the output goes is no argument
+        elif is_file or word in ("<", ">"):  # where the input comes from and the output goes is no argument
             is_file = not is_file
         else:
             one.append(word)

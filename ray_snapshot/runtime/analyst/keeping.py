@@ -11,6 +11,7 @@ import pyarrow as pa
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError
 from ray_snapshot.history import checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.history.restorable import not_restorable
 from ray_snapshot.protocol.recovery_line import Retention
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.planning import Ground, Plan, planned
@@ -146,15 +147,6 @@ class Keeper:
             )
         there = next((place for place in places if checkpoints.there(place, [snapshot_id])), places[-1])
         return checkpoints.read(there, snapshot_id, self.key)
-
-
-def not_restorable(snapshot_id: str, obstacles: list[str]) -> NotRestorableError:
-    """The error that says why a snapshot cannot be restored."""
-    more = f"; and {len(obstacles) - 3} more" if len(obstacles) > 3 else ""
-    return NotRestorableError(
-        f"snapshot {snapshot_id} cannot be restored: {'; '.join(obstacles[:3]) or 'it was given up'}{more}",
-        obstacles=obstacles,
-    )
 
 
 def _not_restorable(snapshot: Snapshot, obstacle: str) -> Snapshot:

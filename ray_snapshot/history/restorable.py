@@ -1,0 +1,32 @@
+"""Whether a snapshot of a history can be gone on from: what `restore`, and `testing.from_snapshot`, ask before they read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ray_snapshot.errors import NotRestorableError
+
+if TYPE_CHECKING:
+    from ray_snapshot.history.reader import History
+    from ray_snapshot.snapshot import Snapshot
+
+
+def not_restorable(snapshot_id: str, obstacles: list[str]) -> NotRestorableError:
+    """The error that says why a snapshot cannot be restored."""
+    more = f"; and {len(obstacles) - 3} more" if len(obstacles) > 3 else ""
+    return NotRestorableError(
+        f"snapshot {snapshot_id} cannot be restored: {'; '.join(obstacles[:3]) or 'it was given up'}{more}",
+        obstacles=obstacles,
+    )
+
+
+def check(history: History, found: Snapshot) -> None:
+    """Raise `NotRestorableError`, with the obstacles and the latest snapshot that has none, if this one has some."""
+    if found.status == "complete" and found.restorable:
+        return
+    reason = f"snapshot {found.snapshot_id} was given up: {found.abort_reason}"
+    if found.status == "complete":
+        reason = str(not_restorable(found.snapshot_id, found.obstacles))
+    others = history.restorable()
+    remedy = f"the latest that can be restored is {others[-1]}" if others else "none of this history can be restored"
+    raise NotRestorableError(f"{reason}; {remedy}", obstacles=found.obstacles)

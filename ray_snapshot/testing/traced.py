@@ -1,0 +1,133 @@
+"""A traced run, done again up to one of its actions, as the beginning of runs without Ray.
+
+The actions are done by the witness (`witness.stage`), each checked against what the trace says that it did; no checkpoint is
+needed, and nothing is unpickled that a history holds. Where the run is left, its machines and what is in flight are a `Moment`.
+Imports Ray only where a machine calls.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.decoding import NotDecodableError
+from ray_snapshot.errors import HistoryNotFoundError, NotRestorableError, SettingError
+from ray_snapshot.testing.moments import MAIL, TIMER, Flying, Held, Moment, Unmade, opened_blob
+from ray_snapshot.witness.log import Action, Log, Message, actions_of, log_of
+from ray_snapshot.witness.modules import Modules, loaded
+from ray_snapshot.witness.proof import class_names
+from ray_snapshot.witness.stage import Stage
+
+if TYPE_CHECKING:
+    import os
+
+
+def from_trace(
+    history: str | os.PathLike[str], snapshot_id: str, until: str | tuple[str, int], *, modules: Iterable[str] = ()
+) -> Moment:
+    """A run with `trace=True`, done again up to an action and left behind it, as a `build`.
+
+    `snapshot_id`: any snapshot of the run. `until`: the action, `("bob", 7)` or `"bob:7"`: all actions up to it, in the
+    order in which they happened. `modules`: those whose machine classes may be imported because the history names them,
+    beside classes that are loaded already.
+
+    Raises `HistoryNotFoundError` if there is no trace, `SettingError` for an action that it does not have,
+    `NotReplayableError` and `DiffersError` as the witness does, `NotRestorableError` for calls in flight.
+    """
+    from ray_snapshot.history import History
+
+    opened = History(history)
+    run_id = opened.load(opened.resolve(snapshot_id)).run_id
+    rows = opened.actions(run_id)
+    if not rows:
+        raise HistoryNotFoundError(
+            f"the history {opened.path} holds no trace of run {run_id}: run the system with rs.System(..., trace=True)",
+            path=opened.path,
+        )
+    return moment_behind(run_id, log_of(actions_of(rows)), action_id(until), modules)
+
+
+def action_id(text: str | tuple[str, int]) -> tuple[str, int]:
+    """(machine, number) of "bob:7"; raises `SettingError`."""
+    if not isinstance(text, str):
+        return text
+    machine, colon, number = text.rpartition(":")
+    if not colon or not machine or not number.isdecimal():
+        raise SettingError(f"{text!r} names no action: write MACHINE:NUMBER, such as bob:7")
+    return machine, int(number)
+
+
+def moment_behind(run_id: str, log: Log, until: tuple[str, int], modules: Iterable[str]) -> Moment:
+    """Do the actions of a trace up to one of them."""
+    last = _place(log, until)
+    allowed = Modules(loaded(class_names(log)) | frozenset(modules))
+    with Stage(run_id, allowed) as stage:
+        for action in log.actions[: last + 1]:
+            stage.perform(action)
+        return _moment(stage, log, last)
+
+
+def _place(log: Log, until: tuple[str, int]) -> int:
+    found = next((place for place, action in enumerate(log.actions) if action.key == until), None)
+    if found is not None:
+        return found
+    machine, number = until
+    numbers = [action.number for action in log.actions if action.machine == machine]
+    there = f"it has its actions 1 to {max(numbers)}" if numbers else f"it has none of {machine}"
+    raise SettingError(f"the trace has no action {number} of {machine} that can be done again: {there}")
+
+
+def _moment(stage: Stage, log: Log, last: int) -> Moment:
+    at = _seconds(log.actions[last])
+    sent = {message.key: (action, message) for action in log.actions[: last + 1] for message in action.sent}
+    machines = [
+        Held(name, type(body), _translated(body.snapshot_state(), stage.run_id), name in stage.stopped)
+        for name, body in sorted(stage.bodies.items())
+    ]
+    flying: list[Flying] = []
+    unmade: list[Unmade] = []
+    for (source, target, kind), held in sorted(stage.channels.items()):
+        if held and kind not in (MAIL, TIMER):
+            raise NotRestorableError(
+                f"behind action {log.actions[last].number} of {log.actions[last].machine} a call of {source} to {target} is in"
+                " flight, and where its caller stands is in no trace: choose another action",
+                obstacles=["a call is in flight"],
+            )
+        timers: list[Flying] = []
+        for one in held:
+            args, kwargs = _translated(_objects(one, source), stage.run_id)
+            if one.number == 0:
+                kind_of_child = stage.modules.machine_class(str(one.class_name))
+                unmade.append(Unmade(source, target, kind_of_child, args, kwargs))
+                continue
+            left = _left(*sent[source, target, kind, one.number], at) if kind == TIMER else 0.0
+            timers.append(Flying(source, target, one.method, args, kwargs, kind, left))
+        flying += timers
+    machine, number = log.actions[last].key
+    return Moment(f"run {stage.run_id} behind action {number} of {machine}", machines, flying, unmade, at=at)
+
+
+def _objects(held: Any, source: str) -> Any:
+    try:
+        return held.objects()
+    except NotDecodableError as error:
+        raise NotRestorableError(
+            f"a message of {source}, {held.method}, cannot be built again from the trace: {error}",
+            obstacles=[f"a message of {source} cannot be built again"],
+        ) from None
+
+
+def _left(action: Action, message: Message, at: float) -> float:
+    """What is left of a timer."""
+    return max(0.0, round((message.seconds or 0.0) - (at - _seconds(action)), 6))
+
+
+def _seconds(action: Action) -> float:
+    moment = action.acted_at
+    return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
+
+
+def _translated(value: Any, run_id: str) -> Any:
+    """Fresh objects; handles of the run are of a system without Ray."""
+    return opened_blob(pickle.dumps(value, protocol=5), {run_id})

@@ -1,0 +1,73 @@
+"""A checkpoint that a system on Ray has written leads where that system really went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from moment_machines import Eater, Fork, Till
+from until import until
+
+import ray_snapshot as rs
+from ray_snapshot import detectors, testing
+from ray_snapshot.history import checkpoints
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+def test_what_really_happened_is_among_what_can_happen_from_the_checkpoint(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with rs.System("moments", history=history, checkpoint=True, detectors=[]) as system:
+        a, b = system.spawn_many(Till, args=[(5,), (5,)], names=["a", "b"])
+        system.start()
+        b.later.send(5.0, 2)
+        for amount in (1, 2, 3):
+            a.pay.send(b, amount)
+        a.hire.send("c", 1)
+        taken = [system.snapshot() for _ in range(2)]
+        system.wait_for("termination", timeout=60)
+        end = {name: machine.state for name, machine in system.snapshot().machines.items() if name != "driver"}
+    assert {name: state["coins"] for name, state in end.items()} == {"a": -2, "b": 11, "c": 1}
+    for snapshot in taken:
+        found = testing.from_snapshot(history, snapshot.snapshot_id)
+        in_flight = [(one.source, one.target, one.kind, one.method) for one in found.flying]
+        recorded = [(one.source, one.target, one.kind, one.method) for one in snapshot.messages if one.number]
+        assert sorted(in_flight) == sorted(recorded)
+        timers = [one for one in found.flying if one.kind == "timer"]
+        assert all(0.0 <= one.left <= 5.0 for one in timers)
+        assert testing.explore(found, eventually=[detectors.Termination()]).ok
+
+        def is_end(states: object) -> bool:
+            return {name: vars(state) for name, state in states.items()} == end  # type: ignore[attr-defined]
+
+        assert testing.reach(found, is_end).order is not None
+        assert testing.avoid(found, is_end).order is None
+
+
+@pytest.mark.nightly
+def test_an_edited_snapshot_is_restored_like_any_other(tmp_path: Path) -> None:
+    """At a table for two, both have one fork: on Ray they are stuck, and go on from where one message more is in flight."""
+    history = tmp_path / "history"
+    with rs.System("table", history=history, checkpoint=True) as system:
+        for one in range(2):
+            system.spawn(Fork, name=f"f{one}")
+        for one in range(2):
+            system.spawn(Eater, [f"f{one}", f"f{1 - one}"], name=f"p{one}")
+        system.start()
+        snapshot = system.snapshot()
+        until(lambda: rs.History(history).listed([snapshot.snapshot_id]))
+        edited = testing.edit(
+            history, snapshot.snapshot_id,
+            states={f"p{one}": {"forks": [f"f{one}", f"f{1 - one}"], "has": [f"f{one}"], "meals": 0} for one in range(2)}
+            | {f"f{one}": {"holder": f"p{one}", "queue": [f"p{1 - one}"]} for one in range(2)},
+            drop=[one for one in snapshot.messages if one.number],
+        )  # fmt: skip
+        system.restore(edited)
+        assert system.wait_for("deadlock", timeout=60).holds
+        freed = testing.edit(history, edited, add=[{"source": "p0", "target": "f0", "method": "put", "args": []}])
+        assert testing.reach(testing.from_snapshot(history, freed), detectors.Deadlock()).order is None
+        system.restore(freed)
+        system.wait_for("termination", timeout=60)
+        end = system.snapshot()
+        assert end.machines["p1"].state["meals"] == 1
+        assert checkpoints.there(history, [edited, freed])

@@ -1,0 +1,256 @@
+"""`ray-snapshot explore --from`, and `ray-snapshot step`: by hand, through a pipe and in a real terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpointed import record
+from clean import clean_environment
+from moment_machines import Eater, Fork, Till
+from terminals import plain
+
+from ray_snapshot import cli, testing
+from ray_snapshot.history import checkpoints
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _modules_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    history = tmp_path_factory.mktemp("table") / "history"
+    machines: dict[str, tuple[type, Any]] = {f"f{one}": (Fork, {"holder": None, "queue": []}) for one in range(2)}
+    for one in range(2):
+        machines[f"p{one}"] = (Eater, {"forks": [f"f{one}", f"f{1 - one}"], "has": [], "meals": 0})
+    messages = [(f"p{one}", f"f{one}", "ask", (f"p{one}",)) for one in range(2)]
+    return str(history), record(history, machines, messages)
+
+
+@pytest.fixture(scope="module")
+def till(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    history = tmp_path_factory.mktemp("till") / "history"
+    state = {"coins": 5, "peer": None, "paid_at": None}
+    messages = [("driver", "b", "take", (2,)), ("driver", "b", "take", ("no number",)), ("b", "b", "take", (1,), 2.5)]
+    return str(history), record(history, {"b": (Till, state)}, messages)
+
+
+# ---- explore --from -----------------------------------------------------------------------------------------------------
+
+
+def test_the_orders_that_reach_and_avoid_the_deadlock_are_shown(
+    table: tuple[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    schedule, diagram = tmp_path / "order.json", tmp_path / "order.svg"
+    words = ["explore", "--from", *table, "--reach", "deadlock", "--avoid", "deadlock"]
+    assert cli.main([*words, "--schedule", str(schedule), "--diagram", str(diagram)]) == 0
+    shown = capsys.readouterr().out
+    assert "reach deadlock: 7 steps, and no order has fewer" in shown
+    assert "1. the program goes on from the snapshot with f0, f1, p0, p1, 2 in flight" in shown
+    assert "avoid deadlock: 13 steps, and then nothing is left to happen" in shown
+    assert diagram.read_text(encoding="utf-8").startswith("<svg")
+    assert len(testing.replay(testing.from_snapshot(*table), schedule).steps) == 7
+    assert cli.main([*words, "--json"]) == 0
+    reached, avoided = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (reached["reach"], reached["found"], len(reached["steps"])) == ("deadlock", True, 7)
+    assert (avoided["avoid"], avoided["found"], avoided["complete"], avoided["loop_from"]) == (
+        "deadlock",
+        True,
+        True,
+        None,
+    )
+
+
+def test_no_such_order_ends_with_1_and_one_that_was_not_found_with_4(
+    table: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    mended = ["explore", "--from", *table, "--avoid", "moment_machines:nobody_starves"]
+    assert cli.main(mended) == 0  # the deadlock avoids it
+    assert (
+        cli.main(["explore", "--from", table[0], "-1", "--reach", "moment_machines:one_more", "--most-states", "1"])
+        == 2
+    )
+    assert cli.main(["explore", "--from", *table, "--reach", "termination", "--most-states", "2"]) == 4
+    assert "no order that reaches it was found in 2 states" in capsys.readouterr().out
+
+
+def test_what_the_program_does_then_comes_behind_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rich = ["--reach", "moment_machines:is_rich"]
+    history = str(tmp_path / "h")
+    start = history, record(tmp_path / "h", {"b": (Till, {"coins": 5, "peer": None, "paid_at": None})})
+    assert cli.main(["explore", "--from", *start, *rich]) == 1
+    assert cli.main(["explore", "moment_machines:one_more", "--from", *start, *rich]) == 0
+    assert "sends take(100) to b" in capsys.readouterr().out
+
+
+def test_what_is_asked_wrongly_is_one_line(
+    table: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words, said in (
+        (["explore"], "name the function that builds the system, or a snapshot"),
+        (["explore", "moment_machines:one_more", "--class", "moment_machines:Till"], "they go with --from"),
+        (["explore", "--from", *table, "--reach", "deadlock", "--never", "deadlock"], "ask one after the other"),
+        (["explore", "--from", table[0], "no-such"], "no snapshot 'no-such'"),
+        (["step", table[0], "no-such"], "no snapshot 'no-such'"),
+        (["step", *table, "--class", "moment_machines:nobody_starves"], "is no class of machines"),
+        (["step", *table, "--schedule", "no-such.json"], "is no schedule"),
+    ):
+        assert cli.main(words) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert told.count("\n") == 1
+    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "quite another key")
+    for command in (["explore", "--from", *table], ["step", *table]):
+        assert cli.main(command) == 2
+        assert "was not written with this key" in capsys.readouterr().err
+
+
+# ---- step ---------------------------------------------------------------------------------------------------------------
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def test_a_snapshot_is_stepped_through_by_a_pipe(
+    till: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    diagram, schedule = tmp_path / "by-hand.svg", tmp_path / "by-hand.json"
+    piped(monkeypatch, f"s\n2\n\nb\n1\n2\nd {diagram}\nw {schedule}\nt\n")
+    assert cli.main(["step", *till]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    state = '  b  Till  passive  {"coins": 5, "paid_at": null, "peer": null}'
+    assert shown[0] == f"snapshot {till[1]}"
+    assert shown[1] == shown[6] == state
+    assert shown[4:6] == ["     1  b accepts take(2) from driver", "     2  b accepts timer take(1) from b (in 2.5 s)"]
+    text = "\n".join(shown)
+    assert "   2. b accepts timer take(1) from b; coins 5 -> 6\n     1  b accepts take(2) from driver" in text
+    assert "   3. b accepts timer take(1) from b; coins 7 -> 8" in text
+    assert shown[-3] == "   1. the program goes on from the snapshot with b, 3 in flight"
+    assert diagram.read_text(encoding="utf-8").startswith("<svg")
+    run = testing.replay(testing.from_snapshot(*till), schedule)
+    assert (len(run.steps), run.machines["b"].coins) == (3, 8)
+    piped(monkeypatch, "1\n")
+    assert cli.main(["step", *till, "--schedule", str(schedule)]) == 0
+    assert '   4. b accepts take("no number") from driver' in capsys.readouterr().out
+
+
+def test_an_action_that_raises_ends_the_run_and_there_is_a_way_back(
+    till: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped(monkeypatch, "1\n1\nb\n2\n")
+    assert cli.main(["step", *till]) == 0
+    shown = capsys.readouterr().out
+    assert "raised TypeError" in shown
+    assert "the action raised, and the system has failed: b goes back" in shown
+    assert shown.rstrip().splitlines()[-2].startswith("   3. b accepts timer")
+
+
+def test_where_nothing_is_left_the_detectors_say_what_that_is(
+    table: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "order.json"
+    cli.main(["explore", "--from", *table, "--reach", "deadlock", "--schedule", str(path)])
+    piped(monkeypatch, "")
+    assert cli.main(["step", *table, "--schedule", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "p0  Eater  waits for f1" in shown
+    assert "nothing is left to happen" in shown
+    assert "Deadlock" in shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("1\n9\n", "line 2, '9': there is no step 9: there are 1 to 2"),
+        ("b\n", "line 1, 'b': this is the beginning"),
+        ("jump\n", "line 1, 'jump': 'jump' is no command: a number"),
+        ("d\n", "d FILE: name the file"),
+        ("d /no/such/folder/x.svg\n", "/no/such/folder/x.svg cannot be written"),
+    ],
+)
+def test_a_mistake_in_a_pipe_is_an_error_with_its_line(
+    till: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, said: str
+) -> None:
+    piped(monkeypatch, typed)
+    assert cli.main(["step", *till]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+class Person:
+    """Types into a real terminal, and reads what is shown, with a bound."""
+
+    def __init__(self, *words: str) -> None:
+        self.ours, its = os.openpty()
+        command = [sys.executable, "-m", "ray_snapshot.cli", *words]
+        environment = clean_environment(XDG_CONFIG_HOME=os.environ["XDG_CONFIG_HOME"])
+        self.process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment, cwd=HERE,
+                                        start_new_session=True)  # fmt: skip
+        os.close(its)
+        self.shown = ""
+        self.bound = threading.Timer(60.0, self.process.kill)
+        self.bound.start()
+
+    def sees(self, text: str) -> None:
+        while text not in self.shown:
+            try:
+                part = os.read(self.ours, 65_536).decode()
+            except OSError:
+                part = ""
+            assert part, f"{text!r} was never shown: {self.shown}"
+            self.shown += part
+        self.shown = self.shown.partition(text)[2]
+
+    def leaves(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.bound.cancel()
+        os.close(self.ours)
+
+    def types(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+
+@pytest.mark.parametrize("end", [pytest.param("q\n", marks=pytest.mark.nightly), "\x04"])
+def test_in_a_terminal_a_mistake_is_told_and_asked_again(till: tuple[str, str], end: str) -> None:
+    person = Person("step", *till)
+    try:
+        person.sees("step> ")
+        person.types("7\n")
+        person.sees("there is no step 7: there are 1 to 2")
+        person.sees("step> ")
+        person.types("1\n")
+        person.sees("coins 5 -> 7")
+        person.sees("step> ")
+        person.types("b\n")
+        person.sees("     1  b accepts take(2) from driver")
+        person.sees("step> ")
+        person.types(end)
+        assert person.process.wait(60) == 0
+        assert "Traceback" not in "\n".join(plain(person.shown))
+    finally:
+        person.leaves()
+
+
+@pytest.mark.nightly
+def test_ctrl_c_ends_it_with_130(till: tuple[str, str]) -> None:
+    person = Person("step", *till)
+    try:
+        person.sees("step> ")
+        os.killpg(person.process.pid, 2)
+        assert person.process.wait(60) == 130
+    finally:
+        person.leaves()
