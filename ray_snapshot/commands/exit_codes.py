@@ -46,6 +46,11 @@ OF: dict[str, dict[int, str]] = {
     },
     "step": {0: "q, or the end of what was typed"},
     "witness": {0: "all was shown", 1: "something differed"},
+    "blame": {
+        0: "all is right behind every action",
+        1: "an action is named",
+        4: "the run cannot be done again as far as where it is broken",
+    },
     "grafana": {0: "printed, or installed"},
     "doctor": {0: "nothing is in the way; there may be warnings", 1: "a problem"},
     "completion": {0: "printed"},

@@ -104,6 +104,10 @@ class Purse(rs.SnapshotMixin):
         self.coins -= coins
         to.take.send(coins)
 
+    def give_less(self, to: Any, coins: int) -> None:
+        self.coins -= coins
+        to.take.send(coins - 1)
+
     def take(self, coins: int) -> None:
         self.coins += coins
 
