@@ -32,10 +32,12 @@ from ray_snapshot.testing.runs import Run, replay_states
 from ray_snapshot.testing.schedules import Schedule, schedule_of
 from ray_snapshot.testing.stage import RUN
 from ray_snapshot.testing.traced import from_trace
+from ray_snapshot.witness.asking import Modal, definitely, possibly
 
 __all__ = [
     "Counterexample",
     "Exploration",
+    "Modal",
     "Moment",
     "Orders",
     "Report",
@@ -43,12 +45,14 @@ __all__ = [
     "Schedule",
     "avoid",
     "check_stable",
+    "definitely",
     "edit",
     "explore",
     "from_snapshot",
     "from_trace",
     "handle",
     "over",
+    "possibly",
     "reach",
     "replay",
     "simulate",

@@ -1,0 +1,195 @@
+"""`possibly` and `definitely` of a traced run: see `modalities`.
+
+The run's actions are done again by the witness (`stage`), which keeps what each machine was behind each of its own. A predicate
+is then asked about states that belong together on some cut, whether or not a clock ever saw them so.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.errors import HistoryNotFoundError, SettingError
+from ray_snapshot.names import DRIVER
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Detector, evaluate
+from ray_snapshot.witness import modalities
+from ray_snapshot.witness.log import Log, NotReplayableError, actions_of, log_of
+from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
+from ray_snapshot.witness.modules import Modules, loaded
+from ray_snapshot.witness.proof import class_names
+from ray_snapshot.witness.stage import Stage
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+Predicate = Mapping[str, Callable[[Any], bool]] | Callable[[Mapping[str, Any]], bool] | Detector
+MOST_CUTS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Modal:
+    """What was found out about a run."""
+
+    holds: bool | None
+    """None: not within `most_cuts`."""
+    cut: dict[str, int] | None
+    """By machine, how many of its actions have happened: a cut on which the predicate holds; of `definitely` one that the run
+    must have passed, if machines were asked each by itself. None if there is none."""
+    path: tuple[dict[str, int], ...]
+    """Where `definitely` does not hold, and cuts were gone through: a path of the run on which the predicate never holds."""
+    cuts: int
+    """How many cuts were looked at; 0 where machines were asked each by itself."""
+    log: Log = field(repr=False)
+
+    def diagram(self, path: str | os.PathLike[str]) -> None:
+        """Draw the run with the cut as an SVG, and once more, the cut in front. Raises `SettingError` without a cut."""
+        from ray_snapshot.commands.files import write_file
+        from ray_snapshot.reports import runs
+        from ray_snapshot.views import space_time
+
+        if self.cut is None:
+            raise SettingError("there is no cut to draw")
+        write_file(
+            os.fspath(path), runs.both_ways(runs.traced_events(self.log.actions), space_time.Cut("cut", self.cut))
+        )
+
+
+def possibly(
+    history: str | os.PathLike[str],
+    snapshot_id: str,
+    predicate: Predicate,
+    *,
+    modules: Iterable[str] = (),
+    most_cuts: int = MOST_CUTS,
+) -> Modal:
+    """Whether there was a moment at which the run could have been looked at, and a predicate would have held.
+
+    `history`, `snapshot_id`: any snapshot of a run with `trace=True`. `predicate`: functions by machine, each of that machine's
+    object, which must all be true (decided without going through the cuts); or a function of all machine objects by name; or a
+    detector. `modules`: those whose machine classes may be imported because the history names them.
+
+    Raises `HistoryNotFoundError` if there is no trace, `SettingError` for a machine that the run has not,
+    `NotReplayableError` and `DiffersError` as the witness does.
+    """
+    return _Run.of(history, snapshot_id, modules).asked(
+        predicate, modalities.possibly, modalities.possibly_each, most_cuts
+    )
+
+
+def definitely(
+    history: str | os.PathLike[str],
+    snapshot_id: str,
+    predicate: Predicate,
+    *,
+    modules: Iterable[str] = (),
+    most_cuts: int = MOST_CUTS,
+) -> Modal:
+    """Whether the run must have passed a moment at which a predicate held, however it went; as `possibly`."""
+    found = _Run.of(history, snapshot_id, modules)
+    return found.asked(predicate, modalities.definitely, modalities.definitely_each, most_cuts)
+
+
+class _Run:
+    """A run that was done again."""
+
+    def __init__(self, run_id: str, log: Log, modules: Iterable[str]) -> None:
+        self.run_id = run_id
+        self.log = log
+        self.bodies: dict[str, list[Any]] = {}
+        """By machine, by how many of its actions have happened: a copy of its object; None before it was made."""
+        self.recorded: dict[str, list[Any]] = {}
+        """What a snapshot would record of these."""
+        with Stage(run_id, Modules(loaded(class_names(log)) | frozenset(modules))) as stage:
+            for action in log.actions:
+                stage.perform(action)
+                if action.machine != DRIVER:
+                    self._keep(stage, action)
+        self.machines = [*dict.fromkeys(action.machine for action in log.actions)]
+
+    def _keep(self, stage: Stage, action: Any) -> None:
+        machine = action.machine
+        try:
+            body = copy.deepcopy(stage.bodies.get(machine))
+        except Exception as error:
+            raise NotReplayableError(
+                f"{action}: what {machine} is then cannot be copied: {type(error).__name__}: {error}",
+                machine=machine,
+                number=action.number,
+            ) from None
+        self.bodies.setdefault(machine, [None]).append(body)
+        self.recorded.setdefault(machine, [None]).append(None if body is None else stage.state_of(machine))
+
+    @classmethod
+    def of(cls, history: str | os.PathLike[str], snapshot_id: str, modules: Iterable[str]) -> _Run:
+        from ray_snapshot.history import History
+
+        opened: History = History(history)
+        run_id = opened.load(opened.resolve(snapshot_id)).run_id
+        rows = opened.actions(run_id)
+        if not rows:
+            raise HistoryNotFoundError(
+                f"the history {opened.path} holds no trace of run {run_id}: run the system with rs.System(..., trace=True)",
+                path=opened.path,
+            )
+        return cls(run_id, log_of(actions_of(rows)), modules)
+
+    @cached_property
+    def causes(self) -> Causes:
+        sent = {message.key: action.key for action in self.log.actions for message in action.sent}
+        return cuts_of(
+            (action.machine, [sent[message.key] for message in action.accepted]) for action in self.log.actions
+        )
+
+    def asked(self, predicate: Predicate, any_of: Any, each: Any, most_cuts: int) -> Modal:
+        if isinstance(predicate, Mapping):
+            for name in predicate:
+                if name not in self.bodies:
+                    raise SettingError(f"the run has no machine {name!r}; it has {', '.join(sorted(self.bodies)[:10])}")
+            true = {
+                name: [body is not None and bool(holds(body)) for body in self.bodies[name]]
+                for name, holds in predicate.items()
+            }
+            return self._told(each(self.causes, true))
+        holds = self._of_detector(predicate) if hasattr(predicate, "evaluate") else self._of_function(predicate)
+        return self._told(any_of(self.causes, holds, most_cuts))
+
+    def _of_function(self, predicate: Any) -> Callable[[Cut], bool]:
+        def holds(cut: Cut) -> bool:
+            found = {name: self.bodies[name][count] for name, count in self._counts(cut).items() if name in self.bodies}
+            return bool(predicate({name: body for name, body in found.items() if body is not None}))
+
+        return holds
+
+    def _of_detector(self, item: Any) -> Callable[[Cut], bool]:
+        return lambda cut: evaluate(item, self._snapshot(self._counts(cut))).holds is True
+
+    def _snapshot(self, counts: Mapping[str, int]) -> Snapshot:
+        inside = [action for action in self.log.actions if action.number <= counts[action.machine]]
+        accepted = {message.key for action in inside for message in action.accepted}
+        flying = [message for action in inside for message in action.sent if message.key not in accepted]
+        return Snapshot.from_rows(
+            machines=[
+                {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state}
+                for name, states in sorted(self.recorded.items())
+                if (state := states[counts[name]]) is not None
+            ],
+            messages=[
+                {"source": m.key[0], "target": m.key[1], "kind": m.key[2], "number": m.key[3], "method": m.method,
+                 "args": m.args}
+                for m in flying
+            ],
+            run_id=self.run_id,
+            coverage={"uncovered": []},
+        )  # fmt: skip
+
+    def _counts(self, cut: Cut) -> dict[str, int]:
+        return dict(zip(self.causes.machines, cut, strict=True))
+
+    def _told(self, answer: Answer) -> Modal:
+        cut = None if answer.cut is None else self._counts(answer.cut)
+        return Modal(answer.holds, cut, tuple(map(self._counts, answer.path)), answer.cuts, self.log)

@@ -1,0 +1,100 @@
+"""`possibly` and `definitely` of a traced run of machines."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_blame import a_run, history_of
+from witness_machines import Trace, message
+
+import ray_snapshot as rs
+from ray_snapshot import Snapshot, detectors, testing
+from ray_snapshot.errors import HistoryNotFoundError, SettingError
+from ray_snapshot.history import HistoryWriter
+
+MODULES = ["witness_machines"]
+
+
+def side_by_side() -> Trace:
+    """a and b have 10 each; the driver gives a 5, and b 7, and takes them back: nobody hears of the other."""
+    trace = Trace()
+    trace.create("a", 10)
+    trace.create("b", 10)
+    for name, coins in (("a", 5), ("b", 7)):
+        for number, amount in enumerate((coins, -coins), 1):
+            trace.act("driver", "send", [], [message({"target": name}, number, "take", amount)])
+            trace.act(name, "take", [message({"source": "driver"}, number, "take", amount)], [])
+    return trace
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> str:
+    return history_of(tmp_path / "h", side_by_side())
+
+
+def rich(purse: Any) -> bool:
+    return bool(purse.coins > 10)
+
+
+def both_rich(states: Any) -> bool:
+    return len(states) == 2 and all(map(rich, states.values()))
+
+
+@rs.detector(stable=False)
+def rich_at_once(snapshot: Snapshot) -> bool:
+    return len(snapshot.machines) == 2 and all(one.state["coins"] > 10 for one in snapshot.machines.values())
+
+
+@pytest.mark.parametrize(
+    "predicate", [{"a": rich, "b": rich}, both_rich, rich_at_once], ids=["each", "all", "detector"]
+)
+def test_what_no_clock_has_seen_may_have_been(history: str, predicate: Any) -> None:
+    found = testing.possibly(history, "latest", predicate, modules=MODULES)
+    assert found.holds is True
+    assert found.cut is not None
+    assert (found.cut["a"], found.cut["b"]) == (2, 2), "behind what each was given first"
+    must = testing.definitely(history, "latest", predicate, modules=MODULES)
+    assert must.holds is False
+    assert all((cut["a"], cut["b"]) != (2, 2) for cut in must.path)
+
+
+def test_money_is_conserved_on_every_cut_and_not_only_where_somebody_looked(tmp_path: Path) -> None:
+    """What is in flight on a cut belongs to it."""
+    history = history_of(tmp_path / "h", a_run(4, 2))
+
+    @rs.detector(stable=False)
+    def too_little(snapshot: Snapshot) -> bool:
+        money = detectors.TokenConservation(total=20, state="$.coins", messages={"take": "$[0]"})
+        return len(snapshot.machines) == 2 and money.evaluate(snapshot).holds is False
+
+    found = testing.possibly(history, "latest", too_little, modules=MODULES)
+    assert (found.holds, found.cut) == (False, None)
+    assert found.cuts > 10
+    lost = history_of(tmp_path / "lost", a_run(4, 2, method="give_less"))
+    assert testing.definitely(lost, "latest", too_little, modules=MODULES).holds is True
+
+
+def test_the_cut_is_drawn(history: str, tmp_path: Path) -> None:
+    found = testing.possibly(history, "latest", {"a": rich, "b": rich}, modules=MODULES)
+    found.diagram(tmp_path / "cut.svg")
+    assert ET.parse(tmp_path / "cut.svg").getroot().tag.endswith("svg")
+    none = testing.possibly(history, "latest", {"a": lambda purse: purse.coins > 99}, modules=MODULES)
+    with pytest.raises(SettingError, match="there is no cut to draw"):
+        none.diagram(tmp_path / "no.svg")
+
+
+def test_too_many_cuts_are_no_answer(history: str) -> None:
+    found = testing.possibly(history, "latest", lambda _: False, modules=MODULES, most_cuts=3)
+    assert (found.holds, found.cuts) == (None, 3)
+
+
+def test_what_cannot_be_asked(history: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="the run has no machine 'c'; it has a, b"):
+        testing.possibly(history, "latest", {"c": rich}, modules=MODULES)
+    with HistoryWriter(tmp_path / "bare") as writer:
+        writer.add(Snapshot.from_rows(snapshot_id="20260301T120000000000Z-run-000001", run_id="run"))
+    with pytest.raises(HistoryNotFoundError, match="holds no trace of run run"):
+        testing.definitely(tmp_path / "bare", "latest", both_rich)
