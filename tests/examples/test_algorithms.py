@@ -51,11 +51,11 @@ ROWS = [
     Row("suzuki_kasami", 589, "all_have_entered", 9),
     Row("lamport_mutex", 20_000, "one_at_a_time", 5),
     Row("chang_roberts", 119, "all_know_the_leader", 11, loop_from=7),
-    Row("bully", 6_496, "all_know_a_leader", 12),
+    Row("bully", 4_370, "all_know_a_leader", 12),
     Row("raft_election", 832, "one_leader_a_term", 8),
     Row("two_phase_commit", 125, "all_or_none", 7),
     Row("transaction_commit", 1_088, "consistent", 10),
-    Row("alternating_bit", 2_402, "answered_means_taken", 11),
+    Row("alternating_bit", 2_249, "answered_means_taken", 11),
     Row("gossip", 3_289, "all_agree", 13),
     Row("echo", 75, "parents_and_children_agree", 8),
 ]

@@ -36,6 +36,8 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "export": [["{history}", "--perfetto", "trace.json"]],
     "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
+    "step": [["{history}", "latest"], ["{history}", "latest", "--until", "a:1"]],
+    "blame": [["{history}"], ["{history}", "latest", "--json"], ["{history}", "--detector", "conservation"]],
     "restore": [["{history}", "latest", PROGRAM]],
     "run": [["--history", "{history}", PROGRAM]],
     "analyze": [["{history}", job] for job in JOBS],
