@@ -60,6 +60,7 @@ def test_the_right_that_goes_round_is_found_in_transit_and_is_never_lost_or_doub
     assert facts["entered"] == 6 * 300 + 1
 
 
+@pytest.mark.nightly
 def test_the_philosophers_deadlock_and_every_one_of_them_and_of_their_forks_is_named() -> None:
     heard = Heard()
     facts = dining_philosophers.play(on_verdict=heard.append)

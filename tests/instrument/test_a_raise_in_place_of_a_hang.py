@@ -37,6 +37,7 @@ def test_every_kind_of_wait_ends_in_the_error_and_the_program_may_go_on(runner: 
     assert done.exit_code == 0
 
 
+@pytest.mark.nightly
 def test_an_error_that_nobody_catches_shows_the_programs_line_and_the_report(runner: Runner) -> None:
     done = _run(runner, "uncaught", "raise")
     assert done.exit_code == 1

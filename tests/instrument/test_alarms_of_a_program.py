@@ -12,6 +12,7 @@ ray = pytest.mark.ray
 by_night = pytest.mark.nightly
 
 
+@pytest.mark.nightly
 @ray
 def test_a_command_is_told_before_the_program_is_ended(runner: Runner, tmp_path: Path) -> None:
     out = tmp_path / "told"

@@ -187,6 +187,7 @@ def test_what_cannot_be_run_is_told_in_one_line(program: list[str], words: str, 
     assert done.errors.count("\n") == 1, done.errors
 
 
+@pytest.mark.nightly
 def test_a_detector_that_raises_is_told_once_with_the_place_in_the_users_code(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAILING_DETECTOR)
     (tmp_path / "app.py").write_text((APPS / "standing.py").read_text())

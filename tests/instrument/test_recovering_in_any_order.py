@@ -75,6 +75,7 @@ def play_all() -> Counter[str]:
     return counts
 
 
+@pytest.mark.nightly
 def test_each_call_of_the_program_counts_once_whatever_dies() -> None:
     counts = play_all()
     assert counts["to the beginning"] > SEEDS / 4

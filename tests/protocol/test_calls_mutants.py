@@ -474,7 +474,17 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+SLOW = ("tasks_on_their_way_wake_nobody",)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(one, id=name, marks=pytest.mark.nightly if name in SLOW else ())
+        for one in MUTANTS
+        for name in [one.breaks.__name__]
+    ],
+)
 def test_a_wrong_protocol_for_calls_is_caught(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant.breaks(monkeypatch)
 

@@ -31,6 +31,7 @@ def paced(name: str) -> dict[str, Any]:
     return until(about, good=lambda found: found["snapshots"] >= 15)
 
 
+@pytest.mark.nightly
 def test_the_more_a_snapshot_takes_the_more_seldom_it_is_taken(ray_cluster: None) -> None:
     intervals = []
     for size in (10, 5_000):

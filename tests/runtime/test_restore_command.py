@@ -134,6 +134,7 @@ def test_a_forged_or_damaged_checkpoint_is_refused_and_nothing_of_it_is_run(
             system.restore(taken[0])
 
 
+@pytest.mark.nightly
 def test_the_checkpoint_is_there_before_the_snapshot_is_listed(recorded: Any) -> None:
     history, _ = recorded
     opened = rs.History(history)

@@ -186,6 +186,7 @@ def await_failure(system: rs.System) -> None:
     until(system._check, seconds=BOUND_S)
 
 
+@pytest.mark.nightly
 def test_without_recovery_whoever_waits_is_told_which_host_died_and_what_it_carried(ray_cluster: None) -> None:
     with rs.System("mortal", detectors=[]) as system:
         many = town(system)

@@ -94,6 +94,7 @@ def test_a_snapshot_of_a_system_that_moves_can_be_restored_again_and_again_under
     assert total_of(settled(bank)) == TOTAL
 
 
+@pytest.mark.nightly
 def test_what_was_sent_behind_the_cut_is_undone_and_comes_no_more(bank: rs.System) -> None:
     keeper = bank.machine("keeper")
     keeper.note.send("before")
@@ -209,6 +210,7 @@ def test_without_checkpoints_nothing_is_restored_and_the_snapshot_says_so(ray_cl
             system.restore(snapshot)
 
 
+@pytest.mark.nightly
 def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(bank: rs.System) -> None:
     """Batches, calls, commands of the coordinator, creations, what stops a system, and who is said to be dead."""
     bank.spawn(Keeper, name="target")

@@ -115,6 +115,7 @@ def bank(ray_cluster: None, folder: Path) -> Iterator[rs.System]:
         yield system
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("per", [None, pytest.param(2, marks=pytest.mark.nightly)])
 def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(folder: Path, per: int | None) -> None:
     """With collectors, too, which die with the service that has made them."""

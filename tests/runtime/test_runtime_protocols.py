@@ -158,6 +158,7 @@ def _of_the_graph(snapshot: rs.Snapshot) -> list[Any]:
     return [snapshot.channels[key] for key in snapshot.channels if key[0] != "driver" and key[0] != key[1]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
 def test_an_acyclic_graph_has_no_channel_state_under_aligned_barriers(system: rs.System) -> None:
     names = _pipeline(system, items=2_000)

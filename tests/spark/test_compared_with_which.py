@@ -156,7 +156,7 @@ JOBS: dict[str, Any] = {"detections": detections, "conservation": conservation}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", ["detections", pytest.param("conservation", marks=pytest.mark.nightly)])
 def test_the_spark_jobs_compare_with_the_same(spark: Any, job: str, drawn: Drawn) -> None:
     runs, stages = drawn
     frames = JOBS[job].run(spark, History(stages[-1]))

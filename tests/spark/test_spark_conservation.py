@@ -248,6 +248,7 @@ def test_other_paths_are_left_to_spark(path: str) -> None:
     assert _pattern(path) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [SEED])
 def test_the_job_and_the_detector_keep_the_same_ledger(spark: Any, tmp_path: Path, seed: int) -> None:
     from ray_snapshot.spark_jobs import conservation
