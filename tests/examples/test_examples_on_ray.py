@@ -80,6 +80,7 @@ def test_polite_philosophers_all_eat_and_no_snapshot_shows_a_deadlock() -> None:
     assert heard.answers("deadlock") == {False}
 
 
+@pytest.mark.nightly
 def test_the_naive_check_calls_the_pool_done_on_a_snapshot_that_says_it_is_not() -> None:
     heard = Heard()
     facts = work_pool.play(on_verdict=heard.append, workers=4, limit=20_000)

@@ -406,6 +406,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(history: StorePath, sl
     assert len(found._read("classes")) == 2
 
 
+@pytest.mark.nightly
 def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
     history: StorePath, slept: HistoryWriter
 ) -> None:

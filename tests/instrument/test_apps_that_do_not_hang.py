@@ -114,6 +114,7 @@ def test_the_same_job_queue_with_fewer_files_ends_by_itself(runner: Runner) -> N
     assert done.output.splitlines()[1].startswith("24 files, ")
 
 
+@pytest.mark.nightly
 def test_the_job_queue_hangs_at_its_25th_file_and_is_told_why(runner: Runner) -> None:
     folder = Path(__file__).parents[2] / "examples"
     done = runner.command("run", "--exit-on", "deadlock", "--name", "jobs", "job_queue.py", folder=folder)

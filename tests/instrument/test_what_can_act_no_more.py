@@ -16,6 +16,7 @@ MAY_ACT = ("handle_in_a_file", "woken_thread")
 """The other ways are tried without Ray, in `test_what_wakes_a_parked_call` and beside it."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "scenario", ["all_of_these", *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_NIGHT)]
 )

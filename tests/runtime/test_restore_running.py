@@ -110,6 +110,7 @@ def test_what_was_sent_behind_the_cut_is_undone_and_comes_no_more(bank: rs.Syste
     assert state[state.index("before") :] == ["before", "restored", "anew", "a timer of now"]
 
 
+@pytest.mark.nightly
 def test_an_action_of_before_changes_nothing_any_more(bank: rs.System, tmp_path: Any) -> None:
     """Neither its machine, nor by what it sends when it ends at last."""
     snapshot = settled(bank)

@@ -96,6 +96,7 @@ def test_no_snapshot_under_load_loses_or_doubles_a_token(circle: tuple[rs.System
     assert sum(final.machines[f"c{n}"].state["tokens"] for n in range(MACHINES)) == TOTAL
 
 
+@pytest.mark.nightly
 def test_snapshots_asked_for_at_once_by_threads_machines_and_the_clock_are_all_complete_and_numbered_apart(
     circle: tuple[rs.System, list[Any]],
 ) -> None:

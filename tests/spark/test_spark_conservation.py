@@ -284,6 +284,7 @@ def _assert_same(holds: bool | None, evidence: Mapping[str, Any], row: Mapping[s
         assert row[column] == pytest.approx(evidence[figure], rel=1e-12, abs=1e-9), f"{column}: {sentence} {row}"
 
 
+@pytest.mark.nightly
 def test_a_state_that_names_a_field_twice_is_unreadable(spark: Any, tmp_path: Path) -> None:
     from ray_snapshot.spark_jobs import conservation
 
@@ -297,6 +298,7 @@ def test_a_state_that_names_a_field_twice_is_unreadable(spark: Any, tmp_path: Pa
     assert [(found[number]["unreadable"], found[number]["holds"]) for number in range(len(texts))] == [(1, None)] * 3
 
 
+@pytest.mark.nightly
 def test_what_spark_cannot_add_exactly_is_unreadable_and_never_wrong(spark: Any, tmp_path: Path) -> None:
     from ray_snapshot.spark_jobs import conservation
 

@@ -49,6 +49,7 @@ def of(frame: Any, *columns: str) -> set[Any]:
     return {tuple(row.values()) if len(columns) > 1 else row[columns[0]] for row in listed}
 
 
+@pytest.mark.nightly
 def test_changes_finds_who_came_who_went_and_the_field_that_never_changes(run: Any, told: dict[str, Any]) -> None:
     frames = run("changes")
     assert of(frames["machines"], "system", "machine", "event", "snapshot_id") == {

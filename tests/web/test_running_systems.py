@@ -86,6 +86,7 @@ def test_a_system_without_a_history_is_seen_in_counts_and_row_by_row_in_a_snapsh
         until(lambda: running(seen, "counter"), good=lambda one: one is None, seconds=SLOW_S)
 
 
+@pytest.mark.nightly
 def test_a_snapshot_from_a_page_is_in_the_history_and_the_system_goes_back_to_it(
     ray_cluster: None, tmp_path: Path
 ) -> None:
