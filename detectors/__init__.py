@@ -49,6 +49,7 @@ _ALSO = {"conservation": "token-conservation"}
 _NEED_SETTINGS = {
     "token-conservation": 'TokenConservation(total=..., state="$.balance", messages={...})',
     "reached": 'Reached("$.round", 3)',
+    "garbage": 'Garbage("worker-*")',
 }
 _OF_A_GROUP = re.compile(r"termination\((?P<machines>.+)\)")
 

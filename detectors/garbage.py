@@ -43,11 +43,13 @@ _MOST_TEXTS = 100_000
 class Garbage:
     """True iff there are machines that nobody who can act can ever reach.
 
-    Who can act: active machines, those to which anything is in flight or whose timers are pending, and the driver. They reach
-    whose handles, or whose names as texts, are in their states and in what is in flight to them; who calls them; and so on. The
-    driver reaches whom it ever sent to or made, since what its variables hold is not known: name what the program has no use
-    for any more in `unless` (patterns too), and only that is left out. What a machine reaches by a name that it puts together
-    (`self.machine(f"worker-{n}")`) cannot be seen: name such machines in `roots`.
+    - `unless`: names, or patterns such as `worker-*`, of machines that the program itself uses no more. What its variables
+      hold is in no snapshot, so it may reach all others, and these are never garbage.
+    - `roots`: machines that are reached by a name which a machine puts together (`self.machine(f"worker-{n}")`): that
+      cannot be seen.
+
+    Who can act: active machines, those to which anything is in flight or whose timers are pending, and the program. They reach
+    whose handles, or whose names as texts, are in their states and in what is in flight to them; who calls them; and so on.
 
     Evidence: `garbage` (the first 100 by name), `count`, `classes` (how many of each), `state_bytes`. Stable. None where a
     state or message that counts was not recorded whole, or anything uncovered may have handles. Needs all rows.
@@ -57,14 +59,14 @@ class Garbage:
     stable: bool = True
     alarm_when: bool | None = None
 
-    def __init__(self, *, roots: Any = None, unless: Any = None, name: str = "garbage") -> None:
+    def __init__(self, unless: Any, *, roots: Any = None, name: str = "garbage") -> None:
         self.name = check_name(name)
+        self.unless = check_group(unless, "unless")
         self.roots = None if roots is None else check_group(roots, "roots")
-        self.unless = None if unless is None else check_group(unless, "unless")
-        self.spec: dict[str, Any] = {"type": "garbage", "name": name, "roots": self.roots, "unless": self.unless}
+        self.spec: dict[str, Any] = {"type": "garbage", "name": name, "unless": self.unless, "roots": self.roots}
 
     def __repr__(self) -> str:
-        return f"Garbage(roots={self.roots!r}, unless={self.unless!r}, name={self.name!r})"
+        return f"Garbage({self.unless!r}, roots={self.roots!r}, name={self.name!r})"
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Go from those who can act along handles, as far as they lead."""
@@ -74,7 +76,7 @@ class Garbage:
         machines = snapshot.tables["machines"]
         names = texts(machines["machine"])
         who, whom = _acquaintances(snapshot, names)
-        seeds = _can_act(snapshot, names) | self._roots(snapshot, names)
+        seeds = _can_act(snapshot, names) | self._roots(names)
         seeds[whom[who < 0]] = True
         reached = _reached(seeds, who[who >= 0], whom[who >= 0])
         left = ~reached & ~is_any_of(machines["status"], "stopped")
@@ -91,14 +93,10 @@ class Garbage:
         text = f"Garbage: nobody can reach {listed(evidence['garbage'], evidence['count'])} any more."
         return answer(self, snapshot, True, evidence, text)
 
-    def _roots(self, snapshot: Snapshot, names: Any) -> Booleans:
-        """What the program may still use, and what the user names."""
-        found = members(names, self.roots) if self.roots else np.zeros(len(names), np.bool_)
-        channels = snapshot.tables["channels"]
-        known = channels["target"].filter(pa.array(is_any_of(channels["source"], DRIVER)))
-        used = is_any_of(names, DRIVER)
-        used[_there(positions(texts(known), names))] = True
-        return found | (used & ~members(names, self.unless) if self.unless else used)
+    def _roots(self, names: Any) -> Booleans:
+        """The program, what it may still use, and what the user names."""
+        found = ~members(names, self.unless) | is_any_of(names, DRIVER)
+        return found | members(names, self.roots) if self.roots else found
 
 
 def _can_act(snapshot: Snapshot, names: Any) -> Booleans:

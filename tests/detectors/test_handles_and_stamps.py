@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from roaming import roaming, timed
 
+import ray_snapshot as rs
 from ray_snapshot import Snapshot, Verdict, testing
 from ray_snapshot.detectors import Garbage, OrphanedWait, VirtualTime, deadlock, from_spec, garbage, virtual_time
 from ray_snapshot.errors import SettingError
 
 SEEDS = range(60)
-UNUSED = Garbage(unless="n*")
+UNUSED = Garbage("*")
 TIME = VirtualTime(messages={"event": "$[0]"})
 Patch = pytest.MonkeyPatch
 
@@ -109,15 +110,16 @@ def test_garbage_by_hand() -> None:
         machine("stopped", status="stopped", state={"knows": "lost"}),
         machine("lost", class_name="Lost"),
     ]
-    channels = [{"source": "driver", "target": "root"}]
-    said = Garbage().evaluate(of(*rows, channels=channels))
+    rest = [row["machine"] for row in rows if row["machine"] != "root"]
+    said = Garbage(rest).evaluate(of(*rows))
     assert said.evidence["garbage"] == ["circle", "lost", 'odd "name"\\', "other"]
     assert said.evidence["classes"] == {"Machine": 2, "Lost": 1, "Odd": 1}
     assert said.sentence.startswith("Garbage: nobody can reach circle, lost, ")
     rows[1]["state"]["more"] = ['odd "name"\\', "lost"]
-    assert Garbage().evaluate(of(*rows, channels=channels)).evidence["garbage"] == ["circle", "other"]
-    assert Garbage(roots=["other"]).evaluate(of(*rows, channels=channels)).holds is False
-    assert Garbage(unless="root").evaluate(of(*rows, channels=channels)).evidence["count"] == 6
+    assert Garbage(rest).evaluate(of(*rows)).evidence["garbage"] == ["circle", "other"]
+    assert Garbage(rest, roots=["other"]).evaluate(of(*rows)).holds is False
+    assert Garbage("*").evaluate(of(*rows)).evidence["count"] == 6
+    assert Garbage("lost").evaluate(of(*rows)).holds is False, "the program may have a handle of all others"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_garbage_by_hand() -> None:
 )
 def test_what_was_not_seen_may_have_handles(more: dict[str, Any], words: str) -> None:
     rows = [machine("driver", status="active", state=None), machine("a")]
-    said = Garbage().evaluate(Snapshot.from_rows(machines=rows, **{"coverage": {"uncovered": []}, **more}))
+    said = Garbage("*").evaluate(Snapshot.from_rows(machines=rows, **{"coverage": {"uncovered": []}, **more}))
     assert said.holds is None
     assert words in said.sentence
 
@@ -139,9 +141,9 @@ def test_a_state_that_was_not_recorded_may_have_any_handle() -> None:
     taken = of(*rows)
     table = taken.tables["machines"]
     lacking = table.set_column(table.schema.get_field_index("state"), "state", [[None, "{}"]])
-    said = Garbage().evaluate(Snapshot({**taken.tables, "machines": lacking}))
+    said = Garbage("*").evaluate(Snapshot({**taken.tables, "machines": lacking}))
     assert (said.holds, said.evidence["unknown"]) == (None, ["the state of a was not recorded whole"])
-    assert Garbage().evaluate(taken).holds is True
+    assert Garbage("*").evaluate(taken).holds is True
 
 
 # ---- virtual time ----------------------------------------------------------------------------------------------------
@@ -274,7 +276,38 @@ def test_a_wait_that_ends_by_itself_is_no_orphan() -> None:
     assert OrphanedWait().evaluate(of(*rows, waits=[timed_wait])).holds is False
 
 
-@pytest.mark.parametrize("item", [UNUSED, TIME, VirtualTime(3), OrphanedWait(name="o"), Garbage(roots=["a"])])
+@pytest.mark.parametrize("item", [UNUSED, TIME, VirtualTime(3), OrphanedWait(name="o"), Garbage("b*", roots=["a"])])
 def test_they_are_data(item: Any) -> None:
     assert from_spec(json.loads(json.dumps(item.spec))).spec == item.spec
     assert repr(item).startswith(type(item).__name__)
+
+
+# ---- on Ray -------------------------------------------------------------------------------------------------------------
+
+
+class Child(rs.SnapshotMixin):
+    """Does nothing."""
+
+
+class Parent(rs.SnapshotMixin):
+    """Makes two, and keeps one."""
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    def make(self) -> None:
+        self.kept = self.spawn(Child, name="kept-child")
+        self.spawn(Child, name="lost-child")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_what_the_program_has_made_is_its_own_and_a_child_that_nobody_keeps_is_garbage() -> None:
+    with rs.System("family", detectors=[]) as system:
+        parent, *_ = system.spawn_many(Parent, count=3)
+        system.start()
+        parent.make.send()
+        system.wait_for("termination", timeout=60)
+        taken = system.snapshot()
+        assert Garbage("*-child").evaluate(taken).evidence["garbage"] == ["lost-child"]
+        assert Garbage("kept-*").evaluate(taken).holds is False
