@@ -19,8 +19,9 @@ from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
-from ray_snapshot.runtime.collected import CHECKPOINT_OFF, FETCH_S, Collected, KeptRows, SnapshotHeader
+from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
+from ray_snapshot.runtime.kept_rows import FETCH_S, KeptRows
 from ray_snapshot.runtime.report import HostPart, Kept
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Absent, Snapshot, satisfy_waits

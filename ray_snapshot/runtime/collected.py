@@ -6,26 +6,20 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.errors import DetectorError, SnapshotRowsLostError
-from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.kept_rows import KeptRows
 
 if TYPE_CHECKING:
-    from ray_snapshot.adding import AddsUp
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
 """The obstacle of every snapshot that was taken without `checkpoint=True`."""
-
-FETCH_S = 30.0
-"""How long rows may take that have stayed with their hosts."""
 
 
 def begun_at(snapshot_id: str) -> float:
@@ -137,94 +131,6 @@ class HostPayload:
     def payloads(self) -> tuple[HostPayload, ...]:
         """All that came in one: this."""
         return (self,)
-
-
-@dataclass(frozen=True, slots=True)
-class PartialAnswer:
-    """What a host says that is asked what a detector makes of the rows it keeps."""
-
-    value: bytes = b""
-    """Pickled."""
-    is_gone: bool = False
-    """The rows are not kept any more."""
-    is_unknown: bool = False
-    """The detector has not been learnt."""
-    error: str = ""
-    """What the detector has raised, with the place."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Rows of machines at rest, of one snapshot, that have stayed with their hosts."""
-
-    snapshot_id: str
-    number: int
-    hosts: dict[str, Any]
-    """By name: the Ray actors."""
-    lost: list[str] = field(default_factory=list)
-    """Why they cannot be had, once that is known: nobody waits for them again."""
-
-    def fetch(self, names: Sequence[str] | None = None, seconds: float = FETCH_S) -> list[Any]:
-        """The rows, a packed table a host; `names`: of these machines only. Raises `SnapshotRowsLostError`."""
-        what = f"rows of snapshot {self.snapshot_id} that stayed with their hosts ({', '.join(self.hosts)})"
-        found = self._asked(lambda actor: actor.rows.remote(self.number, names), list(self.hosts), what, seconds)
-        if any(packed is None for packed in found):
-            raise self._lost(f"{what} are not kept any more: they were asked for too late")
-        return found
-
-    def partials(self, item: AddsUp, header: Any) -> list[Any]:
-        """What a detector makes of the rows, a value a host; `header`: the snapshot's row, as a packed table.
-
-        Raises `SnapshotRowsLostError`, `DetectorError`.
-        """
-        from ray_snapshot.adding import pickled
-
-        key, blob = pickled(item)
-        what = f"what {item.name} makes of rows of snapshot {self.snapshot_id} that stayed with their hosts"
-        hosts = list(self.hosts)
-        answers = self._asked(lambda actor: actor.partial.remote(self.number, header, key), hosts, what)
-        found = dict(zip(hosts, answers, strict=True))
-        anew = [host for host, answer in found.items() if answer.is_unknown]
-        again = self._asked(lambda actor: actor.partial.remote(self.number, header, key, blob), anew, what)
-        found.update(zip(anew, again, strict=True))
-        failed = next((answer.error for answer in found.values() if answer.error), None)
-        if failed is not None:
-            raise DetectorError(failed, detector=item.name)
-        if any(answer.is_gone for answer in found.values()):
-            raise self._lost(f"{what} cannot be had: the rows are not kept any more, they were asked for too late")
-        return [pickle.loads(answer.value) for answer in found.values()]
-
-    def _asked(
-        self, call: Callable[[Any], Any], hosts: Sequence[str], what: str, seconds: float = FETCH_S
-    ) -> list[Any]:
-        """What these hosts answer. Raises `SnapshotRowsLostError`, at once if that has been found out before."""
-        import ray
-
-        from ray_snapshot.runtime.cluster import ask
-
-        if self.lost:
-            raise SnapshotRowsLostError(self.lost[0], snapshot_id=self.snapshot_id, hosts=list(self.hosts))
-        if not ray.is_initialized():  # else the call would start another Ray
-            raise self._lost(f"{what} cannot be had: this program has left Ray")
-        try:
-            found: list[Any] = ask([call(self.hosts[host]) for host in hosts], what, seconds)
-        except Exception as error:  # Ray raises of many kinds where a call cannot even be made
-            raise self._lost(f"{what} cannot be had: {first_line(error)}") from error
-        return found
-
-    def _lost(self, text: str) -> SnapshotRowsLostError:
-        self.lost.append(text)
-        return SnapshotRowsLostError(text, snapshot_id=self.snapshot_id, hosts=list(self.hosts))
-
-    def judged(self) -> None:
-        """All verdicts on the snapshot are there."""
-        for actor in self.hosts.values():
-            actor.judged.remote(self.number)
-
-    def lease(self, *, is_begun: bool = True) -> None:
-        """The rows are kept as long as their hosts live, or (`is_begun=False`) need not be kept any more."""
-        for actor in self.hosts.values():
-            actor.lease.remote(self.number, is_begun=is_begun)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ray_snapshot.errors import SnapshotRowsLostError
-from ray_snapshot.runtime.collected import KeptRows
+from ray_snapshot.runtime.kept_rows import KeptRows
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -35,8 +35,9 @@ class Leases:
         rows.lease()
         with self._lock:
             is_over, held = self._is_over, self._held
-            dropped = [kept for one, kept in held if not _may_ask(one())]
-            self._held = [(one, kept) for one, kept in held if _may_ask(one())]
+            asked = [_may_ask(one()) for one, _ in held]  # once: an object may go between two looks
+            dropped = [kept for (_, kept), may_ask in zip(held, asked, strict=True) if not may_ask]
+            self._held = [one for one, may_ask in zip(held, asked, strict=True) if may_ask]
             self._held.append((weakref.ref(snapshot), rows))
         for kept in dropped:
             kept.lease(is_begun=False)

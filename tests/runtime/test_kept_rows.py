@@ -30,10 +30,10 @@ from ray_snapshot.glances import glance_of
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime import leases as leases_module
-from ray_snapshot.runtime.collected import KeptRows, PartialAnswer
 from ray_snapshot.runtime.host import kept
 from ray_snapshot.runtime.host.kept import KeptTables
 from ray_snapshot.runtime.host.resting import Rows
+from ray_snapshot.runtime.kept_rows import KeptRows, PartialAnswer
 from ray_snapshot.runtime.leases import Leases
 from ray_snapshot.runtime.report import Resting
 from ray_snapshot.schema import MACHINES

@@ -51,10 +51,10 @@ from ray_snapshot.protocol.rollback import (
 )
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, extend_import_path
-from ray_snapshot.runtime.collected import PartialAnswer
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
+from ray_snapshot.runtime.kept_rows import PartialAnswer
 from ray_snapshot.runtime.leaving import EXIT_CODE, before_worker_exit
 from ray_snapshot.runtime.planning import opened_share
 from ray_snapshot.runtime.restoring import load

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from ray_snapshot import redaction
 from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.runtime.assembly import labelled, with_delay
-from ray_snapshot.runtime.collected import PartialAnswer
 from ray_snapshot.runtime.host.partials import Partials
 from ray_snapshot.runtime.host.resting import Rows
+from ray_snapshot.runtime.kept_rows import PartialAnswer
 from ray_snapshot.runtime.report import Kept, Resting, at
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import told

@@ -21,8 +21,9 @@ from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, HostPayload, KeptRows, MergedPayload, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.kept_rows import KeptRows
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory, listed
