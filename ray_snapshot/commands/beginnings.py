@@ -148,12 +148,15 @@ def of_trace(history: str, snapshot: str, until: str, modules: Sequence[str], tr
     from ray_snapshot.commands import witness
     from ray_snapshot.history import History
     from ray_snapshot.testing.traced import action_id, moment_behind
+    from ray_snapshot.witness.log import DiffersError
+    from ray_snapshot.witness.traces import run_of, trace_of
 
     opened, behind = History(history), action_id(until)
-    run_id = opened.load(opened.resolve(snapshot)).run_id
-    log, problem = witness.log_of_run(opened, run_id)
-    if log is None:
-        raise SettingError(f"the trace of run {run_id} cannot be done again: {problem}")
+    run_id = run_of(opened, snapshot)
+    try:
+        log = trace_of(opened, run_id)
+    except DiffersError as error:
+        raise SettingError(f"the trace of run {run_id} cannot be done again: {error}") from None
     named = [witness.module_name(name) for name in modules]
     allowed = [*named, *witness.consented(log, None, named, trust, history)]
     with witness.importable(modules, allowed):

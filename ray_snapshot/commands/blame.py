@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ray_snapshot.commands.consent import Trust
+from ray_snapshot.commands.options import HistoryPath, RunModules
 from ray_snapshot.errors import SettingError
 from ray_snapshot.views.wrapping import print_text
 
@@ -32,12 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def blame(
-    history: Annotated[
-        str,
-        typer.Argument(
-            metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False
-        ),
-    ],
+    history: HistoryPath,
     snapshot: Annotated[
         str,
         typer.Argument(metavar="SNAPSHOT", help="Any of the run: an id, its beginning, latest, or -1, -2, ..."),
@@ -50,12 +46,7 @@ def blame(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, one a detector.")] = False,
-    module: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A module, or Python file, that defines machines of the run: its code is run. May be repeated."
-        ),
-    ] = None,
+    module: RunModules = None,
     trust: Trust = False,
 ) -> int:
     """Name the first action of a traced run behind which something is wrong: machine, method, arguments, source line.
@@ -63,25 +54,29 @@ def blame(
     The system must have run with `trace=True`. Its machines' code is run: name its modules with `--module`, or say
     `--trust` if you trust whoever wrote the history.
     """
-    from ray_snapshot.commands.witness import consented, importable, log_of_run, module_name
+    from ray_snapshot.commands.beginnings import this_folder_first
+    from ray_snapshot.commands.witness import consented, importable, module_name
     from ray_snapshot.history import History
     from ray_snapshot.views import tables
+    from ray_snapshot.witness.log import DiffersError
+    from ray_snapshot.witness.traces import run_of, trace_of
 
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # an action that is done again must not start a cluster
     opened = History(history)
-    run_id = opened.load(opened.resolve(snapshot)).run_id
-    log, problem = log_of_run(opened, run_id)
-    if log is None:
-        print_text(tables.one_line(f"cannot be told: the trace cannot be followed: {problem}"))
+    run_id = run_of(opened, snapshot)
+    try:
+        log = trace_of(opened, run_id)
+    except DiffersError as error:
+        print_text(tables.one_line(f"cannot be told: the trace cannot be followed: {error}"))
         return NOT_TOLD
     named = [module_name(name) for name in module or ()]
     modules = [*named, *consented(log, None, named, trust, history)]
-    found: list[Blame] = []
+    with this_folder_first():
+        asked = _detectors(opened, run_id, detector, trust)
     with redirect_stdout(sys.stderr), importable(module or (), modules):  # what machines print is no part of the answer
         from ray_snapshot.witness.blame import blame as blamed
 
-        for item in _detectors(opened, run_id, detector, trust):
-            found.append(blamed(run_id, log, item, modules))
+        found = [blamed(run_id, log, item, modules) for item in asked]
     for one in found:
         tables.print_json(_row(one)) if as_json else _print(one, len(log.actions))
     if any(one.action is not None for one in found):
@@ -89,46 +84,44 @@ def blame(
     return NOT_TOLD if any(one.problem is not None or not one.was_right for one in found) else 0
 
 
-def _detectors(history: History, run_id: str, asked: str | None, trust: bool) -> Iterator[Detector]:
+def _detectors(history: History, run_id: str, asked: str | None, trust: bool) -> list[Detector]:
     """The detector asked for, or all that have alarmed in the run, by what the history has of them."""
     from ray_snapshot.detectors import from_spec
     from ray_snapshot.verdicts import load_detector
+    from ray_snapshot.witness.blame import WHO_WAITS
 
     if asked is not None and ":" in asked:
-        sys.path.insert(0, os.getcwd())
-        yield load_detector(asked)
-        return
-    specs = {
-        row.detector: row.detector_spec
-        for row in history.verdicts()
-        if row.run_id == run_id and (row.detector == asked if asked is not None else row.alarm)
-    }
-    if not specs:
+        return [load_detector(asked)]
+    rows = [row for row in history.verdicts() if row.run_id == run_id]
+    said = {row.detector: row for row in rows if (row.detector == asked if asked is not None else row.alarm)}
+    if not said:
         what = (
             "no detector has alarmed in this run" if asked is None else f"no detector {asked!r} was asked in this run"
         )
         raise SettingError(f"{what}: name one with --detector MODULE:NAME")
-    usable = {name: spec for name, spec in specs.items() if spec and (trust or _type(spec) != "callable")}
-    usable = {name: spec for name, spec in usable.items() if asked is not None or _type(spec) not in _WHO_WAITS}
+    specs = {name: _data_of(row) for name, row in said.items()}
+    usable = [
+        spec
+        for _, spec in sorted(specs.items())
+        if spec
+        and (trust or spec.get("type") != "callable")
+        and (asked is not None or spec.get("type") not in WHO_WAITS)
+    ]
     if not usable:
         raise SettingError(
-            f"{', '.join(sorted(specs))}: nothing to blame an action for, or code that only the history names: name a"
+            f"{', '.join(sorted(said))}: nothing to blame an action for, or code that only the history names: name a"
             " detector with --detector MODULE:NAME, or say --trust if you trust whoever wrote the history"
         )
-    for name in sorted(usable):
-        yield from_spec(_data(usable[name]))
+    return [from_spec(spec) for spec in usable]
 
 
-_WHO_WAITS = ("termination", "deadlock", "orphaned-wait", "garbage")
-
-
-def _data(spec: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(spec) if isinstance(spec, str) else dict(spec)
-    return found
-
-
-def _type(spec: Any) -> Any:
-    return _data(spec).get("type")
+def _data_of(row: Any) -> dict[str, Any]:
+    """A detector as data; one that expects the total of an earlier snapshot gets that one's: a run begins with nothing."""
+    spec: dict[str, Any] = dict(row.detector_spec or {})
+    expected = (row.evidence or {}).get("expected")
+    if spec.get("type") == "token-conservation" and spec.get("total") is None and expected is not None:
+        spec["total"] = expected
+    return spec
 
 
 def _row(one: Blame) -> dict[str, Any]:

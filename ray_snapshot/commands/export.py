@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ray_snapshot.commands.files import write_parts
-from ray_snapshot.commands.history import HistoryPath, Run, System
+from ray_snapshot.commands.history import Run, System
+from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.errors import SettingError
 from ray_snapshot.views.wrapping import print_text
 

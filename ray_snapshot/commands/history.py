@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
     from ray_snapshot.history import History, Row
 
-HistoryPath = Annotated[
-    str,
-    typer.Argument(metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False),
-]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 System = Annotated[str | None, typer.Option(help="Only this system.", show_default=False)]
 Run = Annotated[str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)]

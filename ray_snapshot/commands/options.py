@@ -13,3 +13,15 @@ OnAlarm = Annotated[
         help="Tell each alarm to this command, the report on its standard input, or post it to this address as JSON.",
     ),
 ]
+
+HistoryPath = Annotated[
+    str,
+    typer.Argument(metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False),
+]
+RunModules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--module",
+        help="A module, or Python file, that defines machines of the run: its code is run. May be repeated.",
+    ),
+]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.history import HistoryPath, Json, Limit, Run, System
+from ray_snapshot.commands.history import Json, Limit, Run, System
+from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
 

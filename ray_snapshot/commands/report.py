@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ray_snapshot.commands.files import write_file
-from ray_snapshot.commands.history import HistoryPath, System
+from ray_snapshot.commands.history import System
+from ray_snapshot.commands.options import HistoryPath
 
 if TYPE_CHECKING:
     from ray_snapshot.reports.gathering import Report

@@ -14,6 +14,7 @@ import typer
 
 from ray_snapshot.commands.beginnings import Beginning, Classes, Modules, Until, this_folder_first
 from ray_snapshot.commands.consent import Trust
+from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.errors import RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
@@ -39,12 +40,7 @@ def register(app: typer.Typer) -> None:
 
 
 def step(
-    history: Annotated[
-        str,
-        typer.Argument(
-            metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False
-        ),
-    ],
+    history: HistoryPath,
     snapshot: Annotated[
         str,
         typer.Argument(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.consent import Trust
-from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
+from ray_snapshot.commands.options import HistoryPath, RunModules
+from ray_snapshot.errors import HistoryFormatError, SettingError
 from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
@@ -36,12 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def witness(
-    history: Annotated[
-        str,
-        typer.Argument(
-            metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False
-        ),
-    ],
+    history: HistoryPath,
     snapshot: Annotated[
         str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest, or -1, -2, ...", show_default=False)
     ],
@@ -54,12 +50,7 @@ def witness(
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the equivalent computation as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    module: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A module, or Python file, that defines machines of the run: its code is run. May be repeated."
-        ),
-    ] = None,
+    module: RunModules = None,
     trust: Trust = False,
 ) -> int:
     """Show that a snapshot could have been: replay the white actions of its run, compare, then the red ones.
@@ -69,7 +60,9 @@ def witness(
     """
     from ray_snapshot.history import History
     from ray_snapshot.views import tables
+    from ray_snapshot.witness.log import DiffersError
     from ray_snapshot.witness.proof import prove
+    from ray_snapshot.witness.traces import trace_of
 
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a replayed action must not start a cluster
     opened = History(history)
@@ -78,9 +71,10 @@ def witness(
         print_text(_by_design(recorded))
     begin = None if start is None else _start(opened, start, run_id, recorded)
     others = _others(opened, run_id, recorded)
-    found, problem = log_of_run(opened, run_id)
-    if found is None:
-        _say(f"differs: {problem}", as_json, {"proven": [], "problem": problem})
+    try:
+        found = trace_of(opened, run_id)
+    except DiffersError as error:
+        _say(f"differs: {error}", as_json, {"proven": [], "problem": str(error)})
         return DIFFERS
     named = [module_name(name) for name in module or ()]
     modules = [*named, *consented(found, begin, named, trust, history)]
@@ -185,30 +179,6 @@ def _others(history: History, run_id: str, recorded: WitnessedSnapshot) -> list[
     chosen = {row.snapshot_id for row in [*near[:_MOST_OTHERS], *sorted(near, key=lambda row: row.sequence)[-1:]]}
     loaded = history.load_many(sorted(chosen)) if chosen else ()
     return sorted((_compared(history, one) for one in loaded), key=lambda one: one.number)
-
-
-def log_of_run(history: History, run_id: str) -> tuple[Log | None, str]:
-    """The run's trace, or what is wrong with it."""
-    from ray_snapshot.witness.log import DiffersError, actions_of, log_of
-
-    rows = history.actions(run_id)
-    if not rows:
-        raise HistoryNotFoundError(
-            f"the history {history.path} holds no trace of run {run_id}: run the system with rs.System(..., trace=True)",
-            path=history.path,
-        )
-    try:
-        actions = actions_of(rows)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise HistoryFormatError(
-            f"history {history.path}: table actions has a row that is none: {type(error).__name__}: {error}",
-            path=history.path,
-            table="actions",
-        ) from None
-    try:
-        return log_of(actions), ""
-    except DiffersError as error:
-        return None, str(error)
 
 
 # What is shown

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.decoding import NotDecodableError
-from ray_snapshot.errors import HistoryNotFoundError, NotRestorableError, SettingError
+from ray_snapshot.errors import NotRestorableError, SettingError
 from ray_snapshot.testing.moments import MAIL, TIMER, Flying, Held, Moment, Unmade, opened_blob
-from ray_snapshot.witness.log import Action, Log, Message, actions_of, log_of
+from ray_snapshot.witness.log import Action, Log, Message
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
 from ray_snapshot.witness.stage import Stage
+from ray_snapshot.witness.traces import run_of, trace_of
 
 if TYPE_CHECKING:
     import os
@@ -38,14 +39,8 @@ def from_trace(
     from ray_snapshot.history import History
 
     opened = History(history)
-    run_id = opened.load(opened.resolve(snapshot_id)).run_id
-    rows = opened.actions(run_id)
-    if not rows:
-        raise HistoryNotFoundError(
-            f"the history {opened.path} holds no trace of run {run_id}: run the system with rs.System(..., trace=True)",
-            path=opened.path,
-        )
-    return moment_behind(run_id, log_of(actions_of(rows)), action_id(until), modules)
+    run_id = run_of(opened, snapshot_id)
+    return moment_behind(run_id, trace_of(opened, run_id), action_id(until), modules)
 
 
 def action_id(text: str | tuple[str, int]) -> tuple[str, int]:

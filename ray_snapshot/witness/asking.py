@@ -9,23 +9,22 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from ray_snapshot.errors import HistoryNotFoundError, SettingError
+from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate
 from ray_snapshot.witness import modalities
-from ray_snapshot.witness.log import Log, NotReplayableError, actions_of, log_of
+from ray_snapshot.witness.log import Log, NotReplayableError
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
 from ray_snapshot.witness.stage import Stage
-
-if TYPE_CHECKING:
-    from ray_snapshot.history import History
+from ray_snapshot.witness.traces import run_of, trace_of
 
 Predicate = Mapping[str, Callable[[Any], bool]] | Callable[[Mapping[str, Any]], bool] | Detector
 MOST_CUTS = 100_000
@@ -36,7 +35,7 @@ class Modal:
     """What was found out about a run."""
 
     holds: bool | None
-    """None: not within `most_cuts`."""
+    """None: not within `most_cuts`, or a detector could not tell on a cut that decides."""
     cut: dict[str, int] | None
     """By machine, how many of its actions have happened: a cut on which the predicate holds; of `definitely` one that the run
     must have passed, if machines were asked each by itself. None if there is none."""
@@ -46,17 +45,17 @@ class Modal:
     """How many cuts were looked at; 0 where machines were asked each by itself."""
     log: Log = field(repr=False)
 
-    def diagram(self, path: str | os.PathLike[str]) -> None:
-        """Draw the run with the cut as an SVG, and once more, the cut in front. Raises `SettingError` without a cut."""
-        from ray_snapshot.commands.files import write_file
+    def diagram(self, path: str | os.PathLike[str]) -> str:
+        """Draw the run with the cut as an SVG, and once more, the cut in front; returns the path. Raises `SettingError`
+        without a cut."""
         from ray_snapshot.reports import runs
         from ray_snapshot.views import space_time
 
         if self.cut is None:
             raise SettingError("there is no cut to draw")
-        write_file(
-            os.fspath(path), runs.both_ways(runs.traced_events(self.log.actions), space_time.Cut("cut", self.cut))
-        )
+        cut = space_time.Cut("cut", self.cut)
+        Path(path).write_text(runs.both_ways(runs.traced_events(self.log.actions), cut), encoding="utf-8")
+        return os.fspath(path)
 
 
 def possibly(
@@ -109,7 +108,8 @@ class _Run:
                 stage.perform(action)
                 if action.machine != DRIVER:
                     self._keep(stage, action)
-        self.machines = [*dict.fromkeys(action.machine for action in log.actions)]
+        self.is_unsure = False
+        """Whether a detector could not tell on some cut."""
 
     def _keep(self, stage: Stage, action: Any) -> None:
         machine = action.machine
@@ -128,15 +128,9 @@ class _Run:
     def of(cls, history: str | os.PathLike[str], snapshot_id: str, modules: Iterable[str]) -> _Run:
         from ray_snapshot.history import History
 
-        opened: History = History(history)
-        run_id = opened.load(opened.resolve(snapshot_id)).run_id
-        rows = opened.actions(run_id)
-        if not rows:
-            raise HistoryNotFoundError(
-                f"the history {opened.path} holds no trace of run {run_id}: run the system with rs.System(..., trace=True)",
-                path=opened.path,
-            )
-        return cls(run_id, log_of(actions_of(rows)), modules)
+        opened = History(history)
+        run_id = run_of(opened, snapshot_id)
+        return cls(run_id, trace_of(opened, run_id), modules)
 
     @cached_property
     def causes(self) -> Causes:
@@ -156,7 +150,8 @@ class _Run:
             }
             return self._told(each(self.causes, true))
         holds = self._of_detector(predicate) if hasattr(predicate, "evaluate") else self._of_function(predicate)
-        return self._told(any_of(self.causes, holds, most_cuts))
+        found = any_of(self.causes, holds, most_cuts)
+        return self._told(replace(found, holds=None) if found.holds is False and self.is_unsure else found)
 
     def _of_function(self, predicate: Any) -> Callable[[Cut], bool]:
         def holds(cut: Cut) -> bool:
@@ -166,7 +161,12 @@ class _Run:
         return holds
 
     def _of_detector(self, item: Any) -> Callable[[Cut], bool]:
-        return lambda cut: evaluate(item, self._snapshot(self._counts(cut))).holds is True
+        def holds(cut: Cut) -> bool:
+            said = evaluate(item, self._snapshot(self._counts(cut))).holds
+            self.is_unsure |= said is None
+            return said is True
+
+        return holds
 
     def _snapshot(self, counts: Mapping[str, int]) -> Snapshot:
         inside = [action for action in self.log.actions if action.number <= counts[action.machine]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.adding import AddsUp
@@ -25,7 +25,8 @@ from ray_snapshot.witness.stage import Stage
 EVERY = 1_000
 """How often `progress` is told."""
 
-_OF_STATUSES = ("termination", "deadlock", "orphaned-wait", "garbage")
+WHO_WAITS = frozenset({"termination", "deadlock", "orphaned-wait", "garbage"})
+"""Kinds of detectors that ask who acts and waits, and not what actions have made."""
 
 
 @dataclass(slots=True)
@@ -50,14 +51,6 @@ class Blame:
     """Whether the detector was ever content: before that, while machines are made, nobody is to blame."""
 
 
-@dataclass(slots=True)
-class _Asked:
-    """One detector, along the run."""
-
-    item: Detector
-    standards: Standards = field(default_factory=Standards)
-
-
 def blame(
     run_id: str,
     log: Log,
@@ -70,13 +63,13 @@ def blame(
     Raises `SettingError` for a detector that never alarms, or asks what actions do not tell: who waits for what.
     """
     kind = (getattr(item, "spec", None) or {}).get("type")
-    if kind in _OF_STATUSES:
+    if kind in WHO_WAITS:
         raise SettingError(
             f"detector {item.name} asks who acts and waits, not what actions have made: nothing is to blame"
         )
     if item.alarm_when is None:
         raise SettingError(f"detector {item.name} has no answer that is wrong: say alarm_when=True or False")
-    found, asked = Blame(item.name), _Asked(item)
+    found, standards = Blame(item.name), Standards()
     with Stage(run_id, Modules(loaded(class_names(log)) | frozenset(modules))) as stage:
         for action in log.actions:
             machine = action.machine
@@ -89,9 +82,10 @@ def blame(
             found.done += 1
             if found.done % EVERY == 0:
                 progress(found.done)
-            if not _may_matter(item, action, before, _states(stage, machine)):
+            is_last = found.done == len(log.actions)
+            if not is_last and not _may_matter(item, action, before, _states(stage, machine)):
                 continue
-            verdict = asked.standards.evaluate(item, _snapshot_of(stage, found.done), evaluator="blame")
+            verdict = standards.evaluate(item, _snapshot_of(stage, found.done), evaluator="blame")
             found.was_right |= verdict.holds is not None and not verdict.alarm
             if verdict.alarm and found.was_right:
                 found.action, found.verdict = action, verdict

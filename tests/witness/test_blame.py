@@ -168,3 +168,26 @@ def test_what_cannot_be_asked_is_one_line(
     said = capsys.readouterr()
     assert (code, said.err.count("\n")) == (2, 1)
     assert words in said.err
+
+
+def test_a_law_without_a_total_is_held_against_what_was_expected_when_it_alarmed(tmp_path: Path) -> None:
+    """The run begins with nothing, so that to make a machine would break it."""
+    history = history_of(tmp_path / "h", a_run(4, 2, method="give_less"))
+    free = detectors.TokenConservation(state="$.coins", messages={"take": "$[0]", "__init__": "$[0]"}, name="free")
+    (last,) = rs.History(history).snapshots()
+    said = rs.Verdict(
+        detector="free", holds=False, alarm=True, snapshot_id=last.snapshot_id, run_id="run",
+        detector_spec=free.spec, evidence={"expected": 20},
+    )  # fmt: skip
+    with HistoryWriter(history) as writer:
+        writer.add_verdicts([said])
+    assert cli.main(["blame", history, "--detector", "free", "--module", "witness_machines", "--json"]) == 1
+
+
+def test_what_nothing_touches_is_right_and_not_unknown() -> None:
+    """A detector that adds up need not be asked behind every action, but once it must be."""
+    nothing = detectors.TokenConservation(total=7, state={"Nobody": "$.coins"}, messages={"note": "$[0]"})
+    found = blamed(a_run(4), nothing)
+    assert (found.action, found.was_right) == (None, False)
+    unique = detectors.VirtualTime(state={"Nobody": "$.clock"})
+    assert blamed(a_run(4), unique).action is None

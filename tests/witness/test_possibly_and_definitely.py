@@ -98,3 +98,12 @@ def test_what_cannot_be_asked(history: str, tmp_path: Path) -> None:
         writer.add(Snapshot.from_rows(snapshot_id="20260301T120000000000Z-run-000001", run_id="run"))
     with pytest.raises(HistoryNotFoundError, match="holds no trace of run run"):
         testing.definitely(tmp_path / "bare", "latest", both_rich)
+
+
+def test_where_a_detector_cannot_tell_nothing_is_said_to_be_impossible(history: str) -> None:
+    @rs.detector(stable=False)
+    def unsure(snapshot: Snapshot) -> Any:
+        return None if len(snapshot.machines) == 1 else False
+
+    assert testing.possibly(history, "latest", unsure, modules=MODULES).holds is None
+    assert testing.definitely(history, "latest", unsure, modules=MODULES).holds is None
