@@ -25,12 +25,13 @@ from hypothesis import strategies as st
 import ray_snapshot as rs
 from ray_snapshot import adding, detectors, redaction
 from ray_snapshot.columns import inner, packed, unpacked
-from ray_snapshot.errors import SnapshotRowsLostError
+from ray_snapshot.errors import SettingError, SnapshotRowsLostError
 from ray_snapshot.glances import glance_of
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime import leases as leases_module
 from ray_snapshot.runtime.host import kept
+from ray_snapshot.runtime.host.config import KEEP_FROM, asked_keeping
 from ray_snapshot.runtime.host.kept import KeptTables
 from ray_snapshot.runtime.host.resting import Rows
 from ray_snapshot.runtime.kept_rows import KeptRows, PartialAnswer
@@ -192,6 +193,16 @@ def test_rows_without_some_are_as_a_filter_has_them(hidden: list[str], compact: 
     assert rows.table("machine")["machine"].to_pylist() == left
     assert rows.count == len(left)
     assert rows.plus(resting(1).machines.table()).table()["machine"].to_pylist() == [*left, "m0"]
+
+
+def test_from_how_many_rows_on_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for told, meant in (("", 1_000), ("1", 1), ("50000", 50_000)):
+        monkeypatch.setenv(KEEP_FROM, told)
+        assert asked_keeping() == meant
+    for told in ("0", "-1", "1.5", "many"):
+        monkeypatch.setenv(KEEP_FROM, told)
+        with pytest.raises(SettingError, match="a number of machines, 1 or more"):
+            asked_keeping()
 
 
 # ---- a snapshot without them ---------------------------------------------------------------------------------------

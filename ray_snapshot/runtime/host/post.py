@@ -167,7 +167,7 @@ class HostPost(Post):
             self._has_stopped(error)
             self.floor.close()
         self.member.cancel()
-        self.recorder.pool.shutdown(wait=False)
+        self.recorder.shut_down()
 
     def close(self) -> None:
         """Stop acting."""

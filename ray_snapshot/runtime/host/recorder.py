@@ -273,6 +273,11 @@ class Recorder:
     def _is_overdue(self) -> bool:
         return any(not self.core.is_recorded(number) for number in self.overdue)
 
+    def shut_down(self) -> None:
+        """No report is made any more, and no row asked for."""
+        self.pool.shutdown(wait=False)
+        self.at_rest.kept.pool.shutdown(wait=False)
+
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.recorded_at.pop(number, None)
