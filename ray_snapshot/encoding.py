@@ -34,10 +34,12 @@ RETRY_EVERY = 16
 """A machine whose state took longer gets `STATE_MS` divided by this, except in one of so many snapshots."""
 
 _CUT_OFF = '{"$truncated":'
-_PLAIN_DEPTH = 3
-_PLAIN_ITEMS = 64
-_PLAIN_CHARACTERS = 256
-_SIMPLE = frozenset({float, bool, type(None)})
+PLAIN_DEPTH = 3
+PLAIN_ITEMS = 64
+PLAIN_CHARACTERS = 256
+"""A value that is deeper, or has longer containers or texts in it, does not go to the encoder in C as it is."""
+
+SIMPLE = frozenset({float, bool, type(None)})
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -75,8 +77,8 @@ def to_json(value: Any, most_ms: float | None = None) -> Encoded:
     time of `MOST_BYTES` of text for a large value, however large.
     """
     try:
-        if not redaction.is_active and _is_plain(value, _PLAIN_DEPTH):
-            text = _dump(value)
+        if not redaction.is_active and is_plain(value):
+            text = dumped(value)
             if text.isascii() and len(text) <= MOST_BYTES:
                 return Encoded(text, False, len(text))
     except Exception:  # not a number, or changed by another thread meanwhile: the long way can tell
@@ -90,46 +92,46 @@ def to_json(value: Any, most_ms: float | None = None) -> Encoded:
             found if redaction.secret_count() == known else _reduced(value, until)
         )  # it may stand in what came before, too
     except Exception as error:
-        text = _dump({"$unreadable": type_name(type(value)), "error": type(error).__name__})
+        text = dumped({"$unreadable": type_name(type(value)), "error": type(error).__name__})
         return Encoded(_clean(text), True, len(text))
 
 
-def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0912 - called for every state and message
+def is_plain(value: Any, depth: int = PLAIN_DEPTH) -> bool:  # noqa: PLR0912 - called for every state and message
     """Whether the C encoder can take it as it is: small, shallow, exact built-in types, short integers, handles."""
     kind: Any = type(value)
     if kind is dict:
         for key in value:
-            if type(key) is not str or len(key) > _PLAIN_CHARACTERS:
+            if type(key) is not str or len(key) > PLAIN_CHARACTERS:
                 return False
         items = value.values()
     elif kind is list:
         items = value
     else:
         items = (value,)
-        if kind is not str and kind is not int and kind not in _SIMPLE:
+        if kind is not str and kind is not int and kind not in SIMPLE:
             return False
-    if len(items) > _PLAIN_ITEMS:
+    if len(items) > PLAIN_ITEMS:
         return False
     for item in items:
         kind = type(item)
         if kind is str:
-            if len(item) > _PLAIN_CHARACTERS:
+            if len(item) > PLAIN_CHARACTERS:
                 return False
         elif kind is int:
             if not -LARGEST_INTEGER <= item <= LARGEST_INTEGER:
                 return False
-        elif kind in _SIMPLE:
+        elif kind in SIMPLE:
             pass
         elif kind is dict or kind is list:
-            if depth == 1 or not _is_plain(item, depth - 1):
+            if depth == 1 or not is_plain(item, depth - 1):
                 return False
-        elif (name := _name_function(kind)) is None or len(name(item)) > _PLAIN_CHARACTERS:
+        elif (name := name_function(kind)) is None or len(name(item)) > PLAIN_CHARACTERS:
             return False
     return True
 
 
 @lru_cache(10_000)
-def _name_function(kind: Any) -> Callable[[Any], str] | None:
+def name_function(kind: Any) -> Callable[[Any], str] | None:
     """What tells the machine's name, of a class of handles; None of any other class."""
     return None if in_class(kind, "__machine_name__") is None else kind.__machine_name__
 
@@ -142,7 +144,7 @@ def _handle(value: Any) -> dict[str, str]:
 def _reduced(value: Any, until: float | None) -> Encoded:
     reducer = Reducer(MOST_BYTES, gives_up=True, until=until)
     try:
-        text = _clean(_dump(reducer.reduce(value)))
+        text = _clean(dumped(reducer.reduce(value)))
         size = _bytes(text)
         if size <= MOST_BYTES:
             return Encoded(text, reducer.truncated, size + reducer.bytes_cut)
@@ -153,13 +155,14 @@ def _reduced(value: Any, until: float | None) -> Encoded:
 
 def _head_of(value: Any, read: int, whole: int) -> Encoded:
     """What stands for a value of which `read` bytes were enough to see that it is too long."""
-    head = _clean(_dump(Reducer(HEAD_BYTES).reduce(value)))
+    head = _clean(dumped(Reducer(HEAD_BYTES).reduce(value)))
     digest = hashlib.sha256(head.encode()).hexdigest()
     text = f'{_CUT_OFF}{{"bytes":{whole},"read":{read},"sha256":"{digest}","head":{head}}}}}'
     return Encoded(text, True, whole)
 
 
-def _dump(value: Any) -> str:
+def dumped(value: Any) -> str:
+    """The text of a value that the encoder in C can take as it is (`is_plain`)."""
     text: str = "".join(_encode(value, 0))
     return text
 

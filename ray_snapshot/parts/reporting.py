@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
-from ray_snapshot.protocol.host import Creation, Machine, MachineCopy, OutChannel, Recording
+from ray_snapshot.protocol.host import Creation, Machine, MachineCopy, Recording
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 
 LINK = "link"
@@ -27,11 +27,11 @@ class Rows(Protocol):
     def machine(self, copy: MachineCopy) -> None:
         """A machine; one that is only being born has no state yet."""
 
-    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:
-        """A channel as its receiver counts it; `duplicates` are among the accepted, and were sent outside the cut."""
+    def ends_of(self, copy: MachineCopy) -> None:
+        """A machine's channels, as it counts them."""
 
-    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
-        """A channel as its sender counts it; `held` wait at the sender."""
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        """One message more is in flight on this channel."""
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         """A message in flight."""
@@ -45,25 +45,42 @@ class LinkCounts:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.sent: dict[ChannelKey, int] = {}
-        self.accepted: dict[ChannelKey, int] = {}
-        self.in_flight: dict[ChannelKey, int] = {}
+        self.sent_to: dict[str, int] = {}
+        self.accepted_from: dict[str, int] = {}
+        self.in_flight_from: dict[str, int] = {}
+        """All three by the host at the other end."""
         self.arrived: dict[str, int] = {}
         """Creations, by the host that they come from."""
 
-    def receiver(self, mailbox: Mailbox, accepted: int, in_flight: int, duplicates: int = 0) -> None:
-        """A channel as its receiver counts it."""
-        if mailbox.link is not None:
-            link = mailbox.link, self.host, LINK
-            self.accepted[link] = self.accepted.get(link, 0) + accepted - duplicates
-            if in_flight:
-                self.in_flight[link] = self.in_flight.get(link, 0) + in_flight
+    @property
+    def sent(self) -> dict[ChannelKey, int]:
+        return {(self.host, target, LINK): count for target, count in self.sent_to.items()}
 
-    def sender(self, channel: OutChannel, sent: int, held: int) -> None:
-        """A channel as its sender counts it."""
-        if channel.link is not None:
-            link = self.host, channel.link.target, LINK
-            self.sent[link] = self.sent.get(link, 0) + sent - held
+    @property
+    def accepted(self) -> dict[ChannelKey, int]:
+        return {(source, self.host, LINK): count for source, count in self.accepted_from.items()}
+
+    @property
+    def in_flight(self) -> dict[ChannelKey, int]:
+        return {(source, self.host, LINK): count for source, count in self.in_flight_from.items()}
+
+    def ends_of(self, copy: MachineCopy) -> None:
+        """A machine's channels, as it counts them."""
+        _add(self.accepted_from, [box.link for box in copy.boxes], copy.accepted_of)
+        _add(self.sent_to, [None if one.link is None else one.link.target for one in copy.channels], copy.sent_on)
+        for box, messages in copy.queued.items():
+            if messages:
+                _add(self.in_flight_from, [box.link], [len(messages)])
+        for channel, waiting in copy.waiting.items():
+            _add(self.sent_to, [None if channel.link is None else channel.link.target], [-len(waiting)])
+        if copy.duplicates:
+            repeated = [-copy.duplicates.get((box.source, box.kind), 0) for box in copy.boxes]
+            _add(self.accepted_from, [box.link for box in copy.boxes], repeated)
+
+    def late(self, mailbox: Mailbox) -> None:
+        """One message more is in flight on this channel."""
+        _add(self.accepted_from, [mailbox.link], [0])
+        _add(self.in_flight_from, [mailbox.link], [1])
 
     def came(self, creation: Creation) -> None:
         """A creation that arrived behind the copy."""
@@ -86,8 +103,8 @@ def report(
     """
     counts = LinkCounts(host)
     if resting is not None:
-        counts.sent.update(resting.sent)
-        counts.accepted.update(resting.accepted)
+        counts.sent_to.update(resting.sent_to)
+        counts.accepted_from.update(resting.accepted_from)
     counts.arrived.update(recording.arrived)
     show(recording, rows, counts)
     _behind(late, creations, rows, counts)
@@ -107,17 +124,14 @@ def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> 
     """Show a recording to rows, and count it."""
     for copy in recording.copies:
         rows.machine(copy)
-        for mailbox, accepted, messages in copy.inputs:
-            duplicates = copy.duplicates.get((mailbox.source, mailbox.kind), 0) if copy.duplicates else 0
+        if copy.boxes or copy.channels:
+            rows.ends_of(copy)
             if counts is not None:
-                counts.receiver(mailbox, accepted, len(messages), duplicates)
-            rows.receiver(mailbox, copy.machine, accepted, len(messages), duplicates)
+                counts.ends_of(copy)
+        for mailbox, messages in copy.queued.items():
             for message in messages:
                 rows.message(mailbox.source, copy.machine, mailbox.kind, message)
-        for channel, sent, waiting in copy.outputs:
-            if counts is not None:
-                counts.sender(channel, sent, len(waiting))
-            rows.sender(channel, copy.machine, sent, len(waiting))
+        for channel, waiting in copy.waiting.items():
             for message in waiting:
                 rows.message(copy.machine, channel.target, channel.kind, message)
     for creation in recording.creations:
@@ -126,12 +140,19 @@ def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> 
 
 def _behind(late: Iterable[Late], creations: Iterable[Creation], rows: Rows, counts: LinkCounts) -> None:
     for mailbox, machine, message in late:
-        counts.receiver(mailbox, 0, 1)
-        rows.receiver(mailbox, machine.name, 0, 1, 0)
+        counts.late(mailbox)
+        rows.late(mailbox, machine.name)
         rows.message(mailbox.source, machine.name, mailbox.kind, message)
     for creation in creations:
         counts.came(creation)
         rows.creation(creation)
+
+
+def _add(sums: dict[str, int], hosts: Iterable[str | None], counts: Iterable[int]) -> None:
+    """Add counts to the sums of the hosts at the other end; None: this one, whose channels balance by themselves."""
+    for host, count in zip(hosts, counts, strict=True):
+        if host is not None:
+            sums[host] = sums.get(host, 0) + count
 
 
 def taken(recording: Recording) -> tuple[Sequence[Late], Sequence[Creation]]:

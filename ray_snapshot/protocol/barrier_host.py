@@ -380,7 +380,7 @@ class BarrierCore(HostCore):
         self.acting, self.is_due = None, False
         return ()
 
-    def copy_next(self) -> bool:
+    def copy_next(self, most: int = 1) -> bool:  # noqa: ARG002 - each sends its barriers before the next one records
         """Let one machine record that must; False if there is none (but one that is inside an action)."""
         for _ in range(len(self.uncopied)):
             machine = self.uncopied.popleft()
@@ -431,10 +431,9 @@ class BarrierCore(HostCore):
 
     def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
         found = super()._copy(machine, number, extra)
-        found.inputs = [
-            (box, accepted, [message for message in messages if message[NUMBER]])
-            for box, accepted, messages in found.inputs
-        ]
+        found.queued = {
+            box: [message for message in messages if message[NUMBER]] for box, messages in found.queued.items()
+        }
         repeated = _inbox(machine).repeated
         found.duplicates = {key: count for (key, of), count in repeated.items() if of == number}
         return found

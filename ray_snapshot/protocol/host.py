@@ -29,7 +29,7 @@ colour of that moment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
@@ -64,7 +64,8 @@ BOUND = 10_000
 class HostCore:
     """A host without its world.
 
-    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body.
+    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body;
+    `copy_bodies`, if there is one, does that for several of one class, of which none acts meanwhile, or for the first few.
     `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; where it would, the machine is
     at rest from then on. Without it none ever rests. `life`: of the ledgers of its machines.
     """
@@ -75,6 +76,7 @@ class HostCore:
         *,
         protocol: HostProtocol | None = None,
         copy_body: Callable[[Machine], Any] = lambda machine: machine.body,
+        copy_bodies: Callable[[Sequence[Machine]], Sequence[Any]] | None = None,
         is_lasting: Callable[[Machine, Any], bool] | None = None,
         bound: int = BOUND,
         polled: Iterable[str] = (),
@@ -89,6 +91,7 @@ class HostCore:
         self.inbox_class = inbox
         self.in_link_class = in_link
         self.copy_body = copy_body
+        self.copy_bodies = copy_bodies
         self.is_lasting = is_lasting
         self.bound = bound
         self.acknowledge_every = max(1, bound // 4)
@@ -565,19 +568,40 @@ class HostCore:
         recording.arrived = {source: count for source, count in arrived.items() if count}
         return recording
 
-    def copy_next(self) -> bool:
-        """Copy one machine that has not been copied since the host turned red; False if there is none."""
-        while self.uncopied:
-            machine = self.uncopied.popleft()
-            if machine.copied != self.colour:
-                self._copy_if_due(machine)
-                if self.is_lasting is not None:
-                    self._rest_if_quiet(machine, self.is_lasting)
-                break
+    def copy_next(self, most: int = 1) -> bool:
+        """Copy up to so many machines that have not been copied since the host turned red; False if none is left."""
+        if machines := self._next_uncopied(most):
+            due, is_in_all = self._due_of(machines[0].copied)
+            bodies = self._bodies(machines) if due else [None] * len(machines)
+            for machine, extra in zip(machines, bodies, strict=False):
+                self._take_copy(machine, due, extra)
+                if is_in_all and self.is_lasting is not None:
+                    self._rest_if_quiet(machine, due[-1].copies[-1], self.is_lasting)
+            self.uncopied.extendleft(reversed(machines[len(bodies) :]))
         if self.uncopied:
             return True
         self._all_copied()
         return False
+
+    def _next_uncopied(self, most: int) -> list[Machine]:
+        """The next of them, of one class, and all copied last for the same snapshot."""
+        colour, found = self.turning.colour, list[Machine]()
+        while self.uncopied and len(found) < most:
+            machine = self.uncopied[0]
+            if machine.copied != colour and machine.copied is not RESTING:
+                if found and (machine.copied != found[0].copied or type(machine.body) is not type(found[0].body)):
+                    break
+                found.append(machine)
+            self.uncopied.popleft()
+        return found
+
+    def _bodies(self, machines: Sequence[Machine]) -> Sequence[Any]:
+        """What recordings are to hold of the bodies of these, or of the first few; None of one that is only being born."""
+        if machines[0].body is None:
+            return [None] * len(machines)
+        if len(machines) > 1 and self.copy_bodies is not None:
+            return self.copy_bodies(machines)
+        return [self.copy_body(machine) for machine in machines]
 
     def _all_copied(self) -> None:
         self._due = (None, [], False)  # it would keep what was recorded
@@ -591,28 +615,31 @@ class HostCore:
         if machine.copied is RESTING:
             self.wake(machine)
             return
-        key = (machine.copied, colour, *self.open)
-        if self._due[0] != key:
-            found = self._due_for(machine.copied)
-            self._due = key, found, found == [one for one in self.open.values() if not one.is_copied]
-        due = self._due[1]
-        extra = self.copy_body(machine) if due and machine.body is not None else None
+        due, _ = self._due_of(machine.copied)
+        self._take_copy(machine, due, self.copy_body(machine) if due and machine.body is not None else None)
+
+    def _take_copy(self, machine: Machine, due: Sequence[Recording], extra: Any) -> None:
         for recording in due:
             recording.copies.append(self._copy(machine, recording.number, extra))
-        machine.copied = colour
+        machine.copied = self.turning.colour
 
-    def _rest_if_quiet(self, machine: Machine, is_lasting: Callable[[Machine, Any], bool]) -> None:
-        """Put a machine to rest that has just been copied for every recording that is not whole yet.
+    def _due_of(self, copied: Colour) -> tuple[list[Recording], bool]:
+        """The recordings that a machine copied up to that colour is missing from; whether these are all that are not whole yet.
 
-        (One that is only in a later recording than another, which the world has not been shown, would be shown in that, too.)
+        (A machine that is only in a later recording than another, which the world has not been shown, must not be put to
+        rest: it would be shown in that, too.)
         """
-        _, due, is_in_all = self._due
-        if not (due and is_in_all) or machine.is_held or machine.is_suspended or machine.over:
+        key = (copied, self.turning.colour, *self.open)
+        if self._due[0] != key:
+            found = self._due_for(copied)
+            self._due = key, found, bool(found) and found == [one for one in self.open.values() if not one.is_copied]
+        return self._due[1:]
+
+    def _rest_if_quiet(self, machine: Machine, copy: MachineCopy, is_lasting: Callable[[Machine, Any], bool]) -> None:
+        """Put a machine to rest that has just been copied for every recording that is not whole yet."""
+        if machine.is_held or machine.is_suspended or machine.over:
             return
-        copy: MachineCopy = due[-1].copies[-1]
-        if any(box.queue for box in machine.inbox.mailboxes.values()):
-            return
-        if any(channel.held or channel.timers for channel in machine.outputs.values()):
+        if copy.waiting or (copy.boxes and any(box.queue for box in copy.boxes)):
             return
         if copy.extra is None or not is_lasting(machine, copy.extra):
             return
@@ -655,13 +682,13 @@ class HostCore:
         ]
 
     def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
-        is_white = self.turning.is_white
-        inputs = [
-            (box, box.accepted, [message for message in box.queue if is_white(message[5], number)] if box.queue else [])
-            for box in machine.inbox.mailboxes.values()
-        ]
-        outputs = [(channel, channel.sent, channel.waiting()) for channel in machine.outputs.values()]
-        return MachineCopy(machine, inputs, outputs, extra)
+        found = MachineCopy(machine, extra)
+        if full := [box for box in found.boxes if box.queue]:
+            is_white = self.turning.is_white
+            found.queued = {box: [message for message in box.queue if is_white(message[5], number)] for box in full}
+        if keeping := [channel for channel in found.channels if channel.held or channel.timers]:
+            found.waiting = {channel: channel.waiting() for channel in keeping}
+        return found
 
     def welcome(self, pending: Iterable[int], last: int) -> tuple[Effect, ...]:
         """The coordinator knows this host now: record what is `pending`; of the numbers up to `last`, no other is wanted."""

@@ -5,6 +5,7 @@ Plain records with no rules of their own; read `host` for what becomes of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
@@ -113,34 +114,58 @@ class MachineCopy:
 
     __slots__ = (
         "accepted",
+        "accepted_of",
         "alignment_s",
         "blocked_count",
+        "boxes",
+        "channels",
         "duplicates",
         "extra",
-        "inputs",
         "is_born",
         "machine",
-        "outputs",
+        "queued",
         "sent",
+        "sent_on",
+        "waiting",
     )
 
-    def __init__(self, machine: Machine, inputs: list[Any], outputs: list[Any], extra: Any) -> None:
+    def __init__(self, machine: Machine, extra: Any) -> None:
+        """All that does not depend on which messages are white."""
         self.machine = machine.name
         self.is_born = machine.body is not None
         self.accepted = machine.accepted
         self.sent = machine.sent
-        self.inputs: list[tuple[Mailbox, int, list[Message]]] = inputs
-        """(mailbox, accepted, white messages in it)."""
-        self.outputs: list[tuple[OutChannel, int, list[Message]]] = outputs
-        """(channel, sent, messages that wait at the sending end)."""
+        boxes, channels = machine.inbox.mailboxes, machine.outputs
+        self.boxes: Sequence[Mailbox] = [*boxes.values()] if boxes else NOTHING
+        self.accepted_of: Sequence[int] = [box.accepted for box in self.boxes] if boxes else NOTHING
+        """Of each mailbox: how many messages were accepted."""
+        self.queued: dict[Mailbox, list[Message]] = NO_ENTRIES
+        """The white messages in mailboxes that have some."""
+        self.channels: Sequence[OutChannel] = [*channels.values()] if channels else NOTHING
+        self.sent_on: Sequence[int] = [channel.sent for channel in self.channels] if channels else NOTHING
+        """Of each channel: how many messages were sent."""
+        self.waiting: dict[OutChannel, list[Message]] = NO_ENTRIES
+        """The messages that wait at the sending end, of channels that have some."""
         self.extra = extra
         """What the world's `copy_body` returned: the state, and whatever else it wants to keep."""
-        self.duplicates: dict[tuple[str, str], int] = {}
+        self.duplicates: dict[tuple[str, str], int] = NO_ENTRIES
         """Per channel (source, kind): accepted, though sent outside the cut (only where alignment is skipped)."""
         self.alignment_s: float | None = None
         """From the first barrier's arrival to the record; None if the machine aligned no inputs."""
         self.blocked_count = 0
         """Messages that waited then because their input was blocked."""
+
+    @property
+    def inputs(self) -> list[tuple[Mailbox, int, list[Message]]]:
+        """(mailbox, accepted, white messages in it)."""
+        ends = zip(self.boxes, self.accepted_of, strict=True)
+        return [(box, accepted, self.queued.get(box, [])) for box, accepted in ends]
+
+    @property
+    def outputs(self) -> list[tuple[OutChannel, int, list[Message]]]:
+        """(channel, sent, messages that wait at the sending end)."""
+        ends = zip(self.channels, self.sent_on, strict=True)
+        return [(channel, sent, self.waiting.get(channel, [])) for channel, sent in ends]
 
 
 class Recording:

@@ -18,7 +18,7 @@ from pydantic import SecretBytes, SecretStr
 from ray import cloudpickle
 
 from ray_snapshot.parts.reporting import Late, show
-from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
+from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
@@ -151,13 +151,14 @@ class Section:
         if copy.is_born and copy.extra.kept is not None:
             self.machines.append((copy.machine, *copy.extra.kept, copy.extra.status == "stopped"))
 
-    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:  # noqa: ARG002
-        """A channel as its receiver counts it."""
-        if mailbox.kind == CALL and duplicates:
-            self.obstacles.append(f"{machine}: it has answered a call that {mailbox.source} has not made yet")
+    def ends_of(self, copy: MachineCopy) -> None:
+        """A machine's channels: of their counts nothing is kept, for numbering begins anew."""
+        for (source, kind), repeated in copy.duplicates.items():
+            if kind == CALL and repeated:
+                self.obstacles.append(f"{copy.machine}: it has answered a call that {source} has not made yet")
 
-    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
-        """A channel as its sender counts it: numbering begins anew."""
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        """A channel on which a message came behind the copy."""
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         """A message in flight, or a pending timer."""

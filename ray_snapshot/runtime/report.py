@@ -17,13 +17,15 @@ import pyarrow as pa
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.parts.reporting import Late, LinkCounts, late_report, report
-from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
+from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.collected import HostPayload
+from ray_snapshot.runtime.ends import ENDS, Ends
+from ray_snapshot.runtime.machine_columns import NO_WAIT, machine_columns
 from ray_snapshot.runtime.payload import recorded_args
-from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, message_row, receiver_row, sender_row
-from ray_snapshot.schema import MACHINES, MESSAGES
+from ray_snapshot.runtime.rows import MESSAGE_ROW, message_row
+from ray_snapshot.schema import MESSAGES
 from ray_snapshot.shapes import Shape
 
 if TYPE_CHECKING:
@@ -37,11 +39,11 @@ class BodyCopy:
     class_name: str
     status: str
     state: Encoded | None
-    waits: list[dict[str, Any]] = field(default_factory=list)
+    waits: Sequence[dict[str, Any]] = ()
     """Rows of `waits` without the machine."""
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    calls: Sequence[dict[str, Any]] = ()
     """Rows of `calls` without the machine."""
-    short_wait: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
+    short_wait: tuple[str | None, int | None, tuple[str, ...]] = NO_WAIT
     obstacle: str | None = None
     shape: Shape | None = None
     """The shape of its state."""
@@ -52,23 +54,6 @@ class BodyCopy:
     """When the machine turned red by itself; None if its host did so as a whole."""
     kept: tuple[str, bytes] | None = None
     """For a restore: (key of the class, pickled state)."""
-    row: tuple[Any, ...] | None = field(default=None, compare=False)
-    """Its columns of `machines`, made when they are first asked for: a copy that is kept is shown in many snapshots."""
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        """Its columns of `machines`, but for counts and times."""
-        if self.row is None:
-            state = (None, False, None) if self.state is None else tuple(self.state)
-            self.row = self.class_name, self.status, *state, *self.short_wait
-        return self.row
-
-
-ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, name in enumerate(END_ROW)])
-"""Channels as one of their ends sees them: `held` messages wait at their sender, the others in flight at the receiver.
-
-`duplicates` are among the accepted ones, and were sent outside the cut.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,24 +157,17 @@ class PartRows:
 
     def __init__(self, part: HostPart | None = None, *, one_by_one: bool = False) -> None:
         self.part = part or _part()
-        self.machines = Columns(
-            MACHINES,
-            *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
-            *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
-            *(_BY_ITSELF if one_by_one else ()),
-        )
-        self.ends = Columns(ENDS, *ENDS.names)
+        self.one_by_one = one_by_one
+        self.copies: list[MachineCopy] = []
+        """Of machines that are born."""
+        self.ends = Ends()
         self.messages = Columns(MESSAGES, *MESSAGE_ROW)
 
     def machine(self, copy: MachineCopy) -> None:
         if not copy.is_born:
             return
+        self.copies.append(copy)
         body: BodyCopy = copy.extra
-        own: tuple[Any, ...] = ()
-        if body.recorded_at is not None:
-            aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
-            own = (int(body.recorded_at * 1e6), *aligned)
-        self.machines.rows.append((copy.machine, *body.columns, copy.accepted, copy.sent, *own))
         found = self.part
         if body.state is None:
             found.without_state.append(copy.machine)
@@ -202,11 +180,11 @@ class PartRows:
         if body.obstacle:
             found.obstacles.append(f"{copy.machine}: {body.obstacle}")
 
-    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:
-        self.ends.rows.append(receiver_row(mailbox, machine, accepted, in_flight, duplicates))
+    def ends_of(self, copy: MachineCopy) -> None:
+        self.ends.add(copy)
 
-    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
-        self.ends.rows.append(sender_row(channel, machine, sent, held))
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        self.ends.late(mailbox, machine)
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         self.messages.rows.append(message_row(source, target, kind, message))
@@ -218,13 +196,13 @@ class PartRows:
         head = (creation.creator, creation.child, "mail", 0, None, "__init__")
         self.messages.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
 
-    def machines_of(self, host: str, **constants: Any) -> pa.RecordBatch:
-        """The rows of machines; they all have the same host, and other columns of one value."""
-        return self.machines.batch(host=host, incarnation=1, max_concurrency=1, **constants)
+    def machines_of(self, host: str, recorded_at: int | None = None) -> pa.RecordBatch:
+        """The rows of machines, which all have the same host; `recorded_at`: see `machine_columns`."""
+        return machine_columns(self.copies, host, recorded_at, one_by_one=self.one_by_one)
 
     def pickled(self) -> bytes:
         """The part, with its columns."""
-        self.part.messages, self.part.ends = self.messages.batch(), _all_of(self.part.ends, self.ends.batch())
+        self.part.messages, self.part.ends = self.messages.batch(), _all_of(self.part.ends, self.ends.table())
         return pickle.dumps(self.part, protocol=5)
 
 
@@ -234,7 +212,11 @@ def _part(**facts: Any) -> HostPart:
 
 def _all_of(table: Any, batch: pa.RecordBatch) -> Any:
     """The rows of both."""
-    return pa.Table.from_batches([*table.to_batches(), batch]) if isinstance(table, pa.Table) else batch
+    if not table.num_rows:
+        return batch
+    return pa.Table.from_batches(
+        [*table.to_batches(), *(batch.to_batches() if isinstance(batch, pa.Table) else [batch])]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +278,6 @@ def late_payload(
     recording.late_reports += 1
     counts = late_report(host, rows, late, late_creations, recording.late_reports)
     return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
-
-
-_BY_ITSELF = ("recorded_at", "alignment_ms", "blocked_count")
-"""Columns that differ between the machines of a host only where each turns red by itself."""
 
 
 def _turned_red_one_by_one(recording: Recording) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel
+from ray_snapshot.protocol.host import Creation, MachineCopy
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.payload import recorded_args
 
@@ -22,16 +22,6 @@ MESSAGE_ROW = (
     *("args", "args_truncated", "payload_bytes", "sent_at", "due_at"),
 )
 """Columns of a message in flight."""
-
-
-def receiver_row(mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> tuple[Any, ...]:
-    """A channel as its receiver counts it."""
-    return mailbox.source, machine, mailbox.kind, 0, accepted, in_flight, 0, duplicates
-
-
-def sender_row(channel: OutChannel, machine: str, sent: int, held: int) -> tuple[Any, ...]:
-    """A channel as its sender counts it."""
-    return machine, channel.target, channel.kind, sent, 0, 0, held, 0
 
 
 def message_row(source: str, target: str, kind: str, message: Message) -> tuple[Any, ...]:
@@ -60,12 +50,13 @@ class MailPart:
     def machine(self, copy: MachineCopy) -> None:
         """The sender itself: its ledger tells of it."""
 
-    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:
-        """Nothing is sent to it by mail."""
+    def ends_of(self, copy: MachineCopy) -> None:
+        """Channels to machines; nothing is sent to it by mail."""
+        for channel, sent, waiting in copy.outputs:
+            self.ends.append((copy.machine, channel.target, channel.kind, sent, 0, 0, len(waiting), 0))
 
-    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
-        """A channel to a machine."""
-        self.ends.append(sender_row(channel, machine, sent, held))
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        """It gets none."""
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         """A message that waits here: a timer, or one for a machine whose host is not known."""

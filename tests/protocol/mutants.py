@@ -173,10 +173,10 @@ def _never_copy_before_acting(patch: pytest.MonkeyPatch) -> None:
     copy_next, copy_if_due = HostCore.copy_next, HostCore._copy_if_due
     copying: list[bool] = []
 
-    def lazy(self: HostCore) -> Any:
+    def lazy(self: HostCore, most: int = 1) -> Any:
         copying.append(True)
         try:
-            return copy_next(self)
+            return copy_next(self, most)
         finally:
             copying.pop()
 
@@ -205,7 +205,7 @@ def copy_holds_red_messages(patch: pytest.MonkeyPatch) -> None:
 
     def whole(self: HostCore, *rest: Any) -> Any:
         found = copy(self, *rest)
-        found.inputs = [(box, accepted, list(box.queue)) for box, accepted, _ in found.inputs]
+        found.queued = {box: list(box.queue) for box in found.boxes}
         return found
 
     patch.setattr(HostCore, "_copy", whole)
@@ -217,7 +217,7 @@ def copy_shares_the_mailbox(patch: pytest.MonkeyPatch) -> None:
 
     def alias(self: HostCore, *rest: Any) -> Any:
         found = copy(self, *rest)
-        found.inputs = [(box, accepted, box.queue) for box, accepted, _ in found.inputs]
+        found.queued = {box: box.queue for box in found.boxes}
         return found
 
     patch.setattr(HostCore, "_copy", alias)
@@ -501,7 +501,7 @@ def overtaken_messages_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def forget(self: BarrierCore, *rest: Any) -> Any:
         found = copy(self, *rest)
-        found.inputs = [(box, accepted, []) for box, accepted, _ in found.inputs]
+        found.queued = {}
         return found
 
     _complete_without_counting(patch)
@@ -540,7 +540,8 @@ def duplicates_are_counted_for_the_next_snapshot_too(patch: pytest.MonkeyPatch) 
 
 def _copy_with_all_duplicates(self: BarrierCore, machine: Any, number: int, extra: Any) -> Any:
     found = HostCore._copy(self, machine, number, extra)
-    found.inputs = [(box, n, [one for one in messages if one[1]]) for box, n, messages in found.inputs]
+    found.queued = {box: [one for one in messages if one[1]] for box, messages in found.queued.items()}
+    found.duplicates = {}
     for (key, _), count in machine.inbox.repeated.items():
         found.duplicates[key] = found.duplicates.get(key, 0) + count
     return found

@@ -171,7 +171,29 @@ class Telling(Resting):
         return {**self.__dict__, "lent": sorted(LENT)}
 
 
-KINDS = (Resting, Resting, Trusted, Volatile, Joined, Asked, Lively, Telling)
+class Flat(Resting):
+    """Small enough to be written together with others of its class."""
+
+    def __init__(self, start: int = 0) -> None:
+        super().__init__(start)
+        self.box, self.mood = None, 0.5
+        del self.nested
+
+    def grow(self, amount: int) -> None:
+        """A field changes its type."""
+        self.items.append(amount)
+        self.mood = "grown"
+
+    def lend(self) -> None:
+        """Another machine may write into this one's list."""
+        LENT[self.machine_name] = self.items
+
+    def claim(self) -> None:
+        """An attribute in the place of a hook."""
+        self.is_active = "sometimes"  # type: ignore[assignment,method-assign]
+
+
+KINDS = (Flat, Flat, Flat, Resting, Trusted, Volatile, Joined, Asked, Lively, Telling)
 Step = tuple[Any, ...]
 
 
@@ -188,9 +210,9 @@ def steps(seed: int, length: int = 40) -> Iterator[Step]:
                 ("send", name, "register_weakly"), ("send", name, "leave"), ("hold", name), ("release", name),
                 ("wait", name), ("go_on", name), ("stop", name), ("spawn", name, KINDS[other % len(KINDS)]),
                 ("secret", other), ("declare", name, other), ("tell",), ("restore", other % 3), ("place", name),
-                ("send", name, "later"),
+                ("send", name, "later"), ("send", 0, "claim"),
             ],
-            [14, 3, 3, 3, 2, 3, 2, 4, 2, 2, 2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 1],
+            [14, 3, 3, 3, 2, 3, 2, 4, 2, 2, 2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 1, 0.3],
         )[0]  # fmt: skip
     yield ("snapshot",)
 

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from resting import Asked, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
+from resting import Asked, Flat, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
 
-from ray_snapshot import redaction
+from ray_snapshot import encoding_many, redaction
 from ray_snapshot.protocol import host
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.host import alone, unchanged
@@ -180,7 +180,29 @@ def what_a_machine_says_of_its_state_is_kept(patch: Patch) -> None:
 
 def what_waits_at_its_sender_is_not_looked_at(patch: Patch) -> None:
     """A machine with a timer is put to rest, and its rows show none."""
-    patch.setattr(host, "any", lambda _: False, raising=False)
+    rest = host.HostCore._rest_if_quiet
+
+    def rests(self: HostCore, machine: Any, copy: Any, is_lasting: Any) -> None:
+        copy.waiting, waiting = {}, copy.waiting
+        rest(self, machine, copy, is_lasting)
+        copy.waiting = waiting
+
+    patch.setattr(HostCore, "_rest_if_quiet", rests)
+
+
+def whoever_is_of_a_bare_class_is_bare(patch: Patch) -> None:
+    """Of machines whose states are written together, nothing else is looked at."""
+    patch.setattr(Copier, "_are_bare", lambda self, machines: unchanged.is_bare(type(machines[0].body)))
+
+
+def what_is_written_together_keeps_no_secret(patch: Patch) -> None:
+    """Names and values that are secret are not looked for."""
+    patch.setattr(encoding_many, "redaction", SimpleNamespace(is_active=False))
+
+
+def who_is_written_together_while_others_have_it_is_kept(patch: Patch) -> None:
+    """References are not counted."""
+    patch.setattr(Unchanged, "lasts_again", lambda *_: True)
 
 
 def _not_looked_at(patch: Patch, hook: str) -> None:
@@ -193,7 +215,19 @@ def _another_lends(kind: type) -> tuple[Step, ...]:
     return ("spawn", 0, kind), ("spawn", 1, Resting), *TWICE, ("send", 1, "lend"), *ONCE
 
 
+FLAT: tuple[Step, ...] = (("spawn", 0, Flat), ("spawn", 1, Flat))
+
 MUTANTS = [
+    Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("wait", 0), *ONCE, ("go_on", 0))),
+    Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("hold", 0), *ONCE)),
+    Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("stop", 0), *ONCE)),
+    Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("declare", 0, 1), *ONCE)),
+    Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("send", 0, "claim"), ("send", 1, "claim"), *ONCE)),
+    Mutant(what_is_written_together_keeps_no_secret, (("secret", 1), *FLAT, *ONCE)),
+    Mutant(
+        who_is_written_together_while_others_have_it_is_kept,
+        (*FLAT, ("send", 0, "register"), *TWICE, ("poke", 1), *ONCE),
+    ),
     Mutant(
         what_a_machine_accepts_changes_nothing,
         (("spawn", 0, Resting), ("place", 0), *TWICE, ("send", 0, "add", 1), *ONCE),

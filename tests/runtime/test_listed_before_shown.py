@@ -20,7 +20,8 @@ from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime.analyst import actor as analysts
 from ray_snapshot.runtime.analyst.keeping import Keeper
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
-from ray_snapshot.runtime.report import ENDS, HostPart
+from ray_snapshot.runtime.ends import ENDS
+from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.schema import MACHINES, MESSAGES

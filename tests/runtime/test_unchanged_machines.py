@@ -25,6 +25,7 @@ from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host import resting, unchanged
 from ray_snapshot.runtime.host.alone import is_alone
 from ray_snapshot.runtime.host.config import AUDIT, asked_audit
+from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy
 
@@ -36,11 +37,12 @@ def _never(self: Unchanged, machine: Any) -> None:
 
 
 def _same(program: Any, *, is_checkpointing: bool) -> bool:
-    """Whether a program's snapshots hold the same with what is kept, and without it."""
+    """Whether a program's snapshots hold the same with what is kept, and copied together, as without it, one by one."""
     program = [*program]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Unchanged, "copy_of", _never)
         patch.setattr(Unchanged, "rests", lambda *_: False)
+        patch.setattr(Copier, "copy_all", lambda self, machines: [*map(self.copy, machines)])
         expected = rows_of(program, checkpoint=is_checkpointing)
     return bool(rows_of(program, checkpoint=is_checkpointing) == expected)
 

@@ -20,7 +20,8 @@ from ray_snapshot.instrument.watcher.joined import Tables
 from ray_snapshot.names import DRIVER, is_actor, life_of
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.assembly import Also, assembled
-from ray_snapshot.runtime.report import ENDS, HostPart
+from ray_snapshot.runtime.ends import ENDS
+from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, MailPart
 from ray_snapshot.schema import MESSAGES
 from ray_snapshot.snapshot import Snapshot

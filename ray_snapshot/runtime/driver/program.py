@@ -96,10 +96,11 @@ class Program:
             return found
         blocking = [rest for rest in map(self.resting.get, acting) if rest is not None]
         found.status = "blocked" if blocking else "passive"
-        for alternative, rest in enumerate(blocking):
-            found.waits += rest.rows(alternative)
-            site = getattr(rest, "call_site", None)
-            found.calls.append({"method": "(the driver's program)", "holds_slot": True, "call_site": site})
+        found.waits = [row for alternative, rest in enumerate(blocking) for row in rest.rows(alternative)]
+        found.calls = [
+            {"method": "(the driver's program)", "holds_slot": True, "call_site": getattr(rest, "call_site", None)}
+            for rest in blocking
+        ]
         if len(blocking) == 1:
             found.short_wait = blocking[0].short_form
         calls = [rest.call_site for rest in blocking if isinstance(rest, TrackedWait)]

@@ -70,6 +70,7 @@ class HostPost(Post):
             born=config.colour,
             barriers={"clock": time.monotonic, "on_open": self._opened},
             copy_body=copier.copy,
+            copy_bodies=copier.copy_all,
             is_lasting=None if config.checkpoint or config.protocol in BARRIERS else self._may_rest,
             bound=config.mailbox_bound,
             polled=("driver",),

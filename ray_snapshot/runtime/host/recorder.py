@@ -37,6 +37,9 @@ from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 COPY_SLICE_S = 0.001
 """How long machines are copied in one go between two actions."""
 
+COPIED_TOGETHER = 128
+"""So many small states have their texts made at once, in some 0.2 ms."""
+
 
 MARKERS_S = 0.005
 """How long a report waits for the last markers, so that it holds all white messages and is the only one."""
@@ -125,7 +128,7 @@ class Recorder:
         """Copy machines for a moment; the rest when the next action is over."""
         until = time.perf_counter() + COPY_SLICE_S
         with self.meter:
-            while self.core.copy_next():
+            while self.core.copy_next(COPIED_TOGETHER):
                 if time.perf_counter() > until:
                     return
             self._report_what_is_copied()

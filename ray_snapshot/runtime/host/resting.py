@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.parts.reporting import LINK, LinkCounts, show
-from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
+from ray_snapshot.parts.reporting import LinkCounts, show
+from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
+from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
-from ray_snapshot.runtime.report import ENDS, Columns, PartRows, Resting
-from ray_snapshot.runtime.rows import receiver_row, sender_row
+from ray_snapshot.runtime.report import PartRows, Resting
 from ray_snapshot.shapes import Shape
 
 Booleans = npt.NDArray[np.bool_]
@@ -35,10 +35,6 @@ MOST_BYTES = 2_000_000_000
 
 MOST_CHUNKS = 32
 """Of more pieces a column is put together anew: each time that machines are put to rest there is one more."""
-
-_OWNED = pa.schema([*ENDS, *(pa.field(name, pa.string()) for name in ("owner", "host_behind", "host_ahead"))])
-"""Ends of channels; whose end each is; and where its link comes from, or leads to."""
-
 
 MOST_HIDDEN = 0.25
 """Of so many rows that are not of machines at rest any more, columns are put together anew."""
@@ -190,18 +186,15 @@ class _OwnedRows:
     def __init__(self, host: str) -> None:
         self.host = host
         self.rows = PartRows()
-        self.ends = Columns(_OWNED, *_OWNED.names)
 
     def machine(self, copy: MachineCopy) -> None:
         self.rows.machine(copy)
 
-    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:
-        row = receiver_row(mailbox, machine, accepted, in_flight, duplicates)
-        self.ends.rows.append((*row, machine, mailbox.link, None))
+    def ends_of(self, copy: MachineCopy) -> None:
+        self.rows.ends.add(copy)
 
-    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
-        target = None if channel.link is None else channel.link.target
-        self.ends.rows.append((*sender_row(channel, machine, sent, held), machine, None, target))
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        """Nothing comes late to a machine at rest."""
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         """There is none; where there is, the counts of its channel say so."""
@@ -210,8 +203,7 @@ class _OwnedRows:
         """A machine that is only being born is not at rest."""
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        machines, ends = self.rows.machines_of(self.host), self.ends.batch()
-        return pa.Table.from_batches([machines]), pa.Table.from_batches([ends])
+        return pa.Table.from_batches([self.rows.machines_of(self.host)]), self.rows.ends.table(OWNED)
 
 
 def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
@@ -222,11 +214,12 @@ def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
 def _counts(host: str, ends: pa.Table) -> LinkCounts:
     """The sums of each link over these ends, of which nothing is in flight."""
     found = LinkCounts(host)
-    for end, count, sums in (("host_behind", "accepted", found.accepted), ("host_ahead", "sent", found.sent)):
+    sides = ("host_behind", "accepted", found.accepted_from), ("host_ahead", "sent", found.sent_to)
+    for end, count, sums in sides:
         totals = ends.select([end, count]).group_by(end, use_threads=False).aggregate([(count, "sum")])
         for other, total in zip(totals[end].to_pylist(), totals[f"{count}_sum"].to_pylist(), strict=True):
             if other is not None:
-                sums[(other, host, LINK) if end == "host_behind" else (host, other, LINK)] = total
+                sums[other] = total
     return found
 
 

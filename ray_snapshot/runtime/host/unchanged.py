@@ -26,7 +26,8 @@ MOST_BYTES = 64_000
 MOST_BYTES_OF_ALL = 200_000_000
 """What the kept texts and pickles of one host's machines have together, at most."""
 
-_HOOKS = ("snapshot_state", "waiting_for", "is_active")
+HOOKS = frozenset({"snapshot_state", "waiting_for", "is_active"})
+"""What a machine may say of itself."""
 
 
 class Unchanged:
@@ -54,13 +55,21 @@ class Unchanged:
 
         Asked before each copy: what is kept of a copy during which a secret was learned does not hold either.
         """
-        if self.version != redaction.version:  # what is secret now may stand in what was written before
-            self.copies.clear()
-            self.held_bytes, self.version = 0, redaction.version
+        self._forget_secrets()
         found = self.copies.get(machine.name)
         if found is None or machine.is_held or (found.status == "stopped") != machine.is_stopped:
             return None
         return found
+
+    def has_copy(self, name: str) -> bool:
+        """Whether `copy_of` may have one of this machine."""
+        self._forget_secrets()
+        return self.copies.get(name) is not None
+
+    def _forget_secrets(self) -> None:
+        if self.version != redaction.version:  # what is secret now may stand in what was written before
+            self.copies.clear()
+            self.held_bytes, self.version = 0, redaction.version
 
     def rests(self, machine: Machine, copy: BodyCopy) -> bool:
         """Whether a copy of a machine holds until the machine is touched: then it is not kept here, for its row will be."""
@@ -76,11 +85,21 @@ class Unchanged:
         Only a machine that has been copied before, and has not acted since, is looked at closely: the others cost nothing here.
         """
         if machine.name not in self.copies:
-            self.copies[machine.name] = None
+            self.copied(machine.name)
+            return False
+        return self.lasts_again(machine)
+
+    def copied(self, name: str) -> None:
+        """A machine that is in no action has been copied."""
+        self.copies.setdefault(name, None)
+
+    def lasts_again(self, machine: Machine) -> bool:
+        """`may_keep` of a machine that has been copied since it acted last; False of any other."""
+        if machine.name not in self.copies:
             return False
         kind: type = type(machine.body)
         is_volatile = _is_volatile(kind)
-        if is_volatile or any(hook in machine.body.__dict__ for hook in _HOOKS):
+        if is_volatile or any(hook in machine.body.__dict__ for hook in HOOKS):
             return False
         return is_volatile is False or is_alone(machine, is_checkpointing=self.is_checkpointing)
 
@@ -125,12 +144,22 @@ def _has_handles(blob: bytes) -> bool:
 def _is_volatile(kind: Any) -> bool | None:
     """Whether states of this class may change outside of actions; None: not where the machine is alone."""
     said = getattr(kind, "volatile", None)
-    is_odd = not has_a_dict(kind) or in_class(kind, "__getattribute__") is not in_class(object, "__getattribute__")
-    if is_odd or _has_own(kind, "waiting_for") or _has_own(kind, "is_active"):
+    if is_odd(kind) or _has_own(kind, "waiting_for") or _has_own(kind, "is_active"):
         return True
     if said is None:
         return True if _has_own(kind, "snapshot_state") else None
     return said is not False
+
+
+@lru_cache(10_000)
+def is_bare(kind: Any) -> bool:
+    """Whether machines of this class say nothing of themselves: their state is their `__dict__`."""
+    return not is_odd(kind) and not any(_has_own(kind, hook) for hook in HOOKS)
+
+
+def is_odd(kind: type) -> bool:
+    """Whether attributes of objects of this class are not simply in their `__dict__`."""
+    return not has_a_dict(kind) or in_class(kind, "__getattribute__") is not in_class(object, "__getattribute__")
 
 
 def _has_own(kind: type, hook: str) -> bool:

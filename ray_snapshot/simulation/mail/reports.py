@@ -15,7 +15,7 @@ from ray_snapshot.parts.reporting import late_report, report, taken
 from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, MergedReport
 from ray_snapshot.protocol.gathering import Gathering
-from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
+from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.protocol.mailbox import Message as Carried
 from ray_snapshot.simulation.mail.oracle import ChannelId, Message, RecordedSnapshot
@@ -49,15 +49,18 @@ class Part:
         if copy.alignment_s is not None:
             self.blocked[copy.machine] = copy.blocked_count
 
-    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:  # noqa: ARG002
-        key = mailbox.source, machine, mailbox.kind
-        if not self.sequence:
-            self.accepted[key] = self.accepted.get(key, 0) + accepted
-        if duplicates:
-            self.duplicates[key] = duplicates
+    def ends_of(self, copy: MachineCopy) -> None:
+        for mailbox, accepted, _ in copy.inputs:
+            key = mailbox.source, copy.machine, mailbox.kind
+            self.accepted[key] = accepted
+            if repeated := copy.duplicates.get((mailbox.source, mailbox.kind)):
+                self.duplicates[key] = repeated
+        for channel, sent, _ in copy.outputs:
+            self.sent[copy.machine, channel.target, channel.kind] = sent
 
-    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:  # noqa: ARG002
-        self.sent[machine, channel.target, channel.kind] = sent
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        if not self.sequence:
+            self.accepted.setdefault((mailbox.source, machine, mailbox.kind), 0)
 
     def message(self, source: str, target: str, kind: str, message: Carried) -> None:
         self.channels[source, target, kind].append((message[1], message[2], message[3]))
