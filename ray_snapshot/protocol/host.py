@@ -573,10 +573,9 @@ class HostCore:
         if machines := self._next_uncopied(most):
             due, is_in_all = self._due_of(machines[0].copied)
             bodies = self._bodies(machines) if due else [None] * len(machines)
+            is_lasting = self.is_lasting if is_in_all else None
             for machine, extra in zip(machines, bodies, strict=False):
-                self._take_copy(machine, due, extra)
-                if is_in_all and self.is_lasting is not None:
-                    self._rest_if_quiet(machine, due[-1].copies[-1], self.is_lasting)
+                self._take_copy(machine, due, extra, is_lasting)
             self.uncopied.extendleft(reversed(machines[len(bodies) :]))
         if self.uncopied:
             return True
@@ -618,10 +617,30 @@ class HostCore:
         due, _ = self._due_of(machine.copied)
         self._take_copy(machine, due, self.copy_body(machine) if due and machine.body is not None else None)
 
-    def _take_copy(self, machine: Machine, due: Sequence[Recording], extra: Any) -> None:
-        for recording in due:
-            recording.copies.append(self._copy(machine, recording.number, extra))
+    def _take_copy(
+        self,
+        machine: Machine,
+        due: Sequence[Recording],
+        extra: Any,
+        is_lasting: Callable[[Machine, Any], bool] | None = None,
+    ) -> None:
+        """Copy the machine for these recordings; or put it to rest, where `is_lasting`, so that they need no copy."""
         machine.copied = self.turning.colour
+        copies = [self._copy(machine, recording.number, extra) for recording in due]
+        if is_lasting is not None and self._is_quiet(machine, copies[-1]) and is_lasting(machine, extra):
+            machine.inbox.let_go()
+            self.rested.append(copies[-1])
+            machine.copied = RESTING
+            del self.awake[machine.name]
+            return
+        for recording, copy in zip(due, copies, strict=True):
+            recording.copies.append(copy)
+
+    def _is_quiet(self, machine: Machine, copy: MachineCopy) -> bool:
+        """Whether nothing waits for a machine that has just been copied, nor in it."""
+        if machine.is_held or machine.is_suspended or machine.over or copy.waiting or copy.extra is None:
+            return False
+        return not (copy.boxes and any(box.queue for box in copy.boxes))
 
     def _due_of(self, copied: Colour) -> tuple[list[Recording], bool]:
         """The recordings that a machine copied up to that colour is missing from; whether these are all that are not whole yet.
@@ -634,19 +653,6 @@ class HostCore:
             found = self._due_for(copied)
             self._due = key, found, bool(found) and found == [one for one in self.open.values() if not one.is_copied]
         return self._due[1:]
-
-    def _rest_if_quiet(self, machine: Machine, copy: MachineCopy, is_lasting: Callable[[Machine, Any], bool]) -> None:
-        """Put a machine to rest that has just been copied for every recording that is not whole yet."""
-        if machine.is_held or machine.is_suspended or machine.over:
-            return
-        if copy.waiting or (copy.boxes and any(box.queue for box in copy.boxes)):
-            return
-        if copy.extra is None or not is_lasting(machine, copy.extra):
-            return
-        machine.inbox.let_go()
-        self.rested.append(copy)
-        machine.copied = RESTING
-        del self.awake[machine.name]
 
     def wake(self, machine: Machine) -> None:
         """Something is about to touch the machine, or one of its channels: it belongs to what is copied next time.

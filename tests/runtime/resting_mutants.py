@@ -15,7 +15,6 @@ import pytest
 from resting import Asked, Flat, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
 
 from ray_snapshot import encoding_many, redaction
-from ray_snapshot.protocol import host
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.host import alone, unchanged
 from ray_snapshot.runtime.host.at_rest import AtRest
@@ -180,14 +179,15 @@ def what_a_machine_says_of_its_state_is_kept(patch: Patch) -> None:
 
 def what_waits_at_its_sender_is_not_looked_at(patch: Patch) -> None:
     """A machine with a timer is put to rest, and its rows show none."""
-    rest = host.HostCore._rest_if_quiet
+    quiet = HostCore._is_quiet
 
-    def rests(self: HostCore, machine: Any, copy: Any, is_lasting: Any) -> None:
+    def is_quiet(self: HostCore, machine: Any, copy: Any) -> bool:
         copy.waiting, waiting = {}, copy.waiting
-        rest(self, machine, copy, is_lasting)
+        found = quiet(self, machine, copy)
         copy.waiting = waiting
+        return found
 
-    patch.setattr(HostCore, "_rest_if_quiet", rests)
+    patch.setattr(HostCore, "_is_quiet", is_quiet)
 
 
 def whoever_is_of_a_bare_class_is_bare(patch: Patch) -> None:
@@ -202,7 +202,7 @@ def what_is_written_together_keeps_no_secret(patch: Patch) -> None:
 
 def who_is_written_together_while_others_have_it_is_kept(patch: Patch) -> None:
     """References are not counted."""
-    patch.setattr(Unchanged, "lasts_again", lambda *_: True)
+    patch.setattr(Unchanged, "lasts", lambda *_: True)
 
 
 def _not_looked_at(patch: Patch, hook: str) -> None:

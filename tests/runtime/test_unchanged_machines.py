@@ -303,7 +303,7 @@ def test_a_secret_that_is_met_while_others_are_copied_is_in_no_row_of_a_machine_
             spawned = [("spawn", number, kind) for number, kind in enumerate((Notebook, Keyring, Resting, Volatile))]
             acts = [("send", 1, "find"), ("send", 2, "add", 1)]
             rows = program.run([*spawned, *[("snapshot",)] * 3, *acts, *[("snapshot",)] * 3])
-            assert "m0" in host.post.recorder.at_rest.rows.names
+            assert "m0" in host.post.recorder.at_rest.rows.shapes
             assert host.service.of("fail") == []
         found = [{row["machine"]: row["state"] for row in held["machines"]} for held in rows]
         assert "see account-99" in found[2]["m0"]
@@ -341,4 +341,4 @@ def test_there_is_room_again_where_machines_have_woken(monkeypatch: pytest.Monke
         monkeypatch.setattr(resting, "MOST_BYTES", rows.size)
         assert not rows.has_room
         program.run([*(("send", number, "add", 1) for number in range(3)), ("snapshot",), ("snapshot",), ("snapshot",)])
-        assert len(rows.names) == 3
+        assert len(rows.shapes) == 3

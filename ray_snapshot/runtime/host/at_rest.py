@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
@@ -20,6 +21,9 @@ from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
 from ray_snapshot.runtime.transport.membership import Membership
+
+STREAMED = 20_000
+"""So many copies of machines that were put to rest are written together: they take ten times the room of their rows."""
 
 
 class AtRest:
@@ -74,6 +78,14 @@ class AtRest:
         for machine in chosen or random.sample(resting, min(1, len(resting))):
             self.audited.append(self.core.copy_again(machine, number))
 
+    def stream(self) -> None:
+        """Some machines have been copied: write the rows of those that were put to rest, if they are many, and drop the copies.
+
+        Each belongs to all recordings that are not whole yet, and to none that is.
+        """
+        if len(self.core.rested) >= STREAMED and not self.member.is_retired:
+            self.reports.submit(self._write, self.core.take_rested())
+
     def whole(self) -> None:
         """All machines that were awake have been copied: see to the rows of the others, of each recording."""
         if self.core.is_lasting is None or self.member.is_retired:
@@ -124,21 +136,26 @@ class AtRest:
         awake: Sequence[str],
         audited: Sequence[MachineCopy],
     ) -> dict[int, Resting]:
-        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports.
-
-        A copy of which there is a row by now is taken out of its recording: it need not be written twice.
-        """
-        began = time.thread_time()
-        try:
-            rows, found = self.rows.take(rested), dict[int, Resting]()
-            for number, recording in whole.items():
-                recording.copies = [copy for copy in recording.copies if rows.get(copy.machine) is not copy]
-                found[number] = self.rows.beside([copy.machine for copy in recording.copies])
+        """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
+        with self._writing():
+            self.rows.take(rested)
+            copied = {number: [copy.machine for copy in recording.copies] for number, recording in whole.items()}
+            found = {number: self.rows.beside(names) for number, names in copied.items()}
             if (wrong := self.rows.wrong(audited)) is not None:
                 self._fail(wrong)
             self.rows.forget(awake)
+            return found
+
+    def _write(self, rested: Sequence[MachineCopy]) -> None:
+        with self._writing():
+            self.rows.take(rested)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        began = time.thread_time()
+        try:
+            yield
         except Exception as error:  # the core believes that there are rows: nobody may go on without them
             self._fail(as_error(error))
             raise
         self.building_s += time.thread_time() - began
-        return found

@@ -102,7 +102,9 @@ class Copier:
         """Copies of bare machines; None if there is a state that must be looked at by itself."""
         unchanged, action = self.unchanged, self.stage.action
         acting = None if action is None else action[0]
-        keeps = [machine is not acting and unchanged.lasts_again(machine) for machine in machines]
+        keeps = [
+            machine is not acting and unchanged.is_idle(machine) and unchanged.lasts(machine) for machine in machines
+        ]
         kind = type(machines[0].body)
         states = [machine.body.__dict__ for machine in machines]
         texts = texts_of(states)

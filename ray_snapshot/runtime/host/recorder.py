@@ -129,6 +129,7 @@ class Recorder:
         until = time.perf_counter() + COPY_SLICE_S
         with self.meter:
             while self.core.copy_next(COPIED_TOGETHER):
+                self.at_rest.stream()
                 if time.perf_counter() > until:
                     return
             self._report_what_is_copied()

@@ -86,12 +86,12 @@ class RestingRows:
         self.host = host
         self.size = 0
         """Of all rows, in bytes."""
-        self.names: set[str] = set()
         rows = _OwnedRows(host)
         machines, self.ends = rows.tables()
         self.machines = Rows(machines)
         self.inputs: dict[str, Inputs] = {}
-        self.shapes: dict[str, Shape] = {}
+        self.shapes: dict[str, Shape | None] = {}
+        """By machine at rest."""
         self.shape_counts: Counter[Shape] = Counter()
         self.filtered: tuple[Collection[str], tuple[Rows, pa.Table]] = ((), (self.machines, self.ends))
         """What `_without` was last asked for, and its answer."""
@@ -101,10 +101,10 @@ class RestingRows:
         """Whether more machines may be put to rest; asked by other threads too."""
         return self.size < MOST_BYTES
 
-    def take(self, rested: Sequence[MachineCopy]) -> dict[str, MachineCopy]:
-        """These have been put to rest, in that order; returns, by machine, the copies of which there are rows now."""
+    def take(self, rested: Sequence[MachineCopy]) -> None:
+        """These have been put to rest, in that order."""
         if not rested:
-            return {}
+            return
         latest = {copy.machine: copy for copy in rested}
         self.forget(latest)
         rows = _OwnedRows(self.host)
@@ -114,24 +114,21 @@ class RestingRows:
         machines, ends = rows.tables()
         self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
         self.size = int(self.machines.base.nbytes + self.ends.nbytes)
-        self.names |= latest.keys()
         self.inputs |= rows.rows.part.inputs
-        shapes = {name: copy.extra.shape for name, copy in latest.items() if copy.extra.shape is not None}
-        self.shapes |= shapes
-        self.shape_counts.update(shapes.values())
+        for name, copy in latest.items():
+            self.shapes[name] = copy.extra.shape
+        self.shape_counts.update(copy.extra.shape for copy in latest.values() if copy.extra.shape is not None)
         self.filtered = ((), (self.machines, self.ends))
-        return latest
 
     def forget(self, names: Iterable[str]) -> None:
         """These are not at rest any more."""
-        found = self.names.intersection(names)
+        found = self.shapes.keys() & {*names}
         if not found:
             return
         machines, self.ends = self._without(found)
         self.machines = machines.compact()
         self.filtered = ((), (self.machines, self.ends))
         self.size = int(self.machines.base.nbytes + self.ends.nbytes)
-        self.names -= found
         for name in found:
             self.inputs.pop(name, None)
             if (shape := self.shapes.pop(name, None)) is not None:
@@ -140,12 +137,12 @@ class RestingRows:
 
     def beside(self, names: Iterable[str]) -> Resting:
         """What goes into a report that shows the machines of these names by itself."""
-        hidden = self.names.intersection(names)
+        hidden = self.shapes.keys() & {*names}
         machines, ends = self._without(hidden)
         inputs = self.inputs.copy()
         for name in hidden:
             inputs.pop(name, None)
-        shapes = self.shape_counts - Counter(self.shapes[name] for name in hidden if name in self.shapes)
+        shapes = self.shape_counts - Counter(shape for name in hidden if (shape := self.shapes[name]) is not None)
         return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes))
 
     def wrong(self, looked_at: Sequence[MachineCopy]) -> RaySnapshotError | None:
@@ -155,7 +152,7 @@ class RestingRows:
         """
         now = RestingRows(self.host)
         now.take(looked_at)
-        machines_shown, ends_shown = self._without(self.names - now.names)
+        machines_shown, ends_shown = self._without(self.shapes.keys() - now.shapes.keys())
         shown = _by_machine(machines_shown.table(), ends_shown)
         for name, (machine, ends) in sorted(_by_machine(now.machines.table(), now.ends).items()):
             before, ends_before = shown.get(name, ({}, []))
@@ -170,7 +167,7 @@ class RestingRows:
         if names != self.filtered[0]:
             if not names:
                 found = self.machines, self.ends
-            elif len(names) == len(self.names):
+            elif len(names) == len(self.shapes):
                 found = Rows(self.machines.base[:0]), self.ends[:0]
             else:
                 those = pa.array(names, pa.string())

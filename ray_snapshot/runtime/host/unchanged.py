@@ -76,27 +76,28 @@ class Unchanged:
         if self.copies.get(machine.name) is not copy:
             return False
         self.changed(machine.name)
-        self.copies[machine.name] = None
         return True
 
     def may_keep(self, machine: Machine) -> bool:
         """Whether what is about to be copied of a machine that is in no action may be kept; asked before it is read.
 
-        Only a machine that has been copied before, and has not acted since, is looked at closely: the others cost nothing here.
+        Only an idle machine is looked at closely: the others cost nothing here.
         """
-        if machine.name not in self.copies:
+        if not self.is_idle(machine):
             self.copied(machine.name)
             return False
-        return self.lasts_again(machine)
+        return self.lasts(machine)
+
+    def is_idle(self, machine: Machine) -> bool:
+        """Whether the machine has never acted, or not since it was last copied."""
+        return not machine.accepted or machine.name in self.copies
 
     def copied(self, name: str) -> None:
         """A machine that is in no action has been copied."""
         self.copies.setdefault(name, None)
 
-    def lasts_again(self, machine: Machine) -> bool:
-        """`may_keep` of a machine that has been copied since it acted last; False of any other."""
-        if machine.name not in self.copies:
-            return False
+    def lasts(self, machine: Machine) -> bool:
+        """`may_keep` of an idle machine."""
         kind: type = type(machine.body)
         is_volatile = _is_volatile(kind)
         if is_volatile or any(hook in machine.body.__dict__ for hook in HOOKS):
