@@ -475,6 +475,8 @@ def _problems(snapshot: Snapshot, *, may_repeat: bool = False) -> list[str]:
     found = _count_problems(snapshot)
     numbers = _numbers_in_flight(snapshot.tables["messages"])
     channels = snapshot.tables["channels"]
+    if not channels.num_rows:
+        return found + _strays(numbers, channels)
     counts = {name: channels[name].to_numpy(zero_copy_only=False) for name in _COUNTS}
     balance = counts["sent_count"] - counts["accepted_count"] - counts["settled_count"] + counts["duplicate_count"]
     # A channel with nothing in flight, by its counts, is right if they add up: most channels are looked at no further.

@@ -206,6 +206,8 @@ def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: 
 
 def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     """Channels, each joined from what its sender counted and what its receiver did."""
+    if not ends.num_rows:
+        return inner(CHANNELS).empty_table()
     counts = ("sent", "accepted", "in_flight", "held", "duplicates")
     joined = ends.group_by(["source", "target", "kind"], use_threads=False).aggregate(
         [(name, "sum") for name in counts]
@@ -230,16 +232,22 @@ def _as_table(part: Any) -> pa.Table:
 
 def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
     """One table of the parts (tables or batches), each column in one piece."""
-    return pa.concat_tables([inner(schema).empty_table(), *map(_as_table, parts)]).combine_chunks()
+    tables = [_as_table(part) for part in parts if part.num_rows]
+    if not tables:
+        return inner(schema).empty_table()
+    found = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    return found if all(column.num_chunks == 1 for column in found.columns) else found.combine_chunks()
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=inner(schema))
+    return pa.Table.from_pylist(rows, schema=inner(schema)) if rows else inner(schema).empty_table()
 
 
 def by_name(machines: pa.Table) -> pa.Table:
     """Machines in the order of their names, whichever host reported first: what is said of them is said in one order."""
-    return machines.take(pc.sort_indices(machines["machine"]))
+    names = machines["machine"]
+    is_rising = pc.all(pc.less(names[:-1], names[1:])).as_py()
+    return machines if is_rising is not False else machines.take(pc.sort_indices(names))
 
 
 def with_delay(machines: pa.Table, started_at: float) -> pa.Table:

@@ -25,7 +25,7 @@ from ray_snapshot.runtime.ends import ENDS, Ends
 from ray_snapshot.runtime.machine_columns import NO_WAIT, machine_columns
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.runtime.rows import MESSAGE_ROW, message_row
-from ray_snapshot.schema import MESSAGES
+from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class HostPart:
     """Of machines at rest whose rows have stayed with the host."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        batches = [None if batch is None else packed(batch) for batch in (self.messages, self.ends, self.machines)]
+        tables = (self.messages, self.ends, self.machines)
+        batches = [table if table is None else table.num_rows > 0 and packed(table) for table in tables]
         return _received, (
             batches,
             (
@@ -108,7 +109,12 @@ class HostPart:
 
 
 def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
-    tables: list[Any] = [None if buffer is None else unpacked(buffer) for buffer in batches]
+    """`batches`: messages, ends and machines; False: there are none, None: they are not told."""
+    schemas = (inner(MESSAGES), ENDS, inner(MACHINES))
+    tables: list[Any] = [
+        _empty(schema) if buffer is False else None if buffer is None else unpacked(buffer)
+        for schema, buffer in zip(schemas, batches, strict=True)
+    ]
     return HostPart(*tables, *rest)
 
 
