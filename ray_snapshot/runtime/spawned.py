@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from ray_snapshot.runtime.handles import KINDS, MachineHandle, handle_of, interned
+from ray_snapshot.runtime.numbered import run_of, split
 
 M = TypeVar("M")
 
@@ -67,7 +68,7 @@ class Kinds:
     def add(self, run_id: str, names: Sequence[str], kind: type, *, is_named: bool) -> None:
         """Machines of a class have been spawned; who has a handle of one already knows it from now on."""
         KINDS[run_id] = self
-        numbers = None if is_named else _run_of(names)
+        numbers = None if is_named else run_of(names)
         if numbers is None:
             self.named.update(dict.fromkeys(names, kind))
         else:
@@ -80,15 +81,5 @@ class Kinds:
         """The class of a machine; None if this driver has not spawned it."""
         if (found := self.named.get(name)) is not None:
             return found
-        prefix, _, digits = name.rpartition("-")
-        number = int(digits) if digits.isascii() and digits.isdigit() and str(int(digits)) == digits else -1
+        prefix, number = split(name)
         return next((kind for numbers, kind in self.numbered.get(prefix, ()) if number in numbers), None)
-
-
-def _run_of(names: Sequence[str]) -> range | None:
-    """The numbers of names that are numbered one after the other; None of any others."""
-    prefix, _, digits = names[0].rpartition("-") if names else ("", "", "")
-    if not digits.isdigit():
-        return None
-    found = range(int(digits), int(digits) + len(names))
-    return found if all(name == f"{prefix}-{number}" for name, number in zip(names, found, strict=True)) else None

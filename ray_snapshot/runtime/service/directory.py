@@ -10,6 +10,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.coordinator import reached
 from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.places import Places
 
 
 def listed(names: list[str]) -> str:
@@ -26,7 +27,7 @@ class Directory:
         self.protocol = protocol
         self.actors: dict[str, Any] = {}
         """The Ray actors of hosts."""
-        self.places: dict[str, str] = {DRIVER: DRIVER}
+        self.places = Places({DRIVER: DRIVER})
         """The host of each machine."""
         self.counters: dict[str, int] = {}
         self.unclaimed: set[str] = set()
@@ -52,7 +53,7 @@ class Directory:
 
     def clear(self) -> None:
         """All hosts have ended, and their machines with them."""
-        self.places = {DRIVER: DRIVER}
+        self.places = Places({DRIVER: DRIVER})
         for known in (self.actors, self.counters, self.forward):
             known.clear()
         for noted in (self.unclaimed, self.sources, self.declared, self.awaited):
@@ -72,6 +73,7 @@ class Directory:
     ) -> list[str]:
         """Take `count` names (made from the class's name if none are given), one per host named; all or none."""
         again = self.unclaimed if is_driver else set()
+        is_made = names is None
         if names is None:
             names = []
             while len(names) < count:
@@ -79,13 +81,17 @@ class Directory:
                 self.counters[class_name] = self.counters.get(class_name, 0) + 1
                 if name not in self.places or name in again:
                     names.append(name)
-        taken = next((name for name in names if name in self.places and name not in again), None)
-        if taken is not None or len(set(names)) < len(names):
+        taken = None if is_made else next((name for name in names if name in self.places and name not in again), None)
+        if taken is not None or (not is_made and len(set(names)) < len(names)):
             taken = taken or next(name for name in names if names.count(name) > 1)
             raise DuplicateMachineError(
                 f"a machine {taken!r} already exists in {self.system}; names are unique", machine=taken
             )
-        self.places.update((n, host) for n, host in zip(names, hosts, strict=True) if n not in self.places)
+        if again:  # restored ones may be where they are
+            kept = [(name, host) for name, host in zip(names, hosts, strict=True) if name not in self.places]
+            self.places.named.update(kept)
+        else:
+            self.places.add(names, hosts)
         self.unclaimed.difference_update(names)
         self.sources.update(names if role == "source" else ())
         return names
