@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ class AtRest:
         """What is shown of machines at rest only to who asks."""
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""
+        self.writes: deque[Future[None]] = deque()
+        """What `stream` has begun, and may not be over."""
         self.version = redaction.version
         """What was secret when the rows were written."""
         self.again: list[MachineCopy] = []
@@ -84,7 +87,14 @@ class AtRest:
         Each belongs to all recordings that are not whole yet, and to none that is.
         """
         if len(self.core.rested) >= STREAMED and not self.member.is_retired:
-            self.reports.submit(self._write, self.core.take_rested())
+            self.writes.append(self.reports.submit(self._write, self.core.take_rested()))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether copies stand in line to be written: no machine is copied meanwhile but for its own next action."""
+        while self.writes and self.writes[0].done():
+            self.writes.popleft()
+        return len(self.writes) > 1
 
     def whole(self) -> None:
         """All machines that were awake have been copied: see to the rows of the others, of each recording."""

@@ -56,6 +56,12 @@ class Floor:
         self.work.wait()
         self.is_idle = False
 
+    def pause(self, seconds: float) -> None:
+        """Let others have the lock for a moment, at most so long: there is something to do, but nothing that cannot wait."""
+        self.is_idle = True
+        self.work.wait(seconds)
+        self.is_idle = False
+
     def wake(self) -> None:
         """There may be something to do."""
         if self.is_idle:

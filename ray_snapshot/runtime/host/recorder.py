@@ -37,6 +37,12 @@ from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 COPY_SLICE_S = 0.001
 """How long machines are copied in one go between two actions."""
 
+BREATH_S = 0.00005
+"""How long an idle host lets others have its lock between two slices: whoever waits for it gets it at once."""
+
+BEHIND_S = 0.005
+"""The same, while machines are copied faster than rows are written."""
+
 COPIED_TOGETHER = 128
 """So many small states have their texts made at once, in some 0.2 ms."""
 
@@ -126,6 +132,8 @@ class Recorder:
 
     def copy_slice(self) -> None:
         """Copy machines for a moment; the rest when the next action is over."""
+        if self.at_rest.is_behind:
+            return
         until = time.perf_counter() + COPY_SLICE_S
         with self.meter:
             while self.core.copy_next(COPIED_TOGETHER):
@@ -133,6 +141,11 @@ class Recorder:
                 if time.perf_counter() > until:
                     return
             self._report_what_is_copied()
+
+    @property
+    def pause_s(self) -> float:
+        """How long a host that has nothing else to do waits between two slices, so that others come in."""
+        return BEHIND_S if self.at_rest.is_behind else BREATH_S
 
     def _report_what_is_copied(self) -> None:
         self.core.copy_next()

@@ -137,8 +137,10 @@ class Runner:
                         tracer.accepted(work[0].name, work[1], core.colour_of(work[0]))
                     stage.began = time.time()
                     return work
-            if not core.uncopied:
-                stage.action = HERE.machine = None
+            stage.action = HERE.machine = None
+            if core.uncopied:
+                floor.pause(self.recorder.pause_s)
+            else:
                 self.carrier.flush()
                 floor.idle()
         return None
