@@ -32,6 +32,8 @@ from ray_snapshot.runtime.context import lend, take_back
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
 from ray_snapshot.runtime.staged import StagedContext
+from ray_snapshot.runtime.staged_calls import CallRef, Tracked, as_raised
+from ray_snapshot.runtime.unwinding import Unwound
 from ray_snapshot.testing.acts import (
     Act,
     Answer,
@@ -48,18 +50,12 @@ from ray_snapshot.testing.acts import (
 )
 from ray_snapshot.testing.chance import Chance
 from ray_snapshot.testing.guards import Guards, caught_at
-from ray_snapshot.testing.refs import CallRef
-from ray_snapshot.testing.tracked import Tracked
 from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, fill, state_of
 
 RUN = "testing"
 """The run id of all machines here: the same in every process, so that a schedule fits in every process."""
 
 LONGEST_TIMER_S = 1e8
-
-
-class Unwound(BaseException):
-    """Ends an action at the place where it needs an input that is still to come. User code must not catch it."""
 
 
 class Stage:
@@ -73,7 +69,7 @@ class Stage:
         self.joins: list[dict[tuple[str, ...], str]] = [{}]
         self.chance = Chance(self.choose)
         self.guards = Guards()
-        self.tracked = Tracked(self)
+        self.tracked = Tracked(self, "under ray_snapshot.testing")
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
         """By machine and port: who is declared to send to it (`System.connect`)."""
         self.connections: list[tuple[str, str]] = []
@@ -434,8 +430,7 @@ class Stage:
 
         kind = self._task_errors.get(came)
         if kind is None:  # one class for one answer: equal errors stay equal
-            whole = RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1").as_instanceof_cause()
-            kind = self._task_errors[came] = type(whole)
+            kind = self._task_errors[came] = type(as_raised(error, came.trace))
         return RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1") if kind is RayTaskError else kind(error)
 
     def _unwind(self, end: End) -> None:

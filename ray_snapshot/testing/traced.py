@@ -64,9 +64,12 @@ def moment_behind(run_id: str, log: Log, until: tuple[str, int], modules: Iterab
 
 
 def _place(log: Log, until: tuple[str, int]) -> int:
-    found = next((place for place, action in enumerate(log.actions) if action.key == until), None)
-    if found is not None:
-        return found
+    steps = [(place, action) for place, action in enumerate(log.actions) if (action.machine, action.number) == until]
+    if steps:
+        place, last = steps[-1]
+        if last.ends_in is not None:
+            raise SettingError(f"action {until[1]} of {until[0]} is not over in the trace: it {last.ends_in.told}")
+        return place
     machine, number = until
     numbers = [action.number for action in log.actions if action.machine == machine]
     there = f"it has its actions 1 to {max(numbers)}" if numbers else f"it has none of {machine}"
@@ -99,7 +102,7 @@ def _moment(stage: Stage, log: Log, last: int) -> Moment:
             left = _left(*sent[source, target, kind, one.number], at) if kind == TIMER else 0.0
             timers.append(Flying(source, target, one.method, args, kwargs, kind, left))
         flying += timers
-    machine, number = log.actions[last].key
+    machine, number = log.actions[last].machine, log.actions[last].number
     return Moment(f"run {stage.run_id} behind action {number} of {machine}", machines, flying, unmade, at=at)
 
 

@@ -19,7 +19,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate
 from ray_snapshot.witness import modalities
-from ray_snapshot.witness.log import Log, NotReplayableError
+from ray_snapshot.witness.log import Action, ActionId, Log, NotReplayableError, Wait
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
@@ -37,8 +37,9 @@ class Modal:
     holds: bool | None
     """None: not within `most_cuts`, or a detector could not tell on a cut that decides."""
     cut: dict[str, int] | None
-    """By machine, how many of its actions have happened: a cut on which the predicate holds; of `definitely` one that the run
-    must have passed, if machines were asked each by itself. None if there is none."""
+    """By machine, how many of its actions have happened (an action that waits inside counts for as many as it has steps): a
+    cut on which the predicate holds; of `definitely` one that the run must have passed, if machines were asked each by itself.
+    None if there is none."""
     path: tuple[dict[str, int], ...]
     """Where `definitely` does not hold, and cuts were gone through: a path of the run on which the predicate never holds."""
     cuts: int
@@ -108,8 +109,11 @@ class _Run:
                 stage.perform(action)
                 if action.machine != DRIVER:
                     self._keep(stage, action)
+            self.stopped = dict(stage.stopped_by)
         self.is_unsure = False
         """Whether a detector could not tell on some cut."""
+        self.accepted = {(action.machine, action.number): action.accepted for action in log.actions if not action.step}
+        self.call_ids = {message.key: message.call_id for action in log.actions for message in action.sent}
 
     def _keep(self, stage: Stage, action: Any) -> None:
         machine = action.machine
@@ -134,10 +138,25 @@ class _Run:
 
     @cached_property
     def causes(self) -> Causes:
-        sent = {message.key: action.key for action in self.log.actions for message in action.sent}
+        by = self.log.sent_by
         return cuts_of(
-            (action.machine, [sent[message.key] for message in action.accepted]) for action in self.log.actions
+            (
+                action.machine,
+                [
+                    *(by[message.key].key for message in action.accepted),
+                    *(by[reply].key for reply in action.heard),
+                    *self._refused(action),
+                ],
+            )
+            for action in self.log.actions
         )
+
+    def _refused(self, action: Action) -> list[ActionId]:
+        """Where a machine has stopped itself, of which a call was then refused: who goes on knows of that."""
+        came = None if action.behind is None else action.behind.came
+        if came is None or (came.get("error") or {}).get("type") != "MachineStoppedError" or action.heard:
+            return []
+        return [self.stopped[call[1]] for call in action.behind.calls if call[1] in self.stopped]  # type: ignore[union-attr]
 
     def asked(self, predicate: Predicate, any_of: Any, each: Any, most_cuts: int) -> Modal:
         if isinstance(predicate, Mapping):
@@ -169,19 +188,33 @@ class _Run:
         return holds
 
     def _snapshot(self, counts: Mapping[str, int]) -> Snapshot:
-        inside = [action for action in self.log.actions if action.number <= counts[action.machine]]
+        inside = [action for action in self.log.actions if action.place <= counts[action.machine]]
+        now = {action.machine: action for action in inside}
+        waiting = {name: action.ends_in for name, action in now.items() if action.ends_in is not None}
         accepted = {message.key for action in inside for message in action.accepted}
         flying = [message for action in inside for message in action.sent if message.key not in accepted]
         return Snapshot.from_rows(
             machines=[
-                {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state}
+                {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state,
+                 "status": _status(waiting.get(name))}
                 for name, states in sorted(self.recorded.items())
                 if (state := states[counts[name]]) is not None
             ],
             messages=[
                 {"source": m.key[0], "target": m.key[1], "kind": m.key[2], "number": m.key[3], "method": m.method,
-                 "args": m.args}
+                 "args": m.args, "call_id": m.call_id}
                 for m in flying
+            ],
+            calls=[
+                {"machine": name, "call_id": m.call_id, "caller": m.key[0], "method": m.method, "call_site": wait.site}
+                for name, wait in waiting.items()
+                for m in self.accepted[name, now[name].number]
+            ],
+            waits=[
+                {"machine": name, "k": wait.k, "on_machine": call[1], "on_call_id": self.call_ids.get(call)}
+                for name, wait in waiting.items()
+                if _status(wait) == "blocked"
+                for call in wait.calls
             ],
             run_id=self.run_id,
             coverage={"uncovered": []},
@@ -193,3 +226,10 @@ class _Run:
     def _told(self, answer: Answer) -> Modal:
         cut = None if answer.cut is None else self._counts(answer.cut)
         return Modal(answer.holds, cut, tuple(map(self._counts, answer.path)), answer.cuts, self.log)
+
+
+def _status(wait: Wait | None) -> str:
+    """As a snapshot would have it: who waits with a time-out may go on unasked."""
+    if wait is None:
+        return "passive"
+    return "active" if wait.may_act else "blocked"

@@ -3,7 +3,11 @@
 What stands in for a host is a post (see `runtime.handles`) that gathers what an action sends, and a context (see
 `runtime.context`) that answers what a machine may ask of its host. Messages keep the objects that were sent, copied at
 the moment of sending, as on Ray; what comes from outside (the driver's sends, recorded states) is built from JSON.
-Nothing is unpickled. The driver's program is not run again: it sends what the log says that it sent.
+Nothing of a history is unpickled. The driver's program is not run again: it sends what the log says that it sent.
+
+An action that waits inside is done step by step. For each it is done again from its beginning, on a copy of what its machine
+was before it, with the replies that have come so far, and is unwound at its next wait (`runtime.unwinding`, as in
+`ray_snapshot.testing`). What it sent in earlier steps it must send again.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import sys
+import threading
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn
@@ -23,18 +29,28 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, handle_of
+from ray_snapshot.runtime.here import call_site
 from ray_snapshot.runtime.staged import StagedContext
+from ray_snapshot.runtime.staged_calls import LoggedRef, Tracked
+from ray_snapshot.runtime.unwinding import Unwound, handler_around, told_caught
+from ray_snapshot.witness.answers import Answer, Came, NotLogged, Unlike, came_of
 from ray_snapshot.witness.log import (
     Action,
+    ActionId,
     ChannelId,
     DiffersError,
     Message,
+    MessageId,
     NotReplayableError,
     listed,
+    reply_to,
     same,
     told_channel,
+    told_id,
 )
 from ray_snapshot.witness.modules import Modules
+
+WHERE = "where a run is done again"
 
 _PLACE = ": run this where the program's modules can be imported, and define machine classes at the top of a module"
 
@@ -76,6 +92,43 @@ class _Sent:
 
 
 @dataclass(slots=True)
+class UnderWay:
+    """The action that a machine is in, as far as it has been done."""
+
+    inputs: list[Held]
+    calls: tuple[MessageId, ...]
+    """The calls that it answers."""
+    before: Any
+    """A copy of the machine before it, if it waits inside; None of one that is to be constructed."""
+    came: list[Came] = field(default_factory=list)
+    """What its waits so far have given."""
+    logged: list[Message] = field(default_factory=list)
+    """What the log says that it has sent, its current step included."""
+    sent: list[_Sent] = field(default_factory=list)
+    """What it had sent when its last step was over."""
+
+    @property
+    def is_again(self) -> bool:
+        return bool(self.came)
+
+    def sent_on(self, target: str, kind: str) -> int:
+        """How many messages of earlier steps are on a channel."""
+        return sum((one.target, one.kind) == (target, kind) and one.number > 0 for one in self.sent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Halt:
+    """Where an action waits for what has not come yet."""
+
+    calls: tuple[MessageId, ...]
+    k: int
+    function: str
+    site: str
+    handler: str | None
+    """The handler that would catch what ends the action."""
+
+
+@dataclass(slots=True)
 class Stage:
     """Where machines of one run act again; in a `with` block. Handles of the run send to the stage that was entered last."""
 
@@ -92,10 +145,27 @@ class Stage:
     outputs: list[_Sent] = field(default_factory=list)
     pending: Counter[ChannelId] = field(default_factory=Counter)
     """How many messages the current action has sent on each channel."""
+    answers: dict[MessageId, Answer] = field(default_factory=dict)
+    """By reply: what was given."""
+    under_way: dict[str, UnderWay] = field(default_factory=dict)
+    """By machine: the action that waits inside."""
+    stopped_by: dict[str, ActionId] = field(default_factory=dict)
+    """By machine that has stopped itself: the step in which it did."""
     host: str = "stage"
+    _way: UnderWay | None = None
+    _place: int = 0
+    """How many waits the current action has left."""
+    _halt: _Halt | None = None
+    _trouble: Exception | None = None
+    """What ends the current action, if the user's code should catch it."""
+    _result: Any = None
+    _error: BaseException | None = None
+    _tracked: Tracked | None = None
+    _thread: int = 0
 
     def __enter__(self) -> Stage:
         POSTS[self.run_id] = self  # type: ignore[assignment]
+        self._tracked = Tracked(self, WHERE)
         return self
 
     def __exit__(
@@ -103,25 +173,102 @@ class Stage:
     ) -> None:
         POSTS.pop(self.run_id, None)
         forget_handles(self.run_id)
+        if self._tracked is not None:
+            self._tracked.uninstall()
 
     # ---- one action -----------------------------------------------------------------------------------------------
 
     def perform(self, action: Action) -> None:
         """Do one more action; raises `DiffersError` where it is impossible or does something else than was logged."""
         _check_replayable(action)
-        inputs = [self._accept(action, message) for message in action.accepted]
-        self.action, self.outputs = action, []
+        if action.machine == DRIVER:
+            if action.behind is not None:
+                self._came(action)
+            self._send_as_logged(action)
+            return
+        way = self._begun(action) if action.step == 0 else self._gone_on(action)
+        way.logged += action.sent
+        self.action, self.outputs, self._way = action, [], way
+        self._place, self._halt, self._trouble, self._result, self._error = 0, None, None, None, None
+        self._thread = threading.get_ident()
         self.pending.clear()
+        if self._tracked is not None:
+            self._tracked.look()
         try:
-            if action.machine == DRIVER:
-                self._send_as_logged(action)
-                return
-            raised = self._act(action, inputs)
-            self._compare(action, raised)
-            for one in self.outputs:
-                self._put((action.machine, one.target, one.kind), _held(one))
+            raised = self._act(action, way)
+            self._check_end(action)
+            self._compare(action, way, raised)
         finally:
-            self.action = None
+            self.action = self._way = None
+        for one in self.outputs[len(way.sent) :]:
+            self._put((action.machine, one.target, one.kind), _held(one))
+        if action.ends_in is not None:
+            way.sent = self.outputs
+            self.under_way[action.machine] = way
+        else:
+            self._answer(action, way)
+
+    def _begun(self, action: Action) -> UnderWay:
+        """An action begins: it accepts its messages."""
+        inputs = [self._accept(action, message) for message in action.accepted]
+        before = None
+        if action.ends_in is not None and action.machine in self.bodies:
+            before = self._copied(action, self.bodies[action.machine], "before it")
+        return UnderWay(inputs, tuple(m.key for m in action.accepted if m.key[2] == "call"), before)
+
+    def _gone_on(self, action: Action) -> UnderWay:
+        """An action goes on behind a wait."""
+        way = self.under_way.pop(action.machine, None)
+        if way is None:
+            raise _not_replayable(
+                action,
+                "lies inside an action whose beginning is not done again here: begin with the system's start (no --from)",
+            )
+        way.came.append(self._came(action))
+        return way
+
+    def _came(self, action: Action) -> Came:
+        assert action.behind is not None
+        try:
+            return came_of(action.behind, self.answers)
+        except NotLogged as error:
+            raise _not_replayable(
+                action, f"goes on behind a wait at {action.behind.site} that {error}: keep such errors out of the run"
+            ) from None
+        except Unlike as error:
+            raise _differs(
+                action,
+                f"is impossible here: behind its wait at {action.behind.site} it {error}{_not_deterministic(action)}",
+            ) from None
+
+    def _answer(self, action: Action, way: UnderWay) -> None:
+        """The action is over: who has called it gets what it came to."""
+        if way.calls and not (self._error is not None and not isinstance(self._error, Exception)):
+            answer = Answer.of(action.machine, action.method, self._result, self._error)
+            self.answers.update(dict.fromkeys(map(reply_to, way.calls), answer))
+        self._result = self._error = None
+
+    def _check_end(self, action: Action) -> None:
+        """It ends where the log says that it does: in the same wait, or not in one."""
+        if self._trouble is not None:
+            raise self._trouble.with_traceback(None)
+        halt, then = self._halt, action.ends_in
+        if self._place < len(self._way.came if self._way else ()):
+            raise _differs(action, f"waits less often here than then{_not_deterministic(action)}")
+        if halt is not None and not isinstance(self._error, Unwound):
+            raise _not_replayable(action, "cannot be done again: " + told_caught("it", halt.site, halt.handler))
+        if halt is None and then is None:
+            return
+        if halt is None or then is None:
+            here = "is over here" if halt is None else f"waits at {halt.site} here"
+            what = "and was not over then" if then is None else f"and {then.told.replace('waits', 'waited')} then"
+            raise _differs(action, f"{here}, {what}{_not_deterministic(action)}")
+        if (halt.calls, halt.k, halt.function) != (then.calls, then.k, then.function):
+            raise _differs(
+                action,
+                f"waits at {halt.site} for {_told_calls(halt.calls, halt.k)} here, and at {then.site} for"
+                f" {_told_calls(then.calls, then.k)} then{_not_deterministic(action)}",
+            )
 
     def _accept(self, action: Action, message: Message) -> Held:
         waiting = self.channels[message.channel]
@@ -170,12 +317,15 @@ class Stage:
         """The handle of a machine of this run."""
         return handle_of(self.run_id, name)
 
-    def _act(self, action: Action, inputs: list[Held]) -> str | None:
-        """Run the action; returns the name of the error that it raised."""
+    def _act(self, action: Action, way: UnderWay) -> str | None:
+        """Run the action, from its beginning; returns the name of the error that it raised."""
+        inputs = way.inputs
         if not inputs:
             raise _differs(action, "accepts nothing, which only the driver's do: the log was changed")
         try:
             given = [one.objects() for one in inputs]
+            if action.ends_in is not None:  # it will be done again
+                given = copy.deepcopy(given)
             if inputs[0].class_name is not None:
                 self.bodies[action.machine] = body = self.empty(action.machine, inputs[0].class_name)
                 method = body.__init__
@@ -183,6 +333,10 @@ class Stage:
                 body = self.bodies.get(action.machine)
                 if body is None:
                     raise _differs(action, "is impossible here: the machine has not been born")
+                if way.is_again:
+                    is_last = action.ends_in is None
+                    body = way.before if is_last else self._copied(action, way.before, "before it")
+                    self.bodies[action.machine] = body
                 self._check_method(action, body, inputs)
                 method = self._method(action, body)
         except NotDecodableError as error:
@@ -194,13 +348,19 @@ class Stage:
                 raise _differs(action, f"is impossible here: {action.machine} has no method {action.method}")
             return action.raised
         args, kwargs = given[0] if len(given) == 1 else (tuple(map(_joined, given)), {})
+        return self._run(action, method, args, kwargs)
+
+    def _run(self, action: Action, method: Any, args: Any, kwargs: Any) -> str | None:
         try:
-            method(*args, **kwargs)
+            self._result = method(*args, **kwargs)
         except (DiffersError, NotReplayableError):
             raise
         except BaseException as error:  # the user's own, then as now; sys.exit() too
+            self._error = error
             if isinstance(error, KeyboardInterrupt):
                 raise
+            if self._halt is not None or self._trouble is not None:
+                return None
             if action.raised != type(error).__name__:
                 where = f"raised {action.raised} then" if action.raised else "raised nothing then"
                 raise _differs(
@@ -240,16 +400,40 @@ class Stage:
                 machine=machine,
                 number=1,
             ) from None
+        if self._tracked is not None:
+            self._tracked.watch(kind)
         body = kind.__new__(kind)
         attach(body, StagedContext(self, machine))
         return body
 
-    def _compare(self, action: Action, raised: str | None) -> None:
+    def _copied(self, action: Action, body: Any, when: str) -> Any:
+        """A copy of a machine that is as well the machine."""
+        try:
+            found = copy.deepcopy(body)
+        except Exception as error:
+            raise _not_replayable(
+                action,
+                f"waits inside, and what {action.machine} is {when} cannot be copied, to be done again:"
+                f" {type(error).__name__}: {error}",
+            ) from None
+        attach(found, StagedContext(self, action.machine))
+        return found
+
+    def _compare(self, action: Action, way: UnderWay, raised: str | None) -> None:
         """Did it do what was logged?"""
         if action.raised is not None and raised is None:
             raise _differs(action, f"raises nothing here, and raised {action.raised} then{_not_deterministic(action)}")
+        for place, (first, again) in enumerate(zip(way.sent, self.outputs, strict=False)):
+            if not same(first.told, again.told):
+                raise _differs(
+                    action,
+                    f"sends {again} as message {place + 1} of its action, and {first} when that was done"
+                    f" before{_not_deterministic(action)}",
+                )
+        if len(self.outputs) < len(way.sent):
+            raise _differs(action, f"does not send {way.sent[-1]}, as it did before{_not_deterministic(action)}")
         then = [(*m.key[1:], m.method, m.args, m.class_name, m.seconds) for m in action.sent]
-        now = [one.told for one in self.outputs]
+        now = [one.told for one in self.outputs[len(way.sent) :]]
         for place in range(max(len(then), len(now))):
             was = then[place] if place < len(then) else None
             found = now[place] if place < len(now) else None
@@ -265,6 +449,8 @@ class Stage:
     def stop(self, name: str) -> None:
         """What a machine has not accepted before it stopped, it accepts in no logged action."""
         self.stopped.add(name)
+        if self.action is not None:
+            self.stopped_by.setdefault(name, self.action.key)
 
     def request_snapshot(self) -> None:
         """Nothing to do: snapshots change no machine."""
@@ -280,9 +466,67 @@ class Stage:
 
     def _not_in_the_trace(self, what: str) -> NotReplayableError:
         assert self.action is not None
-        return _not_replayable(
-            self.action, f"asks for {what}, and what it was told is not in the trace: let a message bring it"
+        return self._refused(
+            _not_replayable(
+                self.action, f"asks for {what}, and what it was told is not in the trace: let a message bring it"
+            )
         )
+
+    def _refused(self, error: Any) -> Any:
+        """An error that ends the action, though the user's code should catch it."""
+        self._trouble = error
+        return error
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether a machine acts, in this thread."""
+        return self.action is not None and self._thread == threading.get_ident()
+
+    def wait(self, refs: Sequence[Any], k: int, timeout: float | None, *, is_get: bool) -> Any:  # noqa: ARG002 - logged
+        """`ray.get` and `ray.wait` inside an action: what the log says that came, or the end of the step."""
+        action, way = self.action, self._way
+        assert action is not None
+        assert way is not None
+        if self._halt is not None:
+            raise Unwound
+        calls, function = tuple(ref.call for ref in refs), "get" if is_get else "wait"
+        if self._place == len(way.came):
+            self._stop_here(action, calls, k, function)
+        came = way.came[self._place]
+        then = came.wait
+        if (calls, k, function) != (then.calls, then.k, then.function):
+            raise self._refused(
+                _differs(
+                    action,
+                    f"waits for {_told_calls(calls, k)} here, where it waited for {_told_calls(then.calls, then.k)}"
+                    f" when it was done before{_not_deterministic(action)}",
+                )
+            )
+        self._place += 1
+        return came.give()
+
+    def _locate(self) -> None:
+        """A call that had to look for its machine's host then: a step was over there."""
+        action, way = self.action, self._way
+        if action is None or way is None or self._halt is not None:
+            return
+        if self._place < len(way.came):
+            self._place += way.came[self._place].wait.function == "locate"
+        elif action.ends_in is not None and action.ends_in.function == "locate":
+            self._stop_here(action, (), 1, "locate")
+
+    def _stop_here(self, action: Action, calls: tuple[MessageId, ...], k: int, function: str) -> NoReturn:
+        """The step is over: the action waits here for what has not come yet."""
+        frame = sys._getframe(3)
+        if action.ends_in is not None:  # what it is now, and not behind the `finally` of what is unwound
+            body = self.bodies[action.machine]
+            try:
+                self.bodies[action.machine] = self._copied(action, body, "where it waits")
+            except NotReplayableError as error:
+                raise self._refused(error) from None
+        site = call_site(frame) or "an unknown place"
+        self._halt = _Halt(calls, k, function, site, handler_around(frame))
+        raise Unwound
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Gather a message that the action sends; on Ray, `runtime.transport.post.Post.send`."""
@@ -294,18 +538,22 @@ class Stage:
         """Gather a timer that the action sets; the log says when it was accepted. On Ray, `Post.send_after`."""
         self._gather(handle._name, "timer", method, args, kwargs, seconds=seconds)
 
-    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """Gather a call that the action makes; an action that waits for the result is not done again. On Ray,
-        `Post.call`."""
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoggedRef:
+        """Gather a call that the action makes. On Ray, `Post.call`."""
+        assert self.action is not None
+        self._locate()
         self._gather(handle._name, "call", method, args, kwargs)
-        return object()
+        key = self.action.machine, handle._name, "call", self.outputs[-1].number
+        logged = self._way.logged if self._way is not None else ()
+        ref = next((message.ref for message in logged if message.key == key), None)
+        return LoggedRef(self.action.machine, handle._name, key[3], ref or "")
 
     def create(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
         """Gather the creation of a machine; a name that the system chose is in the log. On Ray,
         `HostPost.spawn_here`."""
         kind = getattr(kind, "machine_class", kind)
         assert self.action is not None
-        logged = [message for message in self.action.sent if message.is_creation]
+        logged = [message for message in (self._way.logged if self._way else ()) if message.is_creation]
         place = sum(one.number == 0 for one in self.outputs)
         then = logged[place] if place < len(logged) else None
         child = name or (then.key[1] if then is not None else f"{kind.__name__}-?")
@@ -317,16 +565,21 @@ class Stage:
         self, target: str, kind: str, method: str, args: Any, kwargs: Any, number: int | None = None, **more: Any
     ) -> None:
         assert self.action is not None
+        if self._halt is not None:  # in a `finally` behind a wait that is not over
+            raise Unwound
         if number is None:
             channel = self.action.machine, target, kind
             self.pending[channel] += 1
-            number = self.sent[channel] + self.pending[channel]
+            before = self._way.sent_on(target, kind) if self._way is not None and self._way.sent else 0
+            number = self.sent[channel] - before + self.pending[channel]
         recorded = _recorded(args, kwargs)
         try:
             objects = copy.deepcopy((args, kwargs))
         except Exception as error:
-            raise _not_replayable(
-                self.action, f"sends {method} to {target} with an argument that cannot be copied ({error})"
+            raise self._refused(
+                _not_replayable(
+                    self.action, f"sends {method} to {target} with an argument that cannot be copied ({error})"
+                )
             ) from None
         self.outputs.append(_Sent(target, kind, number, method, recorded, objects, **more))
 
@@ -380,9 +633,21 @@ def _check_replayable(action: Action) -> None:
     if action.waited_at is not None:
         raise _not_replayable(
             action,
-            f"waited inside for a reply, at {action.waited_at}: what it heard is not in the trace; send the answer as a"
-            " message of its own instead of waiting for it",
+            f"waited inside for a reply, at {action.waited_at}: what it heard is not in the trace, which an older version has"
+            " written; run the system again, or send the answer as a message of its own instead of waiting for it",
         )
+    for wait in (action.behind, action.ends_in):
+        if wait is not None and wait.is_foreign and action.machine != DRIVER:
+            raise _not_replayable(
+                action,
+                f"waits at {wait.site} for more than calls of machines (an actor, a plain task, ray.put, or a call that another"
+                " machine has made): what comes of that is in no trace; let a message bring it",
+            )
+
+
+def _told_calls(calls: Sequence[MessageId], k: int) -> str:
+    told = " and ".join(told_id(call) for call in calls[:5]) or "nothing"
+    return told if k == len(calls) else f"{k} of {told}"
 
 
 def _place(waiting: list[Held], message: Message) -> int | None:

@@ -17,7 +17,8 @@ from ray_snapshot.errors import HistoryNotFoundError, NotRestorableError, Settin
 from ray_snapshot.history import HistoryWriter
 from ray_snapshot.testing.stage import RUN
 from ray_snapshot.testing.traced import action_id, moment_behind
-from ray_snapshot.witness.log import DiffersError, actions_of, log_of
+from ray_snapshot.witness.log import DiffersError, log_of
+from ray_snapshot.witness.steps import actions_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 B = {"$machine": "b"}

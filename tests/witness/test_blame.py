@@ -19,7 +19,8 @@ from ray_snapshot.history import HistoryWriter
 from ray_snapshot.schema import ACTIONS
 from ray_snapshot.verdicts import evaluate
 from ray_snapshot.witness.blame import blame
-from ray_snapshot.witness.log import actions_of, log_of
+from ray_snapshot.witness.log import log_of
+from ray_snapshot.witness.steps import actions_of
 
 MONEY = detectors.TokenConservation(total=20, state="$.coins", messages={"take": "$[0]", "__init__": "$[0]"})
 
