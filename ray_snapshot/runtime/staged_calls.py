@@ -88,10 +88,12 @@ class LoggedRef(CallRef):
 class Tracked:
     """The functions of Ray that one stage has replaced."""
 
-    def __init__(self, stage: Stage, where: str) -> None:
+    def __init__(self, stage: Stage, where: str, refused: Callable[[str], Exception] = SettingError) -> None:
         self.stage = stage
         self.where = where
         """Where actions are done, for errors."""
+        self.refused = refused
+        """Makes the error of what a machine cannot ask of Ray there."""
         self.modules: dict[str, None] = {}
         """Of machine classes."""
         self.originals: dict[str, Any] = {}
@@ -184,14 +186,14 @@ class Tracked:
 
     def _put(self, *args: Any, **kwargs: Any) -> Any:
         if self.stage.is_acting:
-            raise SettingError(f"ray.put: {self.where} there is no object store; send the value itself")
+            raise self.refused(f"ray.put: {self.where} there is no object store; send the value itself")
         return self.originals["put"](*args, **kwargs)
 
     def _check(self, refs: list[Any], function: str, error: type[Exception]) -> None:
         """References of machines' calls are waited for, and nothing else."""
         for ref in refs:
             if _is_rays(ref):
-                raise SettingError(
+                raise self.refused(
                     f"{function}: {self.where} a wait is for calls of machines, not for others of Ray's as well"
                 )
             if not isinstance(ref, CallRef):

@@ -170,7 +170,7 @@ def answer_of(ref: Any) -> Any:
 def _get(*args: Any, **kwargs: Any) -> Any:
     refs = args[0] if args else kwargs.get("object_refs")
     is_list = isinstance(refs, (list, tuple))
-    listed = list(refs) if is_list else [refs]
+    listed: list[Any] = list(refs) if isinstance(refs, (list, tuple)) else [refs]
     found = _tracked(
         listed,
         len(listed),

@@ -78,6 +78,7 @@ def _place(log: Log, until: tuple[str, int]) -> int:
 
 def _moment(stage: Stage, log: Log, last: int) -> Moment:
     at = _seconds(log.actions[last])
+    _check_waits(stage, log, last)
     sent = {message.key: (action, message) for action in log.actions[: last + 1] for message in action.sent}
     machines = [
         Held(name, type(body), _translated(body.snapshot_state(), stage.run_id), name in stage.stopped)
@@ -104,6 +105,19 @@ def _moment(stage: Stage, log: Log, last: int) -> Moment:
         flying += timers
     machine, number = log.actions[last].machine, log.actions[last].number
     return Moment(f"run {stage.run_id} behind action {number} of {machine}", machines, flying, unmade, at=at)
+
+
+def _check_waits(stage: Stage, log: Log, last: int) -> None:
+    """Nobody is inside an action: what a machine is there is not its state alone."""
+    now = {action.machine: action for action in log.actions[: last + 1]}
+    for name in sorted(stage.under_way):
+        step = now[name]
+        assert step.ends_in is not None
+        raise NotRestorableError(
+            f"behind action {log.actions[last].number} of {log.actions[last].machine}, {name} {step.ends_in.told}, inside its"
+            f" action {step.number}: where it stands in its code cannot be gone on from: choose another action",
+            obstacles=[f"{name} waits inside an action"],
+        )
 
 
 def _objects(held: Any, source: str) -> Any:

@@ -128,7 +128,8 @@ def _error(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answ
     if kind == "GetTimeoutError" and said.get("own"):
         from ray.exceptions import GetTimeoutError
 
-        return GetTimeoutError(text or "")
+        late: BaseException = GetTimeoutError(text or "")
+        return late
     if kind == "MachineStoppedError" and said.get("own"):
         return MachineStoppedError(text or "", machine=wait.calls[0][1])
     if said.get("own") and kind != "UnpicklableMessageError":

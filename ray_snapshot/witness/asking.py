@@ -19,7 +19,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate
 from ray_snapshot.witness import modalities
-from ray_snapshot.witness.log import Action, ActionId, Log, NotReplayableError, Wait
+from ray_snapshot.witness.log import Action, ActionId, Log, NotReplayableError, Wait, reply_to
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
@@ -190,6 +190,8 @@ class _Run:
     def _snapshot(self, counts: Mapping[str, int]) -> Snapshot:
         inside = [action for action in self.log.actions if action.place <= counts[action.machine]]
         now = {action.machine: action for action in inside}
+        given = {reply for action in inside for reply in action.answers}
+        done = {action.key for action in inside}
         waiting = {name: action.ends_in for name, action in now.items() if action.ends_in is not None}
         accepted = {message.key for action in inside for message in action.accepted}
         flying = [message for action in inside for message in action.sent if message.key not in accepted]
@@ -211,7 +213,8 @@ class _Run:
                 for m in self.accepted[name, now[name].number]
             ],
             waits=[
-                {"machine": name, "k": wait.k, "on_machine": call[1], "on_call_id": self.call_ids.get(call)}
+                {"machine": name, "k": wait.k, "on_machine": call[1], "on_call_id": self.call_ids.get(call),
+                 "satisfied": reply_to(call) in given or self.stopped.get(call[1]) in done}
                 for name, wait in waiting.items()
                 if _status(wait) == "blocked"
                 for call in wait.calls

@@ -77,6 +77,8 @@ class Wait:
     function: str
     """`get`, `wait`, or `locate`: a call looks for the host of a machine, of which the program sees nothing."""
     k: int
+    place: int
+    """How many messages the action had sent before it."""
     calls: tuple[MessageId, ...]
     """Of what it waits for, the calls of machines, in their order."""
     site: str | None

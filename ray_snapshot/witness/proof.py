@@ -152,7 +152,11 @@ def _check_cut(witness: Witness) -> None:
                     *(told_id(reply) for reply in action.heard if reply not in witness.log.sent_by),
                 ]
             )
-            what = f"accepts {accepted}, which no logged action sent" if accepted else "lies behind such an action"
+            what = (
+                f"accepts {accepted}, which no logged action sent"
+                if accepted
+                else "lies behind one that is not there, or behind itself"
+            )
             raise DiffersError(
                 f"{action} is white, and {what}: the trace has lost rows, or was changed",
                 machine=action.machine,

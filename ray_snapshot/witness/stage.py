@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ray_snapshot.decoding import NotDecodableError, decoded
 from ray_snapshot.encoding import to_json
@@ -49,6 +49,8 @@ from ray_snapshot.witness.log import (
     told_id,
 )
 from ray_snapshot.witness.modules import Modules
+
+E = TypeVar("E", bound=Exception)
 
 WHERE = "where a run is done again"
 
@@ -165,7 +167,7 @@ class Stage:
 
     def __enter__(self) -> Stage:
         POSTS[self.run_id] = self  # type: ignore[assignment]
-        self._tracked = Tracked(self, WHERE)
+        self._tracked = Tracked(self, WHERE, self._not_asked_of_ray)
         return self
 
     def __exit__(
@@ -472,7 +474,11 @@ class Stage:
             )
         )
 
-    def _refused(self, error: Any) -> Any:
+    def _not_asked_of_ray(self, text: str) -> Exception:
+        assert self.action is not None
+        return self._refused(_not_replayable(self.action, f"cannot be done again: {text}"))
+
+    def _refused(self, error: E) -> E:
         """An error that ends the action, though the user's code should catch it."""
         self._trouble = error
         return error
@@ -510,10 +516,13 @@ class Stage:
         action, way = self.action, self._way
         if action is None or way is None or self._halt is not None:
             return
-        if self._place < len(way.came):
-            self._place += way.came[self._place].wait.function == "locate"
-        elif action.ends_in is not None and action.ends_in.function == "locate":
+        is_over = self._place < len(way.came)
+        wait = way.came[self._place].wait if is_over else action.ends_in
+        if wait is None or wait.function != "locate" or wait.place != len(self.outputs):
+            return
+        if not is_over:
             self._stop_here(action, (), 1, "locate")
+        self._place += 1
 
     def _stop_here(self, action: Action, calls: tuple[MessageId, ...], k: int, function: str) -> NoReturn:
         """The step is over: the action waits here for what has not come yet."""

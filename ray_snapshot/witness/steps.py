@@ -121,7 +121,7 @@ def _wait(item: Mapping[str, Any], calls: Mapping[Any, MessageId]) -> Wait:
     for name, kind in (("values", list), ("places", list), ("error", dict)):
         if came is not None and came.get(name) is not None and not isinstance(came[name], kind):
             raise TypeError(f"what came of a wait is {str(came)[:100]!r}")
-    common = item["function"], item["k"], asked, item["site"]
+    common = item["function"], item["k"], item["place"], asked, item["site"]
     return Wait(*common, bool(item.get("foreign")), item.get("timeout"), came)
 
 

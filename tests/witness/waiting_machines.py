@@ -163,3 +163,44 @@ class Asker(rs.SnapshotMixin):
         """Two that do this to each other wait for ever."""
         self.found.append("locked")
         self.found.append(ray.get(other.size.remote()))
+
+    def swallow(self, vault: Any) -> None:
+        vault.add.send(1)
+        try:
+            self.found.append(ray.get(vault.look.remote()))
+        except BaseException:
+            self.found.append("swallowed")
+
+    def moody(self, vault: Any) -> None:
+        MOODS.append(1)
+        vault.add.send(len(MOODS))
+        self.found.append(ray.get(vault.look.remote()))
+
+
+MOODS: list[int] = []
+"""What machines must not decide by."""
+
+
+class Runner(rs.SnapshotMixin):
+    """Draws twice in one action, and says so in between."""
+
+    def __init__(self, vault: Any, porter: Any) -> None:
+        self.vault = vault
+        self.porter = porter
+        self.coins = 0
+        self.is_busy = False
+
+    def both(self, one: int, other: int) -> None:
+        self.is_busy = True
+        try:
+            for amount in (one, other):
+                self.coins += ray.get(self.vault.draw.remote(amount))
+                self.porter.hear.send(self.coins)
+        finally:
+            self.is_busy = False
+
+
+@rs.detector(stable=False, alarm_when=True)
+def poor(snapshot: Any) -> bool:
+    """A vault has given something."""
+    return any(one.state.get("coins", 60) < 60 for name, one in snapshot.machines.items() if name.startswith("v"))
