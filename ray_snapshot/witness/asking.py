@@ -11,13 +11,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, evaluate
+from ray_snapshot.verdicts import Detector, evaluate, load_detector, told
 from ray_snapshot.witness import modalities
 from ray_snapshot.witness.log import Action, ActionId, Log, NotReplayableError, Wait, reply_to
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
@@ -25,6 +26,9 @@ from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
 from ray_snapshot.witness.stage import Stage
 from ray_snapshot.witness.traces import run_of, trace_of
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
 
 Predicate = Mapping[str, Callable[[Any], bool]] | Callable[[Mapping[str, Any]], bool] | Detector
 MOST_CUTS = 100_000
@@ -76,9 +80,8 @@ def possibly(
     Raises `HistoryNotFoundError` if there is no trace, `SettingError` for a machine that the run has not,
     `NotReplayableError` and `DiffersError` as the witness does.
     """
-    return _Run.of(history, snapshot_id, modules).asked(
-        predicate, modalities.possibly, modalities.possibly_each, most_cuts
-    )
+    opened = _opened(history)
+    return asked(opened, run_of(opened, snapshot_id), predicate, modules=modules, most_cuts=most_cuts)
 
 
 def definitely(
@@ -90,8 +93,51 @@ def definitely(
     most_cuts: int = MOST_CUTS,
 ) -> Modal:
     """Whether the run must have passed a moment at which a predicate held, however it went; as `possibly`."""
-    found = _Run.of(history, snapshot_id, modules)
-    return found.asked(predicate, modalities.definitely, modalities.definitely_each, most_cuts)
+    opened = _opened(history)
+    return asked(opened, run_of(opened, snapshot_id), predicate, must=True, modules=modules, most_cuts=most_cuts)
+
+
+def asked(
+    history: History,
+    run_id: str,
+    predicate: Predicate,
+    *,
+    must: bool = False,
+    modules: Iterable[str] = (),
+    most_cuts: int = MOST_CUTS,
+) -> Modal:
+    """`possibly`, or `definitely` (`must`), of a run of an open history; raises what they raise."""
+    found = _Run(run_id, trace_of(history, run_id), modules)
+    if must:
+        return found.asked(predicate, modalities.definitely, modalities.definitely_each, most_cuts)
+    return found.asked(predicate, modalities.possibly, modalities.possibly_each, most_cuts)
+
+
+def _opened(history: str | os.PathLike[str]) -> History:
+    from ray_snapshot.history import History
+
+    return History(history)
+
+
+def load_predicate(reference: str) -> Predicate:
+    """What `module:name` names, to be asked of a run: a function, functions by machine, a detector or its class; or a
+    ready-made detector by its own name. Raises `SettingError`, and `DetectorError` for a name of none."""
+    module, colon, name = reference.partition(":")
+    if not colon:
+        return load_detector(reference)
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise SettingError(f"predicate {reference!r} cannot be loaded: {told(error)}") from error
+    if isinstance(found, type) and hasattr(found, "evaluate"):
+        return load_detector(reference)
+    if callable(found) or hasattr(found, "evaluate"):
+        return found  # type: ignore[no-any-return]
+    if isinstance(found, Mapping) and all(map(callable, found.values())):
+        return found
+    raise SettingError(
+        f"predicate {reference!r} is none: give a function of the machines by name, functions by machine, or a detector"
+    )
 
 
 class _Run:
@@ -127,14 +173,6 @@ class _Run:
             ) from None
         self.bodies.setdefault(machine, [None]).append(body)
         self.recorded.setdefault(machine, [None]).append(None if body is None else stage.state_of(machine))
-
-    @classmethod
-    def of(cls, history: str | os.PathLike[str], snapshot_id: str, modules: Iterable[str]) -> _Run:
-        from ray_snapshot.history import History
-
-        opened = History(history)
-        run_id = run_of(opened, snapshot_id)
-        return cls(run_id, trace_of(opened, run_id), modules)
 
     @cached_property
     def causes(self) -> Causes:
