@@ -283,6 +283,24 @@ def _check_left_out(left_out: list[Action], sent_by: Mapping[MessageId, Action])
                 )
 
 
+def differs(action: Action, text: str) -> DiffersError:
+    """The error of an action that does something else than was logged."""
+    return DiffersError(f"{action} {text}", machine=action.machine, number=action.number)
+
+
+def not_replayable(action: Action, text: str) -> NotReplayableError:
+    """The error of an action that cannot be done again."""
+    return NotReplayableError(f"{action} {text}", machine=action.machine, number=action.number)
+
+
+def not_deterministic(action: Action) -> str:
+    """Why it may be so, for the end of a sentence."""
+    return (
+        f": {action.machine} is not deterministic (chance, clocks, files, threads: keep what decides in the state or in"
+        " messages), or the log was changed"
+    )
+
+
 def told_id(key: MessageId) -> str:
     """A message, for a person."""
     source, target, kind, number = key

@@ -15,11 +15,11 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import sys
 import threading
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
@@ -29,11 +29,23 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, handle_of
-from ray_snapshot.runtime.here import call_site
 from ray_snapshot.runtime.staged import StagedContext
 from ray_snapshot.runtime.staged_calls import LoggedRef, Tracked
-from ray_snapshot.runtime.unwinding import Unwound, handler_around, told_caught
-from ray_snapshot.witness.answers import Answer, Came, NotLogged, Unlike, came_of
+from ray_snapshot.runtime.unwinding import Unwound
+from ray_snapshot.witness.answers import Answer
+from ray_snapshot.witness.inside import (
+    Arguments,
+    Halt,
+    Held,
+    Sent,
+    UnderWay,
+    came_behind,
+    check_end,
+    check_replayable,
+    halted,
+    told_calls,
+    told_message,
+)
 from ray_snapshot.witness.log import (
     Action,
     ActionId,
@@ -42,11 +54,13 @@ from ray_snapshot.witness.log import (
     Message,
     MessageId,
     NotReplayableError,
+    differs,
     listed,
+    not_deterministic,
+    not_replayable,
     reply_to,
     same,
     told_channel,
-    told_id,
 )
 from ray_snapshot.witness.modules import Modules
 
@@ -55,79 +69,6 @@ E = TypeVar("E", bound=Exception)
 WHERE = "where a run is done again"
 
 _PLACE = ": run this where the program's modules can be imported, and define machine classes at the top of a module"
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A message in a channel of the stage."""
-
-    number: int
-    method: str
-    args: list[Any]
-    """The arguments, as they would be recorded."""
-    objects: Callable[[], Arguments]
-    """Gives what the method is called with; may raise `NotDecodableError`."""
-    class_name: str | None = None
-
-
-@dataclass(slots=True)
-class _Sent:
-    """What the current action has sent."""
-
-    target: str
-    kind: str
-    number: int
-    method: str
-    args: list[Any]
-    objects: Arguments
-    class_name: str | None = None
-    seconds: float | None = None
-
-    @property
-    def told(self) -> tuple[Any, ...]:
-        return self.target, self.kind, self.number, self.method, self.args, self.class_name, self.seconds
-
-    def __str__(self) -> str:
-        return _told_message(self.target, self.kind, self.number, self.method, self.args)
-
-
-@dataclass(slots=True)
-class UnderWay:
-    """The action that a machine is in, as far as it has been done."""
-
-    inputs: list[Held]
-    calls: tuple[MessageId, ...]
-    """The calls that it answers."""
-    before: Any
-    """A copy of the machine before it, if it waits inside; None of one that is to be constructed."""
-    came: list[Came] = field(default_factory=list)
-    """What its waits so far have given."""
-    logged: list[Message] = field(default_factory=list)
-    """What the log says that it has sent, its current step included."""
-    sent: list[_Sent] = field(default_factory=list)
-    """What it had sent when its last step was over."""
-
-    @property
-    def is_again(self) -> bool:
-        return bool(self.came)
-
-    def sent_on(self, target: str, kind: str) -> int:
-        """How many messages of earlier steps are on a channel."""
-        return sum((one.target, one.kind) == (target, kind) and one.number > 0 for one in self.sent)
-
-
-@dataclass(frozen=True, slots=True)
-class _Halt:
-    """Where an action waits for what has not come yet."""
-
-    calls: tuple[MessageId, ...]
-    k: int
-    function: str
-    site: str
-    handler: str | None
-    """The handler that would catch what ends the action."""
 
 
 @dataclass(slots=True)
@@ -144,7 +85,7 @@ class Stage:
     sent: Counter[ChannelId] = field(default_factory=Counter)
     accepted: Counter[ChannelId] = field(default_factory=Counter)
     action: Action | None = None
-    outputs: list[_Sent] = field(default_factory=list)
+    outputs: list[Sent] = field(default_factory=list)
     pending: Counter[ChannelId] = field(default_factory=Counter)
     """How many messages the current action has sent on each channel."""
     answers: dict[MessageId, Answer] = field(default_factory=dict)
@@ -157,7 +98,7 @@ class Stage:
     _way: UnderWay | None = None
     _place: int = 0
     """How many waits the current action has left."""
-    _halt: _Halt | None = None
+    _halt: Halt | None = None
     _trouble: Exception | None = None
     """What ends the current action, if the user's code should catch it."""
     _result: Any = None
@@ -182,10 +123,9 @@ class Stage:
 
     def perform(self, action: Action) -> None:
         """Do one more action; raises `DiffersError` where it is impossible or does something else than was logged."""
-        _check_replayable(action)
+        check_replayable(action)
         if action.machine == DRIVER:
-            if action.behind is not None:
-                self._came(action)
+            self._hear_as_logged(action)
             self._send_as_logged(action)
             return
         way = self._begun(action) if action.step == 0 else self._gone_on(action)
@@ -198,7 +138,9 @@ class Stage:
             self._tracked.look()
         try:
             raised = self._act(action, way)
-            self._check_end(action)
+            if self._trouble is not None:
+                raise self._trouble.with_traceback(None)
+            check_end(action, way, self._place, self._halt, self._error)
             self._compare(action, way, raised)
         finally:
             self.action = self._way = None
@@ -222,26 +164,12 @@ class Stage:
         """An action goes on behind a wait."""
         way = self.under_way.pop(action.machine, None)
         if way is None:
-            raise _not_replayable(
+            raise not_replayable(
                 action,
                 "lies inside an action whose beginning is not done again here: begin with the system's start (no --from)",
             )
-        way.came.append(self._came(action))
+        way.came.append(came_behind(action, self.answers))
         return way
-
-    def _came(self, action: Action) -> Came:
-        assert action.behind is not None
-        try:
-            return came_of(action.behind, self.answers)
-        except NotLogged as error:
-            raise _not_replayable(
-                action, f"goes on behind a wait at {action.behind.site} that {error}: keep such errors out of the run"
-            ) from None
-        except Unlike as error:
-            raise _differs(
-                action,
-                f"is impossible here: behind its wait at {action.behind.site} it {error}{_not_deterministic(action)}",
-            ) from None
 
     def _answer(self, action: Action, way: UnderWay) -> None:
         """The action is over: who has called it gets what it came to."""
@@ -249,28 +177,6 @@ class Stage:
             answer = Answer.of(action.machine, action.method, self._result, self._error)
             self.answers.update(dict.fromkeys(map(reply_to, way.calls), answer))
         self._result = self._error = None
-
-    def _check_end(self, action: Action) -> None:
-        """It ends where the log says that it does: in the same wait, or not in one."""
-        if self._trouble is not None:
-            raise self._trouble.with_traceback(None)
-        halt, then = self._halt, action.ends_in
-        if self._place < len(self._way.came if self._way else ()):
-            raise _differs(action, f"waits less often here than then{_not_deterministic(action)}")
-        if halt is not None and not isinstance(self._error, Unwound):
-            raise _not_replayable(action, "cannot be done again: " + told_caught("it", halt.site, halt.handler))
-        if halt is None and then is None:
-            return
-        if halt is None or then is None:
-            here = "is over here" if halt is None else f"waits at {halt.site} here"
-            what = "and was not over then" if then is None else f"and {then.told.replace('waits', 'waited')} then"
-            raise _differs(action, f"{here}, {what}{_not_deterministic(action)}")
-        if (halt.calls, halt.k, halt.function) != (then.calls, then.k, then.function):
-            raise _differs(
-                action,
-                f"waits at {halt.site} for {_told_calls(halt.calls, halt.k)} here, and at {then.site} for"
-                f" {_told_calls(then.calls, then.k)} then{_not_deterministic(action)}",
-            )
 
     def _accept(self, action: Action, message: Message) -> Held:
         waiting = self.channels[message.channel]
@@ -288,6 +194,14 @@ class Stage:
                 number=action.number,
             )
         return found
+
+    def _hear_as_logged(self, action: Action) -> None:
+        """What the driver has heard was given; errors that are no machine's change nothing for it here."""
+        wait = action.behind
+        if wait is None or wait.is_foreign:
+            return
+        with suppress(NotReplayableError):
+            came_behind(action, self.answers)
 
     def _send_as_logged(self, action: Action) -> None:
         for message in action.sent:
@@ -323,7 +237,7 @@ class Stage:
         """Run the action, from its beginning; returns the name of the error that it raised."""
         inputs = way.inputs
         if not inputs:
-            raise _differs(action, "accepts nothing, which only the driver's do: the log was changed")
+            raise differs(action, "accepts nothing, which only the driver's do: the log was changed")
         try:
             given = [one.objects() for one in inputs]
             if action.ends_in is not None:  # it will be done again
@@ -334,7 +248,7 @@ class Stage:
             else:
                 body = self.bodies.get(action.machine)
                 if body is None:
-                    raise _differs(action, "is impossible here: the machine has not been born")
+                    raise differs(action, "is impossible here: the machine has not been born")
                 if way.is_again:
                     is_last = action.ends_in is None
                     body = way.before if is_last else self._copied(action, way.before, "before it")
@@ -342,12 +256,12 @@ class Stage:
                 self._check_method(action, body, inputs)
                 method = self._method(action, body)
         except NotDecodableError as error:
-            raise _not_replayable(
+            raise not_replayable(
                 action, f"cannot be done again: {error}: send what JSON can hold, or a dataclass"
             ) from None
         if method is None:
             if action.raised != "UnknownMethodError":
-                raise _differs(action, f"is impossible here: {action.machine} has no method {action.method}")
+                raise differs(action, f"is impossible here: {action.machine} has no method {action.method}")
             return action.raised
         args, kwargs = given[0] if len(given) == 1 else (tuple(map(_joined, given)), {})
         return self._run(action, method, args, kwargs)
@@ -365,8 +279,8 @@ class Stage:
                 return None
             if action.raised != type(error).__name__:
                 where = f"raised {action.raised} then" if action.raised else "raised nothing then"
-                raise _differs(
-                    action, f"raises {type(error).__name__}: {error} here, and {where}{_not_deterministic(action)}"
+                raise differs(
+                    action, f"raises {type(error).__name__}: {error} here, and {where}{not_deterministic(action)}"
                 ) from None
             return type(error).__name__
         return None
@@ -375,7 +289,7 @@ class Stage:
         """The method of the machine's class; its fields come from the history, and a function in one is none of its methods."""
         is_field = isinstance(inspect.getattr_static(type(body), action.method, None), types.MemberDescriptorType)
         if is_field or action.method in getattr(body, "__dict__", ()):
-            raise _not_replayable(
+            raise not_replayable(
                 action,
                 f"would run what {action.machine} has in its field {action.method}, which is no method of its class",
             )
@@ -385,10 +299,10 @@ class Stage:
         """An action runs the method that its message names, or the join of its ports."""
         accepted = tuple(one.method for one in inputs)
         if any(method.startswith("__") for method in accepted):
-            raise _differs(action, f"accepted {' and '.join(accepted)}, which no handle sends: the log was changed")
+            raise differs(action, f"accepted {' and '.join(accepted)}, which no handle sends: the log was changed")
         ports = getattr(getattr(type(body), action.method, None), "__join_ports__", None)
         if accepted not in ((action.method,), ports):
-            raise _differs(
+            raise differs(
                 action, f"accepted {' and '.join(accepted)}, of which {action.method} is not made: the log was changed"
             )
 
@@ -413,7 +327,7 @@ class Stage:
         try:
             found = copy.deepcopy(body)
         except Exception as error:
-            raise _not_replayable(
+            raise not_replayable(
                 action,
                 f"waits inside, and what {action.machine} is {when} cannot be copied, to be done again:"
                 f" {type(error).__name__}: {error}",
@@ -424,26 +338,26 @@ class Stage:
     def _compare(self, action: Action, way: UnderWay, raised: str | None) -> None:
         """Did it do what was logged?"""
         if action.raised is not None and raised is None:
-            raise _differs(action, f"raises nothing here, and raised {action.raised} then{_not_deterministic(action)}")
+            raise differs(action, f"raises nothing here, and raised {action.raised} then{not_deterministic(action)}")
         for place, (first, again) in enumerate(zip(way.sent, self.outputs, strict=False)):
             if not same(first.told, again.told):
-                raise _differs(
+                raise differs(
                     action,
                     f"sends {again} as message {place + 1} of its action, and {first} when that was done"
-                    f" before{_not_deterministic(action)}",
+                    f" before{not_deterministic(action)}",
                 )
         if len(self.outputs) < len(way.sent):
-            raise _differs(action, f"does not send {way.sent[-1]}, as it did before{_not_deterministic(action)}")
+            raise differs(action, f"does not send {way.sent[-1]}, as it did before{not_deterministic(action)}")
         then = [(*m.key[1:], m.method, m.args, m.class_name, m.seconds) for m in action.sent]
         now = [one.told for one in self.outputs[len(way.sent) :]]
         for place in range(max(len(then), len(now))):
             was = then[place] if place < len(then) else None
             found = now[place] if place < len(now) else None
             if was is None or found is None or not same(was, found):
-                raise _differs(
+                raise differs(
                     action,
                     f"sends {_told_sent(found)} here as its message {place + 1}, and sent {_told_sent(was)} then"
-                    f"{_not_deterministic(action)}",
+                    f"{not_deterministic(action)}",
                 )
 
     # ---- what machines ask of their post --------------------------------------------------------------------------
@@ -469,14 +383,14 @@ class Stage:
     def _not_in_the_trace(self, what: str) -> NotReplayableError:
         assert self.action is not None
         return self._refused(
-            _not_replayable(
+            not_replayable(
                 self.action, f"asks for {what}, and what it was told is not in the trace: let a message bring it"
             )
         )
 
     def _not_asked_of_ray(self, text: str) -> Exception:
         assert self.action is not None
-        return self._refused(_not_replayable(self.action, f"cannot be done again: {text}"))
+        return self._refused(not_replayable(self.action, f"cannot be done again: {text}"))
 
     def _refused(self, error: E) -> E:
         """An error that ends the action, though the user's code should catch it."""
@@ -502,10 +416,10 @@ class Stage:
         then = came.wait
         if (calls, k, function) != (then.calls, then.k, then.function):
             raise self._refused(
-                _differs(
+                differs(
                     action,
-                    f"waits for {_told_calls(calls, k)} here, where it waited for {_told_calls(then.calls, then.k)}"
-                    f" when it was done before{_not_deterministic(action)}",
+                    f"waits for {told_calls(calls, k)} here, where it waited for {told_calls(then.calls, then.k)}"
+                    f" when it was done before{not_deterministic(action)}",
                 )
             )
         self._place += 1
@@ -526,15 +440,13 @@ class Stage:
 
     def _stop_here(self, action: Action, calls: tuple[MessageId, ...], k: int, function: str) -> NoReturn:
         """The step is over: the action waits here for what has not come yet."""
-        frame = sys._getframe(3)
         if action.ends_in is not None:  # what it is now, and not behind the `finally` of what is unwound
             body = self.bodies[action.machine]
             try:
                 self.bodies[action.machine] = self._copied(action, body, "where it waits")
             except NotReplayableError as error:
                 raise self._refused(error) from None
-        site = call_site(frame) or "an unknown place"
-        self._halt = _Halt(calls, k, function, site, handler_around(frame))
+        self._halt = halted(calls, k, function)
         raise Unwound
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -586,11 +498,11 @@ class Stage:
             objects = copy.deepcopy((args, kwargs))
         except Exception as error:
             raise self._refused(
-                _not_replayable(
+                not_replayable(
                     self.action, f"sends {method} to {target} with an argument that cannot be copied ({error})"
                 )
             ) from None
-        self.outputs.append(_Sent(target, kind, number, method, recorded, objects, **more))
+        self.outputs.append(Sent(target, kind, number, method, recorded, objects, **more))
 
     # ---- what is there --------------------------------------------------------------------------------------------
 
@@ -620,7 +532,7 @@ def _recorded(args: Iterable[Any], kwargs: dict[str, Any]) -> list[Any]:
     return listed(json.loads(to_json([*args, {"$kwargs": kwargs}] if kwargs else list(args)).text))
 
 
-def _held(one: _Sent) -> Held:
+def _held(one: Sent) -> Held:
     return Held(one.number, one.method, one.args, lambda: one.objects, one.class_name)
 
 
@@ -636,27 +548,6 @@ def _joined(given: Arguments) -> Any:
 
 def _is_keywords(item: Any) -> bool:
     return isinstance(item, dict) and "$kwargs" in item
-
-
-def _check_replayable(action: Action) -> None:
-    if action.waited_at is not None:
-        raise _not_replayable(
-            action,
-            f"waited inside for a reply, at {action.waited_at}: what it heard is not in the trace, which an older version has"
-            " written; run the system again, or send the answer as a message of its own instead of waiting for it",
-        )
-    for wait in (action.behind, action.ends_in):
-        if wait is not None and wait.is_foreign and action.machine != DRIVER:
-            raise _not_replayable(
-                action,
-                f"waits at {wait.site} for more than calls of machines (an actor, a plain task, ray.put, or a call that another"
-                " machine has made): what comes of that is in no trace; let a message bring it",
-            )
-
-
-def _told_calls(calls: Sequence[MessageId], k: int) -> str:
-    told = " and ".join(told_id(call) for call in calls[:5]) or "nothing"
-    return told if k == len(calls) else f"{k} of {told}"
 
 
 def _place(waiting: list[Held], message: Message) -> int | None:
@@ -677,30 +568,10 @@ def _impossible(action: Action, message: Message, waiting: list[Held]) -> Differ
     first = next((held.number for held in waiting if held.number), None)
     there = "is empty" if first is None else f"begins with number {first}"
     what = "its creation" if message.is_creation else f"number {message.key[3]} ({message})"
-    return _differs(
+    return differs(
         action, f"is impossible here: it accepts {what}, and the channel {told_channel(message.channel)} {there}"
     )
 
 
-def _differs(action: Action, text: str) -> DiffersError:
-    return DiffersError(f"{action} {text}", machine=action.machine, number=action.number)
-
-
-def _not_replayable(action: Action, text: str) -> NotReplayableError:
-    return NotReplayableError(f"{action} {text}", machine=action.machine, number=action.number)
-
-
-def _not_deterministic(action: Action) -> str:
-    return (
-        f": {action.machine} is not deterministic (chance, clocks, files, threads: keep what decides in the state or in"
-        " messages), or the log was changed"
-    )
-
-
 def _told_sent(told: tuple[Any, ...] | None) -> str:
-    return "nothing" if told is None else _told_message(*told[:5])
-
-
-def _told_message(target: str, kind: str, number: int, method: str, args: list[Any]) -> str:
-    what = "the creation" if number == 0 else "" if kind == "mail" else f"the {kind}"
-    return f"{what} {Message((' ', target, kind, number), method, args)} to {target}".strip()
+    return "nothing" if told is None else told_message(*told[:5])
