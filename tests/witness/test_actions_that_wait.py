@@ -460,3 +460,14 @@ def test_a_result_that_is_there_and_was_not_read_is_not_taken_over(tmp_path: Pat
     history = history_of(tmp_path / "h", kept())
     with pytest.raises(NotRestorableError, match="k keeps the reply of v to call 1 of k, which is there already"):
         testing.from_trace(history, "latest", "v:2", modules=MODULES)
+
+
+def test_what_the_program_hears_beside_its_calls_is_no_matter() -> None:
+    trace = Trace()
+    trace.create("v", 60, class_name=f"{CLASSES}Vault")
+    trace.act("driver", "send", [], [call("v", 1, "draw", 5, name="d/1")])
+    trace.act("v", "draw", [taken("driver", 1, "draw", 5, name="d/1")], [])
+    gone = {"error": {"type": "HostDiedError", "own": True, "text": "gone"}}
+    for more in ({"foreign": True, "came": {"values": [5, "of a task"]}}, {"came": gone}):
+        trace.act("driver", "get", [], [], waits=[wait(0, "d/1", at=9, **more)], waited_at=SITE)
+    assert performed(trace)["v"]["coins"] == 55
