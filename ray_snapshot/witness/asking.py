@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot import waits as declared
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
@@ -150,6 +151,8 @@ class _Run:
         """By machine, by how many of its actions have happened: a copy of its object; None before it was made."""
         self.recorded: dict[str, list[Any]] = {}
         """What a snapshot would record of these."""
+        self.said: dict[str, list[tuple[str, declared.Wait | None]]] = {}
+        """What their hooks say between actions: (status, for what they wait)."""
         with Stage(run_id, Modules(loaded(class_names(log)) | frozenset(modules))) as stage:
             for action in log.actions:
                 stage.perform(action)
@@ -173,6 +176,7 @@ class _Run:
             ) from None
         self.bodies.setdefault(machine, [None]).append(body)
         self.recorded.setdefault(machine, [None]).append(None if body is None else stage.state_of(machine))
+        self.said.setdefault(machine, [("passive", None)]).append(_said(stage.bodies.get(machine)))
 
     @cached_property
     def causes(self) -> Causes:
@@ -236,7 +240,7 @@ class _Run:
         return Snapshot.from_rows(
             machines=[
                 {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state,
-                 "status": _status(waiting.get(name))}
+                 "status": _status(waiting[name]) if name in waiting else self.said[name][counts[name]][0]}
                 for name, states in sorted(self.recorded.items())
                 if (state := states[counts[name]]) is not None
             ],
@@ -256,6 +260,13 @@ class _Run:
                 for name, wait in waiting.items()
                 if _status(wait) == "blocked"
                 for call in wait.calls
+            ]
+            + [
+                {"machine": name, "alternative": place, "k": one.k, "on_machine": other}
+                for name, said in sorted(self.said.items())
+                if name not in waiting and (wants := said[counts[name]][1]) is not None
+                for place, one in enumerate(wants.alternatives)
+                for other in one.on
             ],
             run_id=self.run_id,
             coverage={"uncovered": []},
@@ -269,8 +280,19 @@ class _Run:
         return Modal(answer.holds, cut, tuple(map(self._counts, answer.path)), answer.cuts, self.log)
 
 
-def _status(wait: Wait | None) -> str:
+def _said(body: Any) -> tuple[str, declared.Wait | None]:
+    """What the hooks of a machine that is in no action say, as on Ray (`runtime.host.copier`)."""
+    if body is None:
+        return "passive", None
+    try:
+        wants = body.waiting_for()
+        if isinstance(wants, declared.Wait):
+            return "blocked", wants
+        return ("active" if wants is not None or body.is_active() else "passive"), None
+    except Exception:  # the user's hook
+        return "active", None
+
+
+def _status(wait: Wait) -> str:
     """As a snapshot would have it: who waits with a time-out may go on unasked."""
-    if wait is None:
-        return "passive"
     return "active" if wait.may_act else "blocked"

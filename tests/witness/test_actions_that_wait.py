@@ -13,6 +13,7 @@ from witness_machines import NOON, Trace, handle, message
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, detectors, testing
 from ray_snapshot.errors import HistoryFormatError, NotRestorableError
+from ray_snapshot.witness import asking
 from ray_snapshot.witness.blame import blame
 from ray_snapshot.witness.log import DiffersError, NotReplayableError, log_of
 from ray_snapshot.witness.proof import Witness, WitnessedSnapshot, prove
@@ -471,3 +472,39 @@ def test_what_the_program_hears_beside_its_calls_is_no_matter() -> None:
     for more in ({"foreign": True, "came": {"values": [5, "of a task"]}}, {"came": gone}):
         trace.act("driver", "get", [], [], waits=[wait(0, "d/1", at=9, **more)], waited_at=SITE)
     assert performed(trace)["v"]["coins"] == 55
+
+
+def test_from_a_snapshot_that_has_a_machine_inside_an_action_its_end_cannot_be_done_again() -> None:
+    end = WitnessedSnapshot("end", 2)
+    with pytest.raises(
+        NotReplayableError, match=r"step 3 lies inside an action whose beginning is not done again here"
+    ):
+        prove("run", log_of(actions_of(inside().rows)), end, start=recorded_inside(), modules=MODULES)
+
+
+def test_what_machines_say_between_their_actions_is_asked_on_every_cut(tmp_path: Path) -> None:
+    trace = Trace()
+    for name, other in ("ab", "ba"):
+        trace.create(name, class_name=f"{CLASSES}Shop")
+        trace.act("driver", "send", [], [message({"target": name}, 1, "want", handle(other))])
+        trace.act(name, "want", [message({"source": "driver"}, 1, "want", handle(other))], [])
+    history = history_of(tmp_path / "h", trace)
+    assert testing.definitely(history, "latest", detectors.Deadlock(), modules=MODULES).holds is True
+
+
+def test_who_was_refused_by_a_machine_that_has_stopped_is_behind_its_stop(tmp_path: Path) -> None:
+    said = {"type": "MachineStoppedError", "own": True, "text": "v has stopped; it did not accept the call"}
+    trace = Trace()
+    trace.create("v", class_name=f"{CLASSES}Shop")
+    trace.create("k", class_name=f"{CLASSES}Asker")
+    trace.act("driver", "send", [], [message({"target": "v"}, 1, "close")])
+    trace.act("v", "close", [message({"source": "driver"}, 1, "close")], [])
+    trace.act("driver", "send", [], [message({"target": "k"}, 1, "odd", handle("v"))])
+    trace.act(
+        "k", "odd", [message({"source": "driver"}, 1, "odd", handle("v"))], [call("v", 1, "odd", name="h/1")],
+        waits=[wait(1, "h/1", at=9, came={"error": said})], waited_at=SITE,
+    )  # fmt: skip
+    run = asking._Run("run", log_of(actions_of(trace.rows)), MODULES)
+    place = {name: at for at, name in enumerate(run.causes.machines)}
+    assert run.causes.known[place["k"]][3][place["v"]] == 2, "the stop is behind what it is told of"
+    assert run.causes.known[place["k"]][2][place["v"]] == 0

@@ -187,6 +187,25 @@ MOODS: list[int] = []
 """What machines must not decide by."""
 
 
+class Shop(rs.SnapshotMixin):
+    """Says between its actions for whom it waits; closes when it is told to."""
+
+    def __init__(self) -> None:
+        self.wants: Any = None
+
+    def want(self, other: Any) -> None:
+        self.wants = other
+
+    def waiting_for(self) -> Any:
+        return None if self.wants is None else rs.all_of(self.wants)
+
+    def look(self) -> int:
+        return 1
+
+    def close(self) -> None:
+        self.stop()
+
+
 class Runner(rs.SnapshotMixin):
     """Draws twice in one action, and says so in between."""
 
