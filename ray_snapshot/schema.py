@@ -154,11 +154,13 @@ ACTIONS = _schema(
     ("is_over", pa.bool_()),
     ("waited_at", pa.string()),
     ("raised", pa.string()),
+    ("waits", pa.string()),
 )
 """The trace, which only `System(trace=True)` fills: a row is an atomic action, numbered from 1 in its machine.
 
 `accepted` and `sent` are JSON lists of messages; `colour` is the highest snapshot number that the machine had recorded when
-it began; `acted_at` is by the clock of its host; `waited_at` says where it waited inside, `raised` what it raised. Vector
+it began; `acted_at` is by the clock of its host; `waited_at` says where it waited inside, `raised` what it raised. `waits` is a
+JSON list of these waits, with what came of each: they part the action into steps (`runtime.tracing`). Vector
 clocks are no column: they follow from the messages, and `ray-snapshot witness` computes them.
 """
 
@@ -361,8 +363,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "colour": "the highest snapshot number that the machine had recorded when it began",
         "acted_at": "when it began, by its host's clock",
         "is_over": "false if the run ended inside it",
-        "waited_at": "where it waited inside, if it did",
+        "waited_at": "where it waited inside the last time, if it did",
         "raised": "what it raised, if it did",
+        "waits": "JSON: its waits inside: for which `calls`, behind how many of `sent` (`place`), and what came; null: none",
     },
     "classes": {
         "version": "a digest of what follows",

@@ -131,6 +131,7 @@ def _row(one: Blame) -> dict[str, Any]:
         "actions": one.done,
         "machine": None if action is None else action.machine,
         "number": None if action is None else action.number,
+        "step": None if action is None else action.step + 1,
         "method": None if action is None else action.method,
         "accepted": None if action is None else [_message(m, m.key[0]) for m in action.accepted],
         "sent": None if action is None else [_message(m, m.key[1]) for m in action.sent],
@@ -162,7 +163,7 @@ def _print(one: Blame, actions: int) -> None:
     action = one.action
     lines = [
         f"{one.detector}: broken by action {action.number} of {action.machine}, the {one.done}th of {actions} in all",
-        f"  {action.machine}.{action.method}{_given(action.accepted)}",
+        f"  {action.machine}.{action.method}{_given(action.accepted) if action.behind is None else _behind(action.behind)}",
         *([f"  at {one.source}"] if one.source else []),
         *([f"  state: {_text(one.before)} -> {_text(one.after)}"] if action.machine != "driver" else []),
         *(f"  sends {m.method}{_arguments(m.args)} to {m.key[1]}" for m in action.sent),
@@ -174,6 +175,11 @@ def _print(one: Blame, actions: int) -> None:
 
 def _given(accepted: Sequence[Any]) -> str:
     return "".join(f"{_arguments(m.args)} from {m.key[0]}" for m in accepted)
+
+
+def _behind(wait: Any) -> str:
+    """The wait behind which a step goes on."""
+    return f", behind its wait at {wait.site} for {', '.join(call[1] for call in wait.calls)}"
 
 
 def _arguments(args: Any) -> str:

@@ -226,8 +226,13 @@ def _print_actions(colour: str, actions: list[Action]) -> None:
 
     print(f"\n{colour} actions ({len(actions)}), in their order:")
     _print_lines(
-        [f"{action.machine} {action.number}  {label(action)}" for action in actions], keep_end=colour == "white"
+        [f"{action.machine} {_numbered(action)}  {label(action)}" for action in actions], keep_end=colour == "white"
     )
+
+
+def _numbered(action: Action) -> str:
+    """3, or 3.2 for its second step."""
+    return f"{action.number}.{action.step + 1}" if action.step or action.ends_in else f"{action.number}"
 
 
 def _print_lines(lines: list[str], *, keep_end: bool = False) -> None:
@@ -298,6 +303,7 @@ def _json_action(colour: str, action: Action, clocks: Any) -> dict[str, Any]:
         "colour": colour,
         "machine": action.machine,
         "number": action.number,
+        "step": action.step + 1,
         "method": action.method,
         "accepted": [_json_message(message, "source") for message in action.accepted],
         "sent": [_json_message(message, "target") for message in action.sent],

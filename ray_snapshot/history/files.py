@@ -34,7 +34,18 @@ BYTES_PER_GROUP = 64 * 1_024 * 1_024
 
 PAGE_BYTES = 64 * 1_024
 
-JSON_TEXT = ("state", "args", "coverage", "evidence", "detector_spec", "accepted", "sent", "fields", "json_schema")
+JSON_TEXT = (
+    "state",
+    "args",
+    "coverage",
+    "evidence",
+    "detector_spec",
+    "accepted",
+    "sent",
+    "waits",
+    "fields",
+    "json_schema",
+)
 """Columns that no reader filters by: they have no statistics and no dictionary."""
 
 _LONGEST_BOUND = 256

@@ -16,7 +16,7 @@ JSON_COLUMNS = {
     "machines": ("state",),
     "messages": ("args",),
     "verdicts": ("evidence", "detector_spec"),
-    "actions": ("accepted", "sent"),
+    "actions": ("accepted", "sent", "waits"),
     "classes": ("fields", "json_schema"),
 }
 """The columns that hold JSON text, by table; parsed in rows, left as text in Arrow tables."""

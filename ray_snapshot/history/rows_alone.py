@@ -49,7 +49,14 @@ Rows of waits may be equal: an action may wait twice for the same; and a verdict
 have failed.
 """
 
-SHAPES: dict[str, type] = {"accepted": list, "sent": list, "fields": list, "coverage": dict, "evidence": dict}
+SHAPES: dict[str, type] = {
+    "accepted": list,
+    "sent": list,
+    "waits": list,
+    "fields": list,
+    "coverage": dict,
+    "evidence": dict,
+}
 """What a JSON text is, if it was not too long to be stored whole."""
 
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -64,6 +64,8 @@ _BY_TYPE_NAME: dict[tuple[str, str], Handler] = {
     ("pydantic.main", "BaseModel"): objects.reduce_model,
     ("pydantic.types", "_SecretBase"): objects.reduce_redacted,
     ("ray._raylet", "ObjectRef"): scalars.tagged("$objectref", lambda value: str(value.hex())),
+    ("ray", "ObjectRef"): scalars.tagged("$objectref", lambda value: str(value.hex())),
+    ("ray_snapshot.runtime.staged_calls", "LoggedRef"): scalars.tagged("$objectref", lambda value: str(value.hex())),
     ("ray.actor", "ActorHandle"): scalars.tagged("$actor", lambda value: str(value._actor_id.hex())),
 }
 

@@ -40,22 +40,26 @@ def simulated_cuts(log: Log, machines: Iterable[str], number: int | None) -> lis
 
 
 def traced_events(actions: Iterable[Action]) -> list[Event]:
-    """The actions of a traced run."""
+    """The actions of a traced run; of those that waited inside, the steps, with the replies that some wait has got."""
+    listed = list(actions)
+    got = {reply for action in listed for reply in action.heard}
     return [
         Event(
             action.machine,
-            action.number,
-            tuple(message.key for message in action.accepted),
-            tuple(message.key for message in action.sent),
+            action.place,
+            (*(message.key for message in action.accepted), *action.heard),
+            (*(message.key for message in action.sent), *(reply for reply in action.answers if reply in got)),
             label(action),
         )
-        for action in actions
+        for action in listed
     ]
 
 
 def label(action: Action) -> str:
     """What an action did, in one line."""
     accepted = " and ".join(f"{message} from {message.key[0]}" for message in action.accepted)
+    if action.behind is not None:
+        accepted = f"behind its wait at {action.behind.site}"
     sent = ", ".join(f"{_name(message)} to {message.key[1]}" for message in action.sent)
     return "; sends ".join(part for part in (accepted, sent) if part) if accepted else f"sends {sent}" if sent else "-"
 

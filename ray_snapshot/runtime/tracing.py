@@ -2,7 +2,11 @@
 
 An entry is made under the post's lock, in the step that accepts: so its colour is that of its machine at that moment. What
 it accepted and sent is kept as it travels, which cannot change, and becomes JSON only when it is shipped. No vector clocks
-are kept: a reader of the trace can compute them from it, and messages stay as they are. Imports no Ray.
+are kept: a reader of the trace can compute them from it, and messages stay as they are.
+
+An action that waits inside is parted into steps by its waits (`Waited`): of each is logged for which calls it was, behind how
+many messages, and what came of it: so the action can be done again, and each step has its own colour. What came is made JSON
+at once, for the machine may change it; it is bounded as any recorded value is. The driver's waits are actions of its own.
 """
 
 from __future__ import annotations
@@ -16,20 +20,60 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from ray.exceptions import RayTaskError
 
+from ray_snapshot import redaction
 from ray_snapshot.columns import packed
 from ray_snapshot.decoding import exact
 from ray_snapshot.encoding import to_json
 from ray_snapshot.protocol.host import OutChannel
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
+from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.payload import recorded_args
+from ray_snapshot.runtime.waits import TrackedWait
 from ray_snapshot.schema import ACTIONS
 
 MOST_ENTRIES = 5_000
 """How many actions a process keeps before it ships them, with or without a snapshot."""
 
+MOST_ERROR_CHARACTERS = 10_000
+"""How much of an error's text is logged."""
+
 Fields = dict[str, Any]
 """The fields of one message, as JSON will have them; `payload` becomes `args`."""
+
+
+@dataclass(slots=True)
+class Waited:
+    """One wait inside an action."""
+
+    wait: TrackedWait
+    place: int
+    """How many messages the action had sent before it."""
+    came: str | None = None
+    """JSON of what came of it; None while it is not over."""
+    colour: Any = None
+    """The machine's, behind it."""
+    at: float = 0.0
+    """When it was over."""
+
+    def __str__(self) -> str:
+        wait = self.wait
+        fields: Fields = {
+            "place": self.place,
+            "function": wait.function,
+            "k": wait.k,
+            "calls": [call_id for _, call_id in wait.on],
+            "site": wait.call_site,
+        }
+        if (wait.has_foreign or wait.calls) and wait.function != "locate":
+            fields["foreign"] = True
+        if wait.timeout is not None:
+            fields["timeout"] = wait.timeout
+        if self.came is None:
+            return json.dumps(fields, separators=(",", ":"))
+        fields |= {"colour": int(self.colour), "at": int(self.at * 1e6)}
+        return f'{json.dumps(fields, separators=(",", ":"))[:-1]},"came":{self.came}}}'
 
 
 @dataclass(slots=True)
@@ -45,8 +89,14 @@ class Entry:
     sent: list[Fields] = field(default_factory=list)
     is_over: bool = False
     waited_at: str | None = None
-    """Where it waited inside for a reply."""
+    """Where it waited inside for a reply, the last time."""
     raised: str | None = None
+    waits: list[Waited] = field(default_factory=list)
+
+    @property
+    def step_colour(self) -> Any:
+        """The colour that the machine had when its current step began: it acts, so its last wait is over."""
+        return self.waits[-1].colour if self.waits else self.colour
 
 
 class Tracer:
@@ -86,12 +136,16 @@ class Tracer:
         """The method that a machine's action runs, where it is not that of its message: a join."""
         self.current[machine].method = method
 
-    def sent(self, channel: OutChannel, method: str, payload: Any, colour: Any, seconds: float | None = None) -> None:
-        """A machine has sent the last message of a channel."""
+    def sent(self, channel: OutChannel, method: str, payload: Any, colour: Any, seconds: float | None = None) -> Fields:
+        """A machine has sent the last message of a channel; returns what is logged of it, to which more may be added."""
         fields: Fields = {"target": channel.target, "kind": channel.kind, "number": channel.sent, "method": method}
+        if channel.kind == CALL:
+            fields["call_id"] = payload[0]
         if seconds is not None:
             fields["seconds"] = seconds
-        self._add_sent(channel.owner.name, {**fields, "payload": _arguments(channel.kind, payload)}, colour)
+        fields["payload"] = _arguments(channel.kind, payload)
+        self._add_sent(channel.owner.name, fields, colour)
+        return fields
 
     def created(self, creator: str, child: str, kind: type, payload: Any, colour: Any) -> None:
         """A machine has sent the creation of another."""
@@ -103,13 +157,28 @@ class Tracer:
         if entry is None:  # the driver: each of its sends is an action of its own
             entry = self._begin(machine, "send", colour)
             entry.is_over = True
-        if colour != entry.colour:
+        if colour != entry.step_colour:
             fields["colour"] = colour
         entry.sent.append(fields)
 
-    def waited(self, machine: str, site: str | None) -> None:
-        """The action of a machine waits inside: it is not atomic."""
-        self.current[machine].waited_at = site or "an unknown place"
+    def waits(self, machine: str, wait: TrackedWait) -> None:
+        """The action of a machine begins to wait inside: a step of it is over."""
+        entry = self.current[machine]
+        entry.waited_at = wait.call_site or "an unknown place"
+        entry.waits.append(Waited(wait, len(entry.sent)))
+
+    def waited(self, machine: str, came: str, colour: Any) -> None:
+        """Its wait is over, and its next step begins, with this colour."""
+        waited = self.current[machine].waits[-1]
+        waited.came, waited.colour, waited.at = came, colour, time.time()
+        _let_go(waited.wait)
+
+    def waited_outside(self, machine: str, wait: TrackedWait, came: str, colour: Any) -> None:
+        """The driver has waited for calls: that is an action of its own, and sends nothing."""
+        entry = self._begin(machine, wait.function, colour)
+        entry.is_over, entry.waited_at = True, wait.call_site or "an unknown place"
+        entry.waits.append(Waited(wait, 0, came, colour, entry.acted_at))
+        _let_go(wait)
 
     def raised(self, machine: str, error: BaseException) -> None:
         """The action of a machine has raised."""
@@ -160,7 +229,40 @@ class Tracer:
             "is_over": entry.is_over,
             "waited_at": entry.waited_at,
             "raised": entry.raised,
+            "waits": f"[{','.join(map(str, entry.waits))}]" if entry.waits else None,
         }
+
+
+def came_of(wait: TrackedWait) -> str:
+    """JSON of what came of a wait: `{"values": [...]}` of a get, `{"places": [...]}` of a wait (of the refs that are there),
+    `{"error": {...}}` of one that raised. Where anything is redacted, neither values nor texts."""
+    if wait.raised is not None:
+        return json.dumps({"error": _error(wait.raised)}, separators=(",", ":"))
+    if wait.result is None:
+        return '{"unknown":true}'  # neither a result nor an error of Ray's
+    if not wait.raises:
+        there = {id(ref) for ref in wait.result[0]}
+        return json.dumps({"places": [place for place, ref in enumerate(wait.refs) if id(ref) in there]})
+    if redaction.is_active:
+        return '{"values":null}'
+    return f'{{"values":[{",".join(to_json(value).text for value in wait.result)}]}}'
+
+
+def _error(error: BaseException) -> Fields:
+    """`own`: whether it came bare, as errors of ours and of Ray's own do; else `type` and `text` are of what was raised, and
+    `told` is what Ray says of it."""
+    bare: BaseException = error.cause if isinstance(error, RayTaskError) else error
+    said: Fields = {"type": type(bare).__name__, "own": bare is error}
+    if not redaction.is_active:
+        said["text"] = text_of(bare)[:MOST_ERROR_CHARACTERS]
+        if bare is not error:
+            said["told"] = text_of(error)[:MOST_ERROR_CHARACTERS]
+    return said
+
+
+def _let_go(wait: TrackedWait) -> None:
+    """Nothing that came is kept alive."""
+    wait.refs, wait.result, wait.raised = [], None, None
 
 
 def main_module() -> str:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,8 +59,16 @@ class TrackedWait:
     """Whether the first error of any of them ends it."""
     error: BaseException | None = None
     """What it has ended in."""
+    raised: BaseException | None = None
+    """The same as the waiter meets it."""
     is_over: bool = False
     """Whether all of it has come."""
+    function: str = "get"
+    """`get`, `wait`, or `locate`: a call looks for the host of a machine."""
+    refs: list[Any] = field(default_factory=list)
+    """What it waits for."""
+    result: Any = None
+    """What has come of it, for a trace: a list of values of a get, what Ray answers of a wait."""
 
     @property
     def may_act(self) -> bool:
@@ -160,18 +169,40 @@ def answer_of(ref: Any) -> Any:
 
 def _get(*args: Any, **kwargs: Any) -> Any:
     refs = args[0] if args else kwargs.get("object_refs")
-    listed = list(refs) if isinstance(refs, (list, tuple)) else [refs]
-    return _tracked(listed, len(listed), kwargs.get("timeout"), lambda: _original["get"](*args, **kwargs), raises=True)
+    is_list = isinstance(refs, (list, tuple))
+    listed: list[Any] = list(refs) if isinstance(refs, (list, tuple)) else [refs]
+    found = _tracked(
+        listed,
+        len(listed),
+        kwargs.get("timeout"),
+        lambda: _original["get"](*args, **kwargs) if is_list else [_original["get"](*args, **kwargs)],
+        raises=True,
+    )
+    return found if is_list else found[0]
 
 
 def _wait(*args: Any, **kwargs: Any) -> Any:
     refs = args[0] if args else kwargs.get("ray_waitables")
     listed = list(refs) if isinstance(refs, (list, tuple)) else []
     k, timeout = kwargs.get("num_returns", 1), kwargs.get("timeout")
-    return _tracked(listed, k, timeout, lambda: _original["wait"](*args, **kwargs))
+    return _tracked(listed, k, timeout, lambda: _original["wait"](*args, **kwargs), function="wait")
 
 
-def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], Any], *, raises: bool = False) -> Any:
+def located(ref: Any) -> Any:
+    """Wait for where a machine lives, so that others of this host can act meanwhile: the program sees nothing of that."""
+    get = _original.get("get", ray.get)
+    return _tracked([ref], 1, None, lambda: [get(ref)], raises=True, function="locate")[0]
+
+
+def _tracked(
+    refs: list[Any],
+    k: int,
+    timeout: float | None,
+    wait: Callable[[], Any],
+    *,
+    raises: bool = False,
+    function: str = "get",
+) -> Any:
     """Wait, and let every system that this thread takes part in know of it."""
     posts = _posts() if refs and not HERE.is_waiting else []
     if not posts:
@@ -183,28 +214,47 @@ def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], 
         is_ours |= bool(on)
         calls = [call for ref in refs if (call := call_of(ref)) is not None] if post.is_joined else []
         is_foreign = len(on) + len(calls) < len(refs)
-        tracked.append(TrackedWait(k, on, is_foreign, timeout, site, calls, raises=raises))
+        tracked.append(
+            TrackedWait(k, on, is_foreign, timeout, site, calls, raises=raises, function=function, refs=refs)
+        )
         tokens.append(post.begin_wait(tracked[-1]))
     try:
         result = wait()
         for post, one in zip(posts, tracked, strict=True):
             post.calls.check(refs)  # the system may have been rolled back meanwhile
+            if not raises:
+                _hear(post, result[0])
             one.is_over = k == len(refs) and (raises or len(result[0]) == k)
+            one.result = result
         return result
     except RayError as error:
         for one in tracked:
-            one.error = error
+            one.error = one.raised = error
         own = own_error(error) if is_ours else None
         if own is None:
             raise
         if isinstance(own, HostDiedError) and own.host is None:
             own = _naming(own, posts, refs)
+        for one in tracked:
+            one.raised = own
         for post in posts:
             post.raises(own)
         raise own from None
     finally:
         for post, token in zip(posts, tokens, strict=True):
             post.end_wait(token)
+
+
+def _hear(post: Any, there: list[Any]) -> None:
+    """Who learns from `ray.wait` that a machine has answered, learns it with the colour of the reply: so that is read.
+
+    Else a white machine could act on what a red one has done.
+    (`test_who_waits_for_a_reply_without_reading_it_hears_its_colour`)
+    """
+    for ref in there:
+        if post.calls.find([ref]):
+            with suppress(RayError):
+                raw_get(ref)
 
 
 def _naming(error: HostDiedError, posts: list[Any], refs: list[Any]) -> HostDiedError:

@@ -8,31 +8,23 @@ looked at while a class acts whose code has their names. Never imports Ray.
 
 from __future__ import annotations
 
-import ast
 import datetime
-import linecache
 import os
 import pickle
 import random
 import secrets
 import sys
-import sysconfig
 import threading
 import time
 import types
 import uuid
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ray_snapshot.errors import UnwindingCaughtError
+from ray_snapshot.runtime import unwinding
+from ray_snapshot.runtime.staged_calls import inspected
 
-_OURS = str(Path(__file__).parent.parent) + os.sep
-_LIBRARIES = (
-    "<frozen ",
-    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
 _CLOCKS = (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns",
     "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns",
@@ -54,11 +46,6 @@ _MOST_BYTES = 100_000
 """Globals that are larger are compared by identity."""
 _ATOMS = (int, float, str, bool, bytes, type(None), tuple, frozenset)
 _ABSENT = "(absent)"
-
-
-@lru_cache(10_000)
-def _is_library(file: str) -> bool:
-    return file.startswith((_OURS, *_LIBRARIES))
 
 
 class _Stopped(BaseException):
@@ -158,7 +145,7 @@ class Guards:
 
     def is_library(self, file: str) -> bool:
         """Whether a file is Python's, a library's, or ours, and no machine's."""
-        return file not in self.own and _is_library(file)
+        return file not in self.own and unwinding.is_library(file)
 
     def site(self) -> str | None:
         """ "file:line" of the innermost frame that is the user's."""
@@ -171,14 +158,7 @@ class Guards:
 
     def note_unwinding(self, frame: types.FrameType | None) -> None:
         """An action is about to be unwound from this frame."""
-        self.handler = None
-        while frame is not None and self.handler is None:
-            if not self.is_library(frame.f_code.co_filename):
-                line = _catching(frame.f_code.co_filename, frame.f_lineno)
-                self.handler = None if line is None else f"{frame.f_code.co_filename}:{line}"
-            if frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_OURS):
-                return
-            frame = frame.f_back
+        self.handler = unwinding.handler_around(frame, self.is_library)
 
     # ---- globals ----------------------------------------------------------------------------------------------------
 
@@ -224,47 +204,12 @@ class Guards:
 def caught_at(end: Any, told: str, machine: str, method: str, handler: str | None) -> UnwindingCaughtError:
     """The error of an action that caught what was to end it where it waits."""
     waited = getattr(end, "site", None)
-    where = f"the handler at {handler}" if handler else f"code around {waited}"
     return UnwindingCaughtError(
-        f"{told} goes on behind a wait that is not over: {where} catches BaseException. An action that waits is ended there and"
-        " done again; catch Exception, or the errors that you mean",
+        unwinding.told_caught(told, waited, handler),
         machine=machine,
         method=method,
         call_site=handler or waited,
     )
-
-
-def _catching(file: str, line: int) -> int | None:
-    """The line of the innermost handler around a line that catches everything; None if there is none, or no source."""
-    found = None
-    for first, last, handler in _handlers(file):
-        if first <= line <= last:
-            found = handler
-    return found
-
-
-@lru_cache(1_000)
-def _handlers(file: str) -> tuple[tuple[int, int, int], ...]:
-    """(first line, last line, handler) of what stands under a `try` that catches everything; outer ones first."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
-    found = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Try):
-            continue
-        catching = [handler.lineno for handler in node.handlers if _is_for_all(handler)]
-        catching += [item.lineno for item in node.finalbody if isinstance(item, ast.Return | ast.Break | ast.Continue)]
-        if catching:
-            found.append((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno, catching[0]))
-    return tuple(sorted(found))
-
-
-def _is_for_all(handler: ast.ExceptHandler) -> bool:
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {getattr(kind, "id", getattr(kind, "attr", None)) for kind in kinds}
-    return handler.type is None or "BaseException" in names
 
 
 def _names_of(kind: type) -> Iterator[tuple[Any, str]]:
@@ -285,13 +230,6 @@ def _names_of(kind: type) -> Iterator[tuple[Any, str]]:
                 if (module.__name__, name) not in seen:
                     seen.add((module.__name__, name))
                     yield module, name
-
-
-def inspected(function: Any) -> Any:
-    """The function behind a method, a property or a wrapper."""
-    for name in ("__func__", "fget", "__wrapped__"):
-        function = getattr(function, name, None) or function
-    return function
 
 
 def _globals_of(code: types.CodeType, module: types.ModuleType, seen: set[str]) -> Iterator[str]:

@@ -13,20 +13,20 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import NotRestorableError, SettingError
 from ray_snapshot.names import is_actor, run_of_machines
-from ray_snapshot.runtime import handles
+from ray_snapshot.runtime import handles, staged_calls
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.planning import gathered
 from ray_snapshot.testing.acts import LOAD, Sent
 from ray_snapshot.testing.stage import RUN, Stage
-from ray_snapshot.testing.values import encoded
+from ray_snapshot.testing.values import Encoded, encoded
 
 if TYPE_CHECKING:
     import os
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.testing.front import Front
 
-MAIL, TIMER = "mail", "timer"
+MAIL, TIMER, CALL = "mail", "timer", "call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Flying:
     kind: str = MAIL
     left: float = 0.0
     """Of a timer: the seconds until it fires."""
+    number: int | None = None
+    """Of a call: that of its result among those of its caller (`runtime.staged_calls.CallRef`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +111,32 @@ class Moment:
     def outputs(self, stage: Stage) -> Iterator[Sent]:
         """What the program does to the world that it begins with; raises `SettingError` for a class that is no machine's."""
         stage.began_at = self.at
-        for what, target, method, payload, kind, source, seconds in self._gatherings:
+        for what, target, method, payload, kind, source, seconds, call in self._gatherings:
             number = 0 if kind is None else stage.kind_of(kind)
-            yield Sent(what, target, method, payload, seconds=seconds, kind=number, source=source)
+            common = {"seconds": seconds, "kind": number, "source": source, "refs": payload.refs, "number": call}
+            yield Sent(what, target, method, payload.data, **common)  # type: ignore[arg-type]
 
 
-_Gathering = tuple[str, str, str, bytes, type | None, str, float]
-"""(what, target, method, payload, class, source, seconds)."""
+_Gathering = tuple[str, str, str, Encoded, type | None, str, float, int | None]
+"""(what, target, method, payload, class, source, seconds, number of a call)."""
 
 
 def _gatherings(moment: Moment) -> list[_Gathering]:
     """Machines first, then creations, messages and timers, then who has stopped."""
     found: list[_Gathering] = []
     for held in moment.machines:
-        payload = encoded(((held.state,), {})).data
-        found.append(("create", held.name, LOAD, payload, held.kind, "", 0.0))
+        payload = encoded(((held.state,), {}))
+        found.append(("create", held.name, LOAD, payload, held.kind, "", 0.0, None))
     for one in moment.unmade:
-        found.append(("create", one.name, "__init__", encoded((one.args, one.kwargs)).data, one.kind, one.creator, 0.0))
+        payload = encoded((one.args, one.kwargs))
+        found.append(("create", one.name, "__init__", payload, one.kind, one.creator, 0.0, None))
     for message in moment.flying:
-        payload = encoded((message.args, message.kwargs)).data
-        found.append((message.kind, message.target, message.method, payload, None, message.source, message.left))
-    found += [("stop", held.name, "", b"", None, held.name, 0.0) for held in moment.machines if held.is_stopped]
+        payload, to = encoded((message.args, message.kwargs)), (message.kind, message.target, message.method)
+        found.append((*to, payload, None, message.source, message.left, message.number))
+    nothing = Encoded(b"")
+    found += [
+        ("stop", held.name, "", nothing, None, held.name, 0.0, None) for held in moment.machines if held.is_stopped
+    ]
     return found
 
 
@@ -269,17 +276,19 @@ def _texts(blob: bytes) -> list[str]:
         return []
 
 
-def opened_blob(blob: bytes, runs: Set[str]) -> Any:
-    """What a pickle holds; handles of machines of `runs` are of a system without Ray."""
-    return _Unpickler(blob, runs).load()
+def opened_blob(blob: bytes, runs: Set[str], ref: Callable[..., Any] = staged_calls.LoggedRef) -> Any:
+    """What a pickle holds; handles of machines of `runs` are of a system without Ray. `ref` makes the results of calls of a
+    run that was done again."""
+    return _Unpickler(blob, runs, ref).load()
 
 
 class _Unpickler(pickle.Unpickler):
     """Makes handles by a function of its own."""
 
-    def __init__(self, blob: bytes, runs: Set[str]) -> None:
+    def __init__(self, blob: bytes, runs: Set[str], ref: Callable[..., Any]) -> None:
         super().__init__(io.BytesIO(blob))
         self._runs = runs
+        self._ref = ref
 
     def _handle(self, run_id: str, name: str, host: str | None = None) -> MachineHandle:
         return handle_of(RUN, name) if run_id in self._runs else handle_of(run_id, name, host)
@@ -288,4 +297,6 @@ class _Unpickler(pickle.Unpickler):
         """What a pickle names."""
         if name == "handle_of" and module == handles.__name__:
             return self._handle
+        if name == "LoggedRef" and module == staged_calls.__name__:
+            return self._ref
         return super().find_class(module, name)

@@ -462,7 +462,7 @@ class Space:
         for sent in effect.fresh:
             source = sent.source or act.machine
             if sent.what in ("mail", "call"):
-                call = (act.machine, int(sent.number or 0)) if sent.what == "call" else None
+                call = (source, int(sent.number or 0)) if sent.what == "call" else None
                 mail = self.id_of(Mail(sent.method, sent.payload, call, sent.refs))
                 appends.append((self.cell(CHANNEL, (source, sent.target, sent.what)), mail))
             elif sent.what == "timer":

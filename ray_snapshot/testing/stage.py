@@ -32,6 +32,8 @@ from ray_snapshot.runtime.context import lend, take_back
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
 from ray_snapshot.runtime.staged import StagedContext
+from ray_snapshot.runtime.staged_calls import CallRef, Tracked, as_raised
+from ray_snapshot.runtime.unwinding import Unwound
 from ray_snapshot.testing.acts import (
     Act,
     Answer,
@@ -48,18 +50,12 @@ from ray_snapshot.testing.acts import (
 )
 from ray_snapshot.testing.chance import Chance
 from ray_snapshot.testing.guards import Guards, caught_at
-from ray_snapshot.testing.refs import CallRef
-from ray_snapshot.testing.tracked import Tracked
 from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, fill, state_of
 
 RUN = "testing"
 """The run id of all machines here: the same in every process, so that a schedule fits in every process."""
 
 LONGEST_TIMER_S = 1e8
-
-
-class Unwound(BaseException):
-    """Ends an action at the place where it needs an input that is still to come. User code must not catch it."""
 
 
 class Stage:
@@ -73,7 +69,7 @@ class Stage:
         self.joins: list[dict[tuple[str, ...], str]] = [{}]
         self.chance = Chance(self.choose)
         self.guards = Guards()
-        self.tracked = Tracked(self)
+        self.tracked = Tracked(self, "under ray_snapshot.testing")
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
         """By machine and port: who is declared to send to it (`System.connect`)."""
         self.connections: list[tuple[str, str]] = []
@@ -100,6 +96,9 @@ class Stage:
         self._checked: dict[tuple[int, str], int] = {}
         self._task_errors: dict[Answer, Any] = {}
         """The class of the error that an answer is raised as."""
+        self._body: Any = None
+        self._halted: Encoded | None = None
+        """What the machine was where the action was unwound: a `finally` on the way out may change it."""
         self._asked_clock = False
         self._is_to_begin_anew = False
         self._outer: Any = None
@@ -170,6 +169,7 @@ class Stage:
         self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, list(inputs), 0
         self._outputs, self._sites, self._end, self._asked_clock = [], [], None, False
         body = None if act.machine == DRIVER else self.body(act.machine, act.kind, act.before)
+        self._body, self._halted = body, None
         globals_before = self.guards.begin(act.kind)
         error: BaseException | None = None
         result = None
@@ -182,7 +182,7 @@ class Stage:
         except BaseException as raised:  # the user's own; sys.exit() too
             error = raised
         finally:
-            self._act = None
+            self._act = self._body = None
             changed = self.guards.end(act.kind, globals_before)
             if body is not None:
                 take_back(body)
@@ -258,7 +258,7 @@ class Stage:
             raise self._differs(act, "asks for less when it is done again")
         shown, refs, is_opaque = b"", frozenset[Ref](), False
         if body is not None:
-            state = encoded(state_of(body))
+            state = encoded(state_of(body)) if self._halted is None else self._halted
             shown, refs, is_opaque = state.data, state.refs, bool(state.opaque)
             for name in _opaque_attributes(body) if is_opaque else ():
                 self.opaque[f"{act.machine}.{name}"] = None
@@ -377,8 +377,8 @@ class Stage:
             raise NotAMachineError(
                 "sent outside of an action: only a machine's own actions send, not hooks or predicates"
             )
-        if self._end is not None:
-            raise caught_at(self._end, self.told(self._act), self._act.machine, self._act.method, self.guards.handler)
+        if self._end is not None:  # in a `finally` behind a wait that is not over
+            raise Unwound
         return self._act
 
     def _input(self, kind: str) -> Any:
@@ -434,12 +434,13 @@ class Stage:
 
         kind = self._task_errors.get(came)
         if kind is None:  # one class for one answer: equal errors stay equal
-            whole = RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1").as_instanceof_cause()
-            kind = self._task_errors[came] = type(whole)
+            kind = self._task_errors[came] = type(as_raised(error, came.trace))
         return RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1") if kind is RayTaskError else kind(error)
 
     def _unwind(self, end: End) -> None:
         self._end = end
+        if self._body is not None:
+            self._halted = encoded(state_of(self._body))
         self.guards.note_unwinding(sys._getframe(2))
         raise Unwound
 

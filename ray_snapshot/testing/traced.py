@@ -8,13 +8,15 @@ Imports Ray only where a machine calls.
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.decoding import NotDecodableError
 from ray_snapshot.errors import NotRestorableError, SettingError
-from ray_snapshot.testing.moments import MAIL, TIMER, Flying, Held, Moment, Unmade, opened_blob
-from ray_snapshot.witness.log import Action, Log, Message
+from ray_snapshot.runtime.staged_calls import CallRef
+from ray_snapshot.testing.moments import CALL, TIMER, Flying, Held, Moment, Unmade, opened_blob
+from ray_snapshot.witness.log import Action, Log, Message, MessageId, reply_to, told_id
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
 from ray_snapshot.witness.stage import Stage
@@ -34,7 +36,8 @@ def from_trace(
     beside classes that are loaded already.
 
     Raises `HistoryNotFoundError` if there is no trace, `SettingError` for an action that it does not have,
-    `NotReplayableError` and `DiffersError` as the witness does, `NotRestorableError` for calls in flight.
+    `NotReplayableError` and `DiffersError` as the witness does, `NotRestorableError` where a machine is in the middle of an
+    action, or keeps a result that is there. Calls in flight, for which nobody waits there, are taken over.
     """
     from ray_snapshot.history import History
 
@@ -64,9 +67,12 @@ def moment_behind(run_id: str, log: Log, until: tuple[str, int], modules: Iterab
 
 
 def _place(log: Log, until: tuple[str, int]) -> int:
-    found = next((place for place, action in enumerate(log.actions) if action.key == until), None)
-    if found is not None:
-        return found
+    steps = [(place, action) for place, action in enumerate(log.actions) if (action.machine, action.number) == until]
+    if steps:
+        place, last = steps[-1]
+        if last.ends_in is not None:
+            raise SettingError(f"action {until[1]} of {until[0]} is not over in the trace: it {last.ends_in.told}")
+        return place
     machine, number = until
     numbers = [action.number for action in log.actions if action.machine == machine]
     there = f"it has its actions 1 to {max(numbers)}" if numbers else f"it has none of {machine}"
@@ -75,32 +81,42 @@ def _place(log: Log, until: tuple[str, int]) -> int:
 
 def _moment(stage: Stage, log: Log, last: int) -> Moment:
     at = _seconds(log.actions[last])
+    _check_waits(stage, log, last)
     sent = {message.key: (action, message) for action in log.actions[: last + 1] for message in action.sent}
+    refs = _Refs(stage, log.actions[last])
     machines = [
-        Held(name, type(body), _translated(body.snapshot_state(), stage.run_id), name in stage.stopped)
+        Held(name, type(body), refs.translated(body.snapshot_state(), name), name in stage.stopped)
         for name, body in sorted(stage.bodies.items())
     ]
     flying: list[Flying] = []
     unmade: list[Unmade] = []
     for (source, target, kind), held in sorted(stage.channels.items()):
-        if held and kind not in (MAIL, TIMER):
-            raise NotRestorableError(
-                f"behind action {log.actions[last].number} of {log.actions[last].machine} a call of {source} to {target} is in"
-                " flight, and where its caller stands is in no trace: choose another action",
-                obstacles=["a call is in flight"],
-            )
         timers: list[Flying] = []
         for one in held:
-            args, kwargs = _translated(_objects(one, source), stage.run_id)
+            args, kwargs = refs.translated(_objects(one, source), source)
             if one.number == 0:
                 kind_of_child = stage.modules.machine_class(str(one.class_name))
                 unmade.append(Unmade(source, target, kind_of_child, args, kwargs))
                 continue
             left = _left(*sent[source, target, kind, one.number], at) if kind == TIMER else 0.0
-            timers.append(Flying(source, target, one.method, args, kwargs, kind, left))
+            call = refs.number((source, target, kind, one.number)) if kind == CALL else None
+            timers.append(Flying(source, target, one.method, args, kwargs, kind, left, call))
         flying += timers
-    machine, number = log.actions[last].key
+    machine, number = log.actions[last].machine, log.actions[last].number
     return Moment(f"run {stage.run_id} behind action {number} of {machine}", machines, flying, unmade, at=at)
+
+
+def _check_waits(stage: Stage, log: Log, last: int) -> None:
+    """Nobody is inside an action: what a machine is there is not its state alone."""
+    now = {action.machine: action for action in log.actions[: last + 1]}
+    for name in sorted(stage.under_way):
+        step = now[name]
+        assert step.ends_in is not None
+        raise NotRestorableError(
+            f"behind action {log.actions[last].number} of {log.actions[last].machine}, {name} {step.ends_in.told}, inside its"
+            f" action {step.number}: where it stands in its code cannot be gone on from: choose another action",
+            obstacles=[f"{name} waits inside an action"],
+        )
 
 
 def _objects(held: Any, source: str) -> Any:
@@ -123,6 +139,36 @@ def _seconds(action: Action) -> float:
     return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
 
 
-def _translated(value: Any, run_id: str) -> Any:
-    """Fresh objects; handles of the run are of a system without Ray."""
-    return opened_blob(pickle.dumps(value, protocol=5), {run_id})
+class _Refs:
+    """The results of calls where a run is left: those that are still to come become results of a system without Ray.
+
+    Their callers wait for none of them there, but may have kept them.
+    """
+
+    def __init__(self, stage: Stage, last: Action) -> None:
+        self.stage = stage
+        self.last = last
+        self.numbers: dict[MessageId, int] = {}
+        self.counts: Counter[str] = Counter()
+
+    def number(self, call: MessageId) -> int:
+        """The number of a call's result among those of its caller."""
+        if call not in self.numbers:
+            self.numbers[call] = self.counts[call[0]]
+            self.counts[call[0]] += 1
+        return self.numbers[call]
+
+    def translated(self, value: Any, holder: str) -> Any:
+        """Fresh objects; handles of the run, and results of its calls, are of a system without Ray."""
+
+        def ref(caller: str, target: str, number: int, _recorded: str) -> CallRef:
+            call = caller, target, CALL, number
+            if reply_to(call) not in self.stage.answers:
+                return CallRef(caller, self.number(call))
+            raise NotRestorableError(
+                f"behind action {self.last.number} of {self.last.machine}, {holder} keeps {told_id(reply_to(call))}, which is"
+                " there already: a result that was not read yet cannot be taken over: choose another action",
+                obstacles=[f"{holder} keeps the result of a call"],
+            )
+
+        return opened_blob(pickle.dumps(value, protocol=5), {self.stage.run_id}, ref)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.runtime.handles import MachineHandle
-from ray_snapshot.testing.refs import CallRef
+from ray_snapshot.runtime.staged_calls import CallRef
 
 _ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None), MachineHandle})
 _UNCHANGING = _ATOMS | {

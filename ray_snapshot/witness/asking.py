@@ -11,20 +11,25 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ray_snapshot import waits as declared
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, evaluate
+from ray_snapshot.verdicts import Detector, evaluate, load_detector, told
 from ray_snapshot.witness import modalities
-from ray_snapshot.witness.log import Log, NotReplayableError
+from ray_snapshot.witness.log import Action, ActionId, Log, NotReplayableError, Wait, reply_to
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
 from ray_snapshot.witness.stage import Stage
 from ray_snapshot.witness.traces import run_of, trace_of
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
 
 Predicate = Mapping[str, Callable[[Any], bool]] | Callable[[Mapping[str, Any]], bool] | Detector
 MOST_CUTS = 100_000
@@ -37,8 +42,9 @@ class Modal:
     holds: bool | None
     """None: not within `most_cuts`, or a detector could not tell on a cut that decides."""
     cut: dict[str, int] | None
-    """By machine, how many of its actions have happened: a cut on which the predicate holds; of `definitely` one that the run
-    must have passed, if machines were asked each by itself. None if there is none."""
+    """By machine, how many of its actions have happened (an action that waits inside counts for as many as it has steps): a
+    cut on which the predicate holds; of `definitely` one that the run must have passed, if machines were asked each by itself.
+    None if there is none."""
     path: tuple[dict[str, int], ...]
     """Where `definitely` does not hold, and cuts were gone through: a path of the run on which the predicate never holds."""
     cuts: int
@@ -75,9 +81,8 @@ def possibly(
     Raises `HistoryNotFoundError` if there is no trace, `SettingError` for a machine that the run has not,
     `NotReplayableError` and `DiffersError` as the witness does.
     """
-    return _Run.of(history, snapshot_id, modules).asked(
-        predicate, modalities.possibly, modalities.possibly_each, most_cuts
-    )
+    opened = _opened(history)
+    return asked(opened, run_of(opened, snapshot_id), predicate, modules=modules, most_cuts=most_cuts)
 
 
 def definitely(
@@ -89,8 +94,51 @@ def definitely(
     most_cuts: int = MOST_CUTS,
 ) -> Modal:
     """Whether the run must have passed a moment at which a predicate held, however it went; as `possibly`."""
-    found = _Run.of(history, snapshot_id, modules)
-    return found.asked(predicate, modalities.definitely, modalities.definitely_each, most_cuts)
+    opened = _opened(history)
+    return asked(opened, run_of(opened, snapshot_id), predicate, must=True, modules=modules, most_cuts=most_cuts)
+
+
+def asked(
+    history: History,
+    run_id: str,
+    predicate: Predicate,
+    *,
+    must: bool = False,
+    modules: Iterable[str] = (),
+    most_cuts: int = MOST_CUTS,
+) -> Modal:
+    """`possibly`, or `definitely` (`must`), of a run of an open history; raises what they raise."""
+    found = _Run(run_id, trace_of(history, run_id), modules)
+    if must:
+        return found.asked(predicate, modalities.definitely, modalities.definitely_each, most_cuts)
+    return found.asked(predicate, modalities.possibly, modalities.possibly_each, most_cuts)
+
+
+def _opened(history: str | os.PathLike[str]) -> History:
+    from ray_snapshot.history import History
+
+    return History(history)
+
+
+def load_predicate(reference: str) -> Predicate:
+    """What `module:name` names, to be asked of a run: a function, functions by machine, a detector or its class; or a
+    ready-made detector by its own name. Raises `SettingError`, and `DetectorError` for a name of none."""
+    module, colon, name = reference.partition(":")
+    if not colon:
+        return load_detector(reference)
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise SettingError(f"predicate {reference!r} cannot be loaded: {told(error)}") from error
+    if isinstance(found, type) and hasattr(found, "evaluate"):
+        return load_detector(reference)
+    if callable(found) or hasattr(found, "evaluate"):
+        return found  # type: ignore[no-any-return]
+    if isinstance(found, Mapping) and all(map(callable, found.values())):
+        return found
+    raise SettingError(
+        f"predicate {reference!r} is none: give a function of the machines by name, functions by machine, or a detector"
+    )
 
 
 class _Run:
@@ -103,13 +151,18 @@ class _Run:
         """By machine, by how many of its actions have happened: a copy of its object; None before it was made."""
         self.recorded: dict[str, list[Any]] = {}
         """What a snapshot would record of these."""
+        self.said: dict[str, list[tuple[str, declared.Wait | None]]] = {}
+        """What their hooks say between actions: (status, for what they wait)."""
         with Stage(run_id, Modules(loaded(class_names(log)) | frozenset(modules))) as stage:
             for action in log.actions:
                 stage.perform(action)
                 if action.machine != DRIVER:
                     self._keep(stage, action)
+            self.stopped = dict(stage.stopped_by)
         self.is_unsure = False
         """Whether a detector could not tell on some cut."""
+        self.accepted = {(action.machine, action.number): action.accepted for action in log.actions if not action.step}
+        self.call_ids = {message.key: message.call_id for action in log.actions for message in action.sent}
 
     def _keep(self, stage: Stage, action: Any) -> None:
         machine = action.machine
@@ -123,21 +176,29 @@ class _Run:
             ) from None
         self.bodies.setdefault(machine, [None]).append(body)
         self.recorded.setdefault(machine, [None]).append(None if body is None else stage.state_of(machine))
-
-    @classmethod
-    def of(cls, history: str | os.PathLike[str], snapshot_id: str, modules: Iterable[str]) -> _Run:
-        from ray_snapshot.history import History
-
-        opened = History(history)
-        run_id = run_of(opened, snapshot_id)
-        return cls(run_id, trace_of(opened, run_id), modules)
+        self.said.setdefault(machine, [("passive", None)]).append(_said(stage.bodies.get(machine)))
 
     @cached_property
     def causes(self) -> Causes:
-        sent = {message.key: action.key for action in self.log.actions for message in action.sent}
+        by = self.log.sent_by
         return cuts_of(
-            (action.machine, [sent[message.key] for message in action.accepted]) for action in self.log.actions
+            (
+                action.machine,
+                [
+                    *(by[message.key].key for message in action.accepted),
+                    *(by[reply].key for reply in action.heard),
+                    *self._refused(action),
+                ],
+            )
+            for action in self.log.actions
         )
+
+    def _refused(self, action: Action) -> list[ActionId]:
+        """Where a machine has stopped itself, of which a call was then refused: who goes on knows of that."""
+        came = None if action.behind is None else action.behind.came
+        if came is None or (came.get("error") or {}).get("type") != "MachineStoppedError" or action.heard:
+            return []
+        return [self.stopped[call[1]] for call in action.behind.calls if call[1] in self.stopped]  # type: ignore[union-attr]
 
     def asked(self, predicate: Predicate, any_of: Any, each: Any, most_cuts: int) -> Modal:
         if isinstance(predicate, Mapping):
@@ -169,19 +230,43 @@ class _Run:
         return holds
 
     def _snapshot(self, counts: Mapping[str, int]) -> Snapshot:
-        inside = [action for action in self.log.actions if action.number <= counts[action.machine]]
+        inside = [action for action in self.log.actions if action.place <= counts[action.machine]]
+        now = {action.machine: action for action in inside}
+        given = {reply for action in inside for reply in action.answers}
+        done = {action.key for action in inside}
+        waiting = {name: action.ends_in for name, action in now.items() if action.ends_in is not None}
         accepted = {message.key for action in inside for message in action.accepted}
         flying = [message for action in inside for message in action.sent if message.key not in accepted]
         return Snapshot.from_rows(
             machines=[
-                {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state}
+                {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state,
+                 "status": _status(waiting[name]) if name in waiting else self.said[name][counts[name]][0]}
                 for name, states in sorted(self.recorded.items())
                 if (state := states[counts[name]]) is not None
             ],
             messages=[
                 {"source": m.key[0], "target": m.key[1], "kind": m.key[2], "number": m.key[3], "method": m.method,
-                 "args": m.args}
+                 "args": m.args, "call_id": m.call_id}
                 for m in flying
+            ],
+            calls=[
+                {"machine": name, "call_id": m.call_id, "caller": m.key[0], "method": m.method, "call_site": wait.site}
+                for name, wait in waiting.items()
+                for m in self.accepted[name, now[name].number]
+            ],
+            waits=[
+                {"machine": name, "k": wait.k, "on_machine": call[1], "on_call_id": self.call_ids.get(call),
+                 "satisfied": reply_to(call) in given or self.stopped.get(call[1]) in done}
+                for name, wait in waiting.items()
+                if _status(wait) == "blocked"
+                for call in wait.calls
+            ]
+            + [
+                {"machine": name, "alternative": place, "k": one.k, "on_machine": other}
+                for name, said in sorted(self.said.items())
+                if name not in waiting and (wants := said[counts[name]][1]) is not None
+                for place, one in enumerate(wants.alternatives)
+                for other in one.on
             ],
             run_id=self.run_id,
             coverage={"uncovered": []},
@@ -193,3 +278,21 @@ class _Run:
     def _told(self, answer: Answer) -> Modal:
         cut = None if answer.cut is None else self._counts(answer.cut)
         return Modal(answer.holds, cut, tuple(map(self._counts, answer.path)), answer.cuts, self.log)
+
+
+def _said(body: Any) -> tuple[str, declared.Wait | None]:
+    """What the hooks of a machine that is in no action say, as on Ray (`runtime.host.copier`)."""
+    if body is None:
+        return "passive", None
+    try:
+        wants = body.waiting_for()
+        if isinstance(wants, declared.Wait):
+            return "blocked", wants
+        return ("active" if wants is not None or body.is_active() else "passive"), None
+    except Exception:  # the user's hook
+        return "active", None
+
+
+def _status(wait: Wait) -> str:
+    """As a snapshot would have it: who waits with a time-out may go on unasked."""
+    return "active" if wait.may_act else "blocked"

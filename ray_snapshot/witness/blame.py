@@ -154,7 +154,9 @@ def _snapshot_of(stage: Stage, number: int) -> Snapshot:
 
 
 def _source_of(stage: Stage, action: Action) -> str | None:
-    """Where the method of an action is written."""
+    """Where the method of an action is written; of a step behind a wait, where it waited."""
+    if action.behind is not None:
+        return action.behind.site
     if action.machine == DRIVER or action.machine not in stage.bodies:
         return None
     method = inspect.unwrap(getattr(type(stage.bodies[action.machine]), action.method, None) or (lambda: None))

@@ -1,5 +1,8 @@
 """The trace of one run: actions as plain data, in a causal order. Pure; see `stage` for doing them again.
 
+An action that waits inside is as many steps as it has waits, and one more. Each is an `Action` here, and what is said of atomic
+actions holds of steps: a step accepts messages, or the replies behind which it goes on. Read `steps` for where they come from.
+
 Never imports Ray, a protocol or the user's code.
 """
 
@@ -8,7 +11,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +21,10 @@ ChannelId = tuple[str, str, str]
 """(source, target, kind)."""
 
 MessageId = tuple[str, str, str, int]
-"""(source, target, kind, number); number 0 is the creation of the target."""
+"""(source, target, kind, number); number 0 is the creation of the target. A reply has the number of its call."""
 
 ActionId = tuple[str, int]
-"""(machine, number)."""
+"""(machine, how many steps it has done with this one)."""
 
 
 class DiffersError(RaySnapshotError, AssertionError):
@@ -46,6 +49,10 @@ class Message:
     """The class of a creation, "module:qualname"."""
     seconds: float | None = None
     """How long a timer was set for."""
+    call_id: str | None = None
+    """Of a call: what its result is known by."""
+    ref: str | None = None
+    """Of a call: Ray's name of its result, in hexadecimal digits."""
     colour: int | None = None
     """The message's colour, if it is not its action's, for the machine recorded in the middle of the action; else
     None."""
@@ -64,12 +71,40 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait inside an action: one step ends in it, and the next begins when it is over."""
+
+    function: str
+    """`get`, `wait`, or `locate`: a call looks for the host of a machine, of which the program sees nothing."""
+    k: int
+    place: int
+    """How many messages the action had sent before it."""
+    calls: tuple[MessageId, ...]
+    """Of what it waits for, the calls of machines, in their order."""
+    site: str | None
+    is_foreign: bool = False
+    """Whether it was also for something that no machine owes."""
+    timeout: float | None = None
+    came: Mapping[str, Any] | None = None
+    """`values`, `places` or `error` (see `runtime.tracing`); None if it is not over."""
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the machine may go on although no other lets it: then a snapshot has it as active."""
+        return self.timeout is not None or self.is_foreign or self.function == "locate"
+
+    @property
+    def told(self) -> str:
+        return f"waits at {self.site or 'an unknown place'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
-    """One atomic action as it was logged."""
+    """One atomic action as it was logged; of one that waited inside, one of its steps."""
 
     machine: str
     number: int
-    """From 1 in its machine; 1 is the constructor (the driver has none)."""
+    """Of the action, from 1 in its machine; 1 is the constructor (the driver has none)."""
     method: str
     accepted: tuple[Message, ...]
     sent: tuple[Message, ...]
@@ -78,14 +113,28 @@ class Action:
     acted_at: Any = None
     is_over: bool = True
     waited_at: str | None = None
+    """Where it waited, if the trace says no more of that: it is of an older version."""
     raised: str | None = None
+    step: int = 0
+    """Which step of the action it is, from 0."""
+    place: int = 0
+    """Which step of its machine it is, from 1."""
+    behind: Wait | None = None
+    """The wait that is over where it begins; None of a first step."""
+    ends_in: Wait | None = None
+    """The wait in which it ends; None of a last step."""
+    heard: tuple[MessageId, ...] = ()
+    """The replies that it accepts."""
+    answers: tuple[MessageId, ...] = ()
+    """The replies that it gives."""
 
     @property
     def key(self) -> ActionId:
-        return self.machine, self.number
+        return self.machine, self.place
 
     def __str__(self) -> str:
-        return f"action {self.number} of {self.machine} ({self.method})"
+        step = f", step {self.step + 1}" if self.step or self.ends_in else ""
+        return f"action {self.number} of {self.machine} ({self.method}){step}"
 
 
 @dataclass(slots=True)
@@ -96,47 +145,13 @@ class Log:
     left_out: list[Action] = field(default_factory=list)
     """The last actions: not over when the trace ended, or behind what one had sent whose own log ends before."""
     sent_by: dict[MessageId, Action] = field(default_factory=dict)
+    """Who sent a message, or gave a reply."""
 
 
-def actions_of(rows: Iterable[Mapping[str, Any]]) -> list[Action]:
-    """Rows of the table `actions`, their JSON parsed."""
-    return [
-        Action(
-            row["machine"],
-            row["number"],
-            row["method"],
-            tuple(_message(item, item["source"], row["machine"]) for item in row["accepted"]),
-            tuple(_message(item, row["machine"], item["target"]) for item in row["sent"]),
-            row["colour"],
-            *(row[name] for name in ("acted_at", "is_over", "waited_at", "raised")),
-        )
-        for row in rows
-    ]
-
-
-_KINDS = {
-    "source": str,
-    "target": str,
-    "kind": str,
-    "number": int,
-    "method": str,
-    "class": str,
-    "seconds": (int, float),
-    "colour": int,
-}
-"""What a logged message has, as far as it has it: JSON could hold anything."""
-
-
-def _message(item: Mapping[str, Any], source: str, target: str) -> Message:
-    for name, kind in _KINDS.items():
-        if item.get(name) is not None and not isinstance(item[name], kind):  # type: ignore[arg-type]
-            raise TypeError(f"the {name} of a message is {str(item[name])[:100]!r}")
-    return Message(
-        (source, target, item["kind"], item["number"]),
-        item["method"],
-        listed(item["args"]),
-        *(item.get(name) for name in ("exact", "class", "seconds", "colour")),
-    )
+def reply_to(call: MessageId) -> MessageId:
+    """The reply to a call."""
+    caller, target, _, number = call
+    return target, caller, "reply", number
 
 
 def listed(args: Any) -> list[Any]:
@@ -163,6 +178,7 @@ def log_of(actions: Sequence[Action]) -> Log:
         _check_colours(line)
         _check_channels(line)
     sent_by = {message.key: action for action in actions for message in action.sent}
+    sent_by |= {reply: action for action in actions for reply in action.answers}
     ordered = list(_ordered(by_machine, sent_by))
     taken = {action.key for action in ordered}
     left_out = [action for line in by_machine.values() for action in line if action.key not in taken]
@@ -171,7 +187,9 @@ def log_of(actions: Sequence[Action]) -> Log:
 
 
 def _check_numbers(line: list[Action]) -> None:
-    for expected, action in enumerate(line, 1):
+    expected = 0
+    for action in line:
+        expected += action.step == 0
         if action.number != expected:
             what = "is there twice" if action.number < expected else f"comes behind action {expected - 1}"
             raise DiffersError(
@@ -223,8 +241,9 @@ def _ordered(by_machine: Mapping[str, list[Action]], sent_by: Mapping[MessageId,
     missing: dict[ActionId, int] = {}
 
     def consider(action: Action) -> None:
-        senders = {sender.key for m in action.accepted if (sender := sent_by.get(m.key)) is not None}
-        absent = [message for message in action.accepted if message.key not in sent_by]
+        needed = [*(message.key for message in action.accepted), *action.heard]
+        senders = {sender.key for key in needed if (sender := sent_by.get(key)) is not None}
+        absent = [key for key in needed if key not in sent_by]
         behind = [key for key in senders if key not in done]
         for key in behind:
             waiting[key].append(action)
@@ -236,12 +255,12 @@ def _ordered(by_machine: Mapping[str, list[Action]], sent_by: Mapping[MessageId,
     for line in by_machine.values():
         consider(line[0])
     while ready:
-        _, machine, number = heapq.heappop(ready)
-        action = by_machine[machine][number - 1]
+        _, machine, place = heapq.heappop(ready)
+        action = by_machine[machine][place - 1]
         yield action
         done.add(action.key)
-        if number < len(by_machine[machine]):
-            consider(by_machine[machine][number])
+        if place < len(by_machine[machine]):
+            consider(by_machine[machine][place])
         for other in waiting.pop(action.key, ()):
             missing[other.key] -= 1
             if not missing[other.key] and other.is_over:
@@ -264,9 +283,29 @@ def _check_left_out(left_out: list[Action], sent_by: Mapping[MessageId, Action])
                 )
 
 
+def differs(action: Action, text: str) -> DiffersError:
+    """The error of an action that does something else than was logged."""
+    return DiffersError(f"{action} {text}", machine=action.machine, number=action.number)
+
+
+def not_replayable(action: Action, text: str) -> NotReplayableError:
+    """The error of an action that cannot be done again."""
+    return NotReplayableError(f"{action} {text}", machine=action.machine, number=action.number)
+
+
+def not_deterministic(action: Action) -> str:
+    """Why it may be so, for the end of a sentence."""
+    return (
+        f": {action.machine} is not deterministic (chance, clocks, files, threads: keep what decides in the state or in"
+        " messages), or the log was changed"
+    )
+
+
 def told_id(key: MessageId) -> str:
     """A message, for a person."""
     source, target, kind, number = key
+    if kind == "reply":
+        return f"the reply of {source} to call {number} of {target}"
     return f"the creation of {target}" if number == 0 else f"{kind} {number} from {source} to {target}"
 
 

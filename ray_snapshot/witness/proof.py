@@ -1,6 +1,7 @@
 """Dijkstra's theorem on one snapshot of a traced run (EWD864a): S0, white actions, the snapshot, red actions, S1.
 
-All white actions in their original order, then all red ones in theirs, are done again on fresh machines. It is shown that
+All white actions in their original order, then all red ones in theirs, are done again on fresh machines; of an action that
+waited inside, each step has its own colour, and is taken for an action here (`docs/protocols.md`, "Steps"). It is shown that
 each is possible there and does what it did; that the state in between is the recorded snapshot, machine by machine and
 channel by channel; and that the end is the end of the original computation. Shares no code with the protocols.
 """
@@ -50,6 +51,8 @@ class WitnessedSnapshot:
     strings: Strings = field(default_factory=dict)
     counts: dict[ChannelId, tuple[int, int]] = field(default_factory=dict)
     """(sent, accepted) of each channel."""
+    waiting: dict[str, set[str]] | None = None
+    """By machine that waits inside an action for calls: their ids; None if it is not known which do."""
     repeated: int = 0
     """Messages from outside the cut that `at-least-once-barrier` let into it: no state that could have been."""
 
@@ -75,10 +78,10 @@ class Witness:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many actions of each machine the snapshot has behind it."""
+        """How many actions (steps, of those that waited inside) of each machine the snapshot has behind it."""
         cut = {action.machine: 0 for action in self.log.actions}
         for action in (*self.before, *self.white):
-            cut[action.machine] = max(cut[action.machine], action.number)
+            cut[action.machine] = max(cut[action.machine], action.place)
         return cut
 
 
@@ -102,6 +105,10 @@ def recorded_of(snapshot: Any) -> WitnessedSnapshot:
     found.strings = {channel: sorted(held, key=lambda one: one[0]) for channel, held in sorted(strings.items())}
     for row in tables["channels"].to_pylist():
         found.counts[row["source"], row["target"], row["kind"]] = row["sent_count"], row["accepted_count"]
+    found.waiting = defaultdict(set)
+    for row in tables["waits"].select(["machine", "on_call_id"]).to_pylist():
+        if row["on_call_id"] is not None and row["machine"] != DRIVER:
+            found.waiting[row["machine"]].add(row["on_call_id"])
     return found
 
 
@@ -139,8 +146,17 @@ def _check_cut(witness: Witness) -> None:
     number = witness.recorded.number
     for action in witness.log.left_out:
         if action.colour < number and action.is_over:
-            accepted = ", ".join(str(m) for m in action.accepted if m.key not in witness.log.sent_by)
-            what = f"accepts {accepted}, which no logged action sent" if accepted else "lies behind such an action"
+            accepted = ", ".join(
+                [
+                    *(str(m) for m in action.accepted if m.key not in witness.log.sent_by),
+                    *(told_id(reply) for reply in action.heard if reply not in witness.log.sent_by),
+                ]
+            )
+            what = (
+                f"accepts {accepted}, which no logged action sent"
+                if accepted
+                else "lies behind one that is not there, or behind itself"
+            )
             raise DiffersError(
                 f"{action} is white, and {what}: the trace has lost rows, or was changed",
                 machine=action.machine,
@@ -151,6 +167,46 @@ def _check_cut(witness: Witness) -> None:
     for action in (*witness.before, *witness.white):
         if any(message.colour is not None and message.colour >= number for message in action.sent):
             raise _across(action)
+    _check_waits(witness)
+
+
+def _check_waits(witness: Witness) -> None:
+    """Who waits inside an action in the snapshot has white steps up to that wait, and nobody else ends in one."""
+    if witness.recorded.waiting is None:
+        return
+    waiting = witness.recorded.waiting
+    ids = {message.key: message.call_id for message in _messages(witness.log) if message.call_id}
+    last = {action.machine: action for action in (*witness.before, *witness.white)}
+    for machine, calls in sorted(waiting.items()):
+        step = last.get(machine)
+        wait = None if step is None else step.ends_in
+        if wait is not None and calls == {ids.get(call) for call in wait.calls}:
+            continue
+        told = " and ".join(sorted(calls)[:5])
+        if wait is None and not any(action.machine == machine for action in witness.red):
+            raise NotReplayableError(
+                f"{machine} waits in the snapshot inside an action that the trace has not yet: it is written when it is over,"
+                " or with the system's end",
+                machine=machine,
+                number=None,
+            )
+        raise DiffersError(
+            f"{machine} waits in the snapshot for the calls {told}, and its last white action is {step or 'none'}: rows were"
+            " changed",
+            machine=machine,
+            number=None if step is None else step.number,
+        )
+    for machine, step in sorted(last.items()):
+        wait = step.ends_in
+        if wait is None or wait.may_act or machine in waiting:
+            continue
+        if machine in witness.recorded.states:
+            raise DiffersError(
+                f"{step} is the last white one of {machine}, and {wait.told}; in the snapshot it waits for nothing: rows were"
+                " changed",
+                machine=machine,
+                number=step.number,
+            )
 
 
 def _across(action: Action) -> NotReplayableError:
@@ -317,17 +373,23 @@ def _perform_white(stage: Stage, witness: Witness) -> None:
         try:
             stage.perform(action)
         except DiffersError as error:
-            red = [
+            red: list[tuple[Message | str, Action]] = [
                 (message, sender)
                 for message in action.accepted
                 if (sender := witness.log.sent_by.get(message.key)) is not None
                 and sender.colour >= witness.recorded.number
             ]
+            red += [
+                (told_id(reply), sender)
+                for reply in action.heard
+                if (sender := witness.log.sent_by.get(reply)) is not None and sender.colour >= witness.recorded.number
+            ]
             if not red:
                 raise
             message, sender = red[0]
+            source = f" from {message.key[0]}" if isinstance(message, Message) else ""
             raise DiffersError(
-                f"{action} is white and accepts {message} from {message.key[0]}, which {sender} sent when it was red: by"
+                f"{action} is white and accepts {message}{source}, which {sender} sent when it was red: by"
                 " EWD864a's additional remark no order of the white actions is possible, and the cut is not consistent",
                 machine=action.machine,
                 number=action.number,

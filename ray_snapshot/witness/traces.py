@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError
-from ray_snapshot.witness.log import Action, Log, actions_of, log_of
+from ray_snapshot.witness.log import Action, Log, log_of
+from ray_snapshot.witness.steps import actions_of
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History

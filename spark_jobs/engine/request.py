@@ -85,6 +85,14 @@ class Request:
     value: str | None = _own("--value", "changes: only to this value (with --field).")
     between: str | None = _own("--between", "changes: between two snapshots (ids, or such as -2..-1).", metavar="A..B")
     against: str | None = _own("--against", "compare: the run to hold against --run.")
+    predicate: str | None = _own(
+        "--predicate", "possibly: module:name of a function of the machines, functions by machine, or a detector."
+    )
+    modules: list[str] | None = _own(  # noqa: RUF009 - a field
+        "--module", "possibly: a module that defines machines of the runs: its code is run."
+    )
+    most_cuts: int | None = _own("--most-cuts", "possibly: look at so many cuts of a run; default: 100,000.", least=1)
+    definitely: bool | None = _own("--definitely", "possibly: ask whether each run must have passed such a moment.")
     follow: bool = _of_followers(
         "--follow",
         "detections, conservation: new snapshots as they come, each exactly once.",
@@ -93,7 +101,7 @@ class Request:
     )
     once: bool = _of_followers("--once", "With --follow: what is there now, and no more.", default=False)
     every: float = _of_followers("--every", "With --follow: seconds between looks.", default=10.0, least=0.1)
-    trust: bool | None = _own("--trust", f"detections: {TRUST[0].lower()}{TRUST[1:]}", TRUST)
+    trust: bool | None = _own("--trust", f"detections, possibly: {TRUST[0].lower()}{TRUST[1:]}", TRUST)
 
 
 OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in dataclasses.fields(Request)}

@@ -167,6 +167,7 @@ JOB_OPTIONS: dict[str, Sequence[Sequence[str]]] = {
     "changes": ([], ["--between", "-2..-1"], ["--machine", "a", "--field", "balance"]),
     "compare": (["--run", "run", "--against", "traced"],),
     "detections": ([], ["--follow", "--once"]),
+    "possibly": (["--predicate", "deadlock"], ["--predicate", "termination", "--definitely"]),
 }
 """What else a Spark job is asked."""
 FLAGS = {"--json", "--markdown", "--alarms", "--dry-run", "--no-spark"}

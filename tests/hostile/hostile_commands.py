@@ -40,7 +40,7 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "blame": [["{history}"], ["{history}", "latest", "--json"], ["{history}", "--detector", "conservation"]],
     "restore": [["{history}", "latest", PROGRAM]],
     "run": [["--history", "{history}", PROGRAM]],
-    "analyze": [["{history}", job] for job in JOBS],
+    "analyze": [["{history}", job, *(["--predicate", "deadlock"] if job == "possibly" else [])] for job in JOBS],
 }
 
 

@@ -108,7 +108,8 @@ def test_no_spark_job_executes_what_a_history_names(job: str, spark: Any, sentin
 
     history = crafted(tmp_path / "h", sentinel)
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
-    options = _options(module, Request(str(history.path), job, state="$.balance" if job == "conservation" else None))
+    needed = {"conservation": {"state": "$.balance"}, "possibly": {"predicate": "deadlock"}}.get(job, {})
+    options = _options(module, Request(str(history.path), job, **needed))
     prepare = getattr(module, "prepare", lambda history, selection, **options: options)
     for frame in module.run(spark, history, str(tmp_path / "out"), **prepare(history, Selection(), **options)).values():
         frame.toArrow()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ray.exceptions import RayTaskError
+
+from ray_snapshot import redaction
 from ray_snapshot.columns import unpacked
+from ray_snapshot.errors import MachineStoppedError
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.runtime.payload import isolate
-from ray_snapshot.runtime.tracing import Entry, Tracer
+from ray_snapshot.runtime.tracing import Entry, Tracer, came_of
+from ray_snapshot.runtime.waits import TrackedWait
 
 
 class Stand:
@@ -99,3 +104,70 @@ def test_a_second_form_of_the_arguments_is_kept_only_where_json_loses_something(
     assert "exact" not in plain
     assert lossy["args"] == [{"k": [1, 2]}, {"3": 4}]
     assert lossy["exact"] == [{"k": {"$tuple": [1, 2]}}, {"$dict": [[3, 4]]}]
+
+
+def test_a_wait_parts_an_action_and_what_is_sent_behind_it_has_the_colour_of_that_step() -> None:
+    stand = Stand()
+    stand.send("a", "b", 1)
+    stand.tracer.take()
+    stand.accept()
+    stand.send("b", "a", 2)
+    result: list[Any] = [{"coins": 3}]
+    wait = TrackedWait(1, [("a", "host-0/7")], False, None, "bank.py:9", raises=True, refs=["ref"], result=result)
+    stand.tracer.waits("b", wait)
+    came = came_of(wait)
+    stand.tracer.waited("b", came, 5)
+    result[0]["coins"] = 4
+    stand.send("b", "a", 3, colour=5)
+    stand.send("b", "a", 4, colour=6)
+    stand.tracer.end("b")
+
+    (row,) = stand.rows(stand.tracer.take())
+
+    (logged,) = json.loads(row["waits"])
+    assert (logged["place"], logged["calls"], logged["colour"], logged["site"]) == (1, ["host-0/7"], 5, "bank.py:9")
+    assert logged["came"] == {"values": [{"coins": 3}]}, "as it was when it came"
+    assert [message.get("colour") for message in json.loads(row["sent"])] == [None, None, 6]
+    assert row["waited_at"] == "bank.py:9"
+    assert (wait.refs, wait.result) == ([], None), "nothing is kept alive"
+
+
+def test_an_action_that_waits_when_the_system_ends_says_for_what() -> None:
+    stand = Stand()
+    stand.send("a", "b", 1)
+    stand.tracer.take()
+    stand.accept()
+    stand.tracer.waits("b", TrackedWait(1, [("a", "host-0/7")], False, None, "bank.py:9", raises=True))
+    assert stand.tracer.take() == []
+
+    (row,) = stand.rows(stand.tracer.take(everything=True))
+
+    assert json.loads(row["waits"]) == [
+        {"place": 0, "function": "get", "k": 1, "calls": ["host-0/7"], "site": "bank.py:9"}
+    ]
+
+
+def test_what_came_of_a_wait_is_told_of_each_kind_and_kept_secret_where_anything_is() -> None:
+    def wait(**more: Any) -> TrackedWait:
+        return TrackedWait(1, [("a", "h/1")], False, None, None, **more)
+
+    one, other = object(), object()
+    error = RayTaskError("draw", "Traceback: no", ValueError("no coins"), "ray", 1, "127.0.0.1").as_instanceof_cause()
+    places = wait(function="wait", refs=[one, other], result=([other], [one]))
+    raised = wait(raises=True, raised=error)
+    stopped = wait(raises=True, raised=MachineStoppedError("a has stopped", machine="a"))
+
+    assert json.loads(came_of(places)) == {"places": [1]}
+    assert json.loads(came_of(raised))["error"] | {"told": ""} == {
+        "type": "ValueError", "own": False, "text": "no coins", "told": ""
+    }  # fmt: skip
+    assert json.loads(came_of(stopped)) == {
+        "error": {"type": "MachineStoppedError", "own": True, "text": "a has stopped"}
+    }
+    assert json.loads(came_of(wait(raises=True))) == {"unknown": True}
+    redaction.redact("password")
+    try:
+        assert json.loads(came_of(wait(raises=True, result=["a secret"]))) == {"values": None}
+        assert json.loads(came_of(raised)) == {"error": {"type": "ValueError", "own": False}}
+    finally:
+        redaction.forget()

@@ -245,6 +245,14 @@ class Bad(rs.SnapshotMixin):
         except BaseException:
             self.value = "caught"
 
+    def tidy(self, to: rs.MachineHandle) -> None:
+        self.value = "asking"
+        try:
+            ray.get(to.nothing.remote())
+        finally:
+            self.value = "asked"
+            self.handle.nothing.send()
+
     def nothing(self) -> None:
         pass
 
@@ -278,7 +286,7 @@ def bad(method: str) -> Any:
     def build(system: Any) -> None:
         other = system.spawn(Bad, name="other")
         bad = system.spawn(Bad, name="bad")
-        args = (other,) if method in ("swallow", "tell") else ()
+        args = (other,) if method in ("swallow", "tell", "tidy") else ()
         getattr(bad, method).send(*args)
 
     return build

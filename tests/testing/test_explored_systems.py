@@ -258,6 +258,18 @@ def test_an_action_that_catches_its_unwinding_is_told_the_line() -> None:
     assert caught.value.call_site.endswith(f"explored_machines.py:{_line('swallow', 'except BaseException')}")
 
 
+def test_what_a_machine_is_in_a_wait_is_not_what_its_finally_makes_of_it() -> None:
+    """And what it sends there it sends behind the wait, once."""
+    found = testing.explore(
+        machines.bad("tidy"), never=[lambda states: getattr(states.get("bad"), "value", 0) == "asking"]
+    )
+    assert found.counterexample is not None
+    whole = testing.explore(machines.bad("tidy"))
+    assert whole.complete
+    run = testing.simulate(machines.bad("tidy"))
+    assert run.machines["bad"].value == "asked"
+
+
 def test_a_state_that_cannot_be_pickled_is_named_and_the_search_not_complete() -> None:
     found = testing.explore(machines.bad("keep_lock"))
     assert not found.complete

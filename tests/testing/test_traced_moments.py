@@ -13,11 +13,12 @@ from moment_machines import Till
 
 import ray_snapshot as rs
 from ray_snapshot import cli, detectors, testing
-from ray_snapshot.errors import HistoryNotFoundError, NotRestorableError, SettingError
+from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.history import HistoryWriter
 from ray_snapshot.testing.stage import RUN
 from ray_snapshot.testing.traced import action_id, moment_behind
-from ray_snapshot.witness.log import DiffersError, actions_of, log_of
+from ray_snapshot.witness.log import DiffersError, log_of
+from ray_snapshot.witness.steps import actions_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 B = {"$machine": "b"}
@@ -109,15 +110,23 @@ def test_an_action_that_is_not_there_is_said(until: str, said: str) -> None:
         behind(a_run(), until)
 
 
-def test_what_differs_from_the_trace_and_calls_in_flight_are_no_beginning() -> None:
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer", "aligned-barrier"])
+def test_a_call_of_the_program_that_is_in_flight_is_made_there(protocol: str) -> None:
+    called = trace(
+        *born("a", 10), *born("b", 5), ("driver", "send", [], [mail("target", "a", 1, "pay", B, 3, kind="call")])
+    )
+    moment = behind(called, "driver:3")
+    run = testing.simulate(moment, protocol=protocol)
+    assert (run.machines["a"].coins, run.machines["b"].coins) == (7, 8)
+    assert testing.explore(moment).complete
+
+
+def test_what_differs_from_the_trace_is_no_beginning() -> None:
     rows = a_run()
     rows[7]["sent"][0]["args"] = [4, 0]
     rows[9]["accepted"][0]["args"] = [4, 0]
     with pytest.raises(DiffersError, match="action 2 of a"):
         behind(rows, "a:2")
-    called = trace(*born("a", 10), ("driver", "send", [], [mail("target", "a", 1, "pay", B, 3, kind="call")]))
-    with pytest.raises(NotRestorableError, match="a call of driver to a is in flight"):
-        behind(called, "driver:2")
 
 
 def test_a_history_without_a_trace_says_how_to_get_one(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from ray_snapshot.history import HistoryWriter
 from ray_snapshot.schema import ACTIONS
 from ray_snapshot.verdicts import evaluate
 from ray_snapshot.witness.blame import blame
-from ray_snapshot.witness.log import actions_of, log_of
+from ray_snapshot.witness.log import log_of
+from ray_snapshot.witness.steps import actions_of
 
 MONEY = detectors.TokenConservation(total=20, state="$.coins", messages={"take": "$[0]", "__init__": "$[0]"})
 
@@ -109,7 +110,10 @@ def test_a_run_that_cannot_be_done_again_says_how_far_it_was_right() -> None:
 
 def history_of(folder: Path, trace: Trace) -> str:
     """A history with the trace, a snapshot of its end, and what was said of that."""
-    rows = [{**row, "accepted": json.dumps(row["accepted"]), "sent": json.dumps(row["sent"])} for row in trace.rows]
+    texts = [
+        {name: json.dumps(row[name]) for name in ("accepted", "sent", "waits") if name in row} for row in trace.rows
+    ]
+    rows = [{**row, **text} for row, text in zip(trace.rows, texts, strict=True)]
     last = Snapshot.from_rows(
         machines=[{"machine": "a", "class_name": "Purse", "state": {"coins": 3}}],
         snapshot_id="20260301T120000000000Z-run-000001",

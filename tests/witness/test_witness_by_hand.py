@@ -15,8 +15,9 @@ from clean import clean_environment
 from witness_machines import Trace, handle, message
 
 import ray_snapshot.witness.stage
-from ray_snapshot.witness.log import DiffersError, NotReplayableError, actions_of, log_of
+from ray_snapshot.witness.log import DiffersError, NotReplayableError, log_of
 from ray_snapshot.witness.proof import Witness, WitnessedSnapshot, prove
+from ray_snapshot.witness.steps import actions_of
 
 
 def two_purses() -> tuple[Trace, WitnessedSnapshot]:

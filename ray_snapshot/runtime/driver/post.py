@@ -57,7 +57,7 @@ from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.planning import Share, opened_share
 from ray_snapshot.runtime.restoring import refill
-from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.runtime.tracing import Tracer, came_of
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Created, Post, StopAsked, Timer
 
@@ -242,13 +242,21 @@ class DriverPost(Post):
 
     # ---- waits ----------------------------------------------------------------------------------------------------
 
-    def begin_wait(self, wait: waits.TrackedWait) -> int | None:
+    def begin_wait(self, wait: waits.TrackedWait) -> tuple[int | None, waits.TrackedWait]:
         """This thread of the program begins to wait."""
-        return self.program.begin_wait(wait)
+        return self.program.begin_wait(wait), wait
 
-    def end_wait(self, thread: int | None) -> None:
-        """The wait is over."""
+    def end_wait(self, begun: tuple[int | None, waits.TrackedWait]) -> None:
+        """The wait is over; what the program does next may follow from what came."""
+        thread, wait = begun
         self.program.end_wait(thread)
+        tracer = self.trace.tracer
+        if tracer is None or not wait.on or self.member.is_closing:
+            return
+        came = came_of(wait)
+        with self.member.lock:
+            tracer.waited_outside(DRIVER, wait, came, self.core.colour_of(self.me))
+        self.trace.write_out()
 
     def rest(self) -> AbstractContextManager[None]:
         """Inside `wait_for`: this thread of the program sends nothing until something holds."""

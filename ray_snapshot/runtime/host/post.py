@@ -34,7 +34,7 @@ from ray_snapshot.runtime.host.stage import Performance, Stage
 from ray_snapshot.runtime.host.waiting import Waiting
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.report import BodyCopy
-from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.runtime.tracing import Tracer, came_of
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post, Timer
 
@@ -202,6 +202,8 @@ class HostPost(Post):
         """The wait is over."""
         if performance is None:
             return
+        is_traced = self.trace.tracer is not None
+        came = came_of(performance.wait) if is_traced and performance.wait is not None else None
         with self.member.lock:
             HERE.is_waiting = False
             if self.member.is_retired:
@@ -209,7 +211,7 @@ class HostPost(Post):
             self.floor.take_back()
             if self.member.is_retired:
                 self.check()
-            self.waiting.end(performance)
+            self.waiting.end(performance, came)
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""

@@ -58,7 +58,7 @@ class Waiting:
             return None
         performance.wait = wait
         if self.tracer is not None:
-            self.tracer.waited(performance.machine.name, wait.call_site)
+            self.tracer.waits(performance.machine.name, wait)
         if wait.calls and self.abroad is not None:
             performance.wait_id = self.abroad.begin_wait(performance.machine, wait)
         self.stage.suspend(performance)
@@ -71,8 +71,11 @@ class Waiting:
             self.new_runner()
         return performance
 
-    def end(self, performance: Performance) -> None:
-        """The floor has come back at a boundary: what the reply was red for is recorded first; under the lock."""
+    def end(self, performance: Performance, came: str | None = None) -> None:
+        """The floor has come back at a boundary: what the reply was red for is recorded first; under the lock.
+
+        `came`: what is logged of the wait, if the system is traced.
+        """
         machine = performance.machine
         wait, abroad = performance.wait, self.abroad
         if HERE.heard is not None:
@@ -85,4 +88,6 @@ class Waiting:
             abroad.end_wait(machine, performance.wait_id, wait)
         self.core.resume(machine)
         self.core.acting = machine
+        if self.tracer is not None and came is not None:
+            self.tracer.waited(machine.name, came, self.core.colour_of(machine))
         self.stage.resume(performance)

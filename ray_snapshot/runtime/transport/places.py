@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ray
 from ray.exceptions import RayError
 
 from ray_snapshot.errors import UnknownMachineError
@@ -11,7 +10,7 @@ from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
-from ray_snapshot.runtime.waits import answer_of
+from ray_snapshot.runtime.waits import answer_of, located
 
 
 class Places:
@@ -78,7 +77,7 @@ class Places:
         """Wait for a machine to be spawned; a tracked wait, so that other machines of this host can act meanwhile."""
         asked = self.member.service.locate.remote([name], self.spawn_timeout)
         try:
-            found: dict[str, str] = ray.get(asked) if self.is_tracked else answer_of(asked)
+            found: dict[str, str] = located(asked) if self.is_tracked else answer_of(asked)
         except RayError as error:
             raise as_error(error) from None
         return found.get(name)

@@ -179,12 +179,15 @@ class Post(ABC):
             if host != member.host:
                 core.addresses.places.setdefault(handle._name, host)
             channel = core.send(machine, handle._name, CALL, method, (call_id, payload), time.time())
+            logged = None
             if tracer is not None:
-                tracer.sent(channel, method, (call_id, payload), core.colour_of(machine))
+                logged = tracer.sent(channel, method, (call_id, payload), core.colour_of(machine))
             self.carrier.flush()
             member.wake()
             generation = member.generation
         ref = self.carrier.actor(host).reply.remote(call_id, handle._name, generation)
+        if logged is not None:
+            logged["ref"] = ref.hex()
         self.calls.add(ref, handle._name, call_id)
         if machine.over:
             self.hold_back(machine)

@@ -53,7 +53,8 @@ def space_time(served: Served, place: Place, snapshot_id: str, asked: Asked) -> 
 
 
 def _drawn(place: Place, run_id: str, number: int, most: int) -> tuple[str, str]:
-    from ray_snapshot.witness.log import actions_of, log_of
+    from ray_snapshot.witness.log import log_of
+    from ray_snapshot.witness.steps import actions_of
 
     try:
         actions = log_of(actions_of(place.history.actions(run_id))).actions
@@ -67,7 +68,7 @@ def _drawn(place: Place, run_id: str, number: int, most: int) -> tuple[str, str]
         return "", f"The trace has a hole, so it cannot be drawn: {plain(error)}"
     counts: dict[str, int] = {}
     for action in actions:
-        white = action.number if action.colour < number else 0
+        white = action.place if action.colour < number else 0
         counts[action.machine] = max(counts.get(action.machine, 0), white)
     events, cut = runs.traced_events(actions), Cut(f"snapshot {number}", counts)
     title = "An equivalent computation: all white actions, the snapshot, all red ones"

@@ -1,4 +1,4 @@
-"""`ray.get` and `ray.wait` of the results of calls between machines, while machines act without Ray.
+"""`ray.get` and `ray.wait` of the results of calls between machines that act on a stage (`runtime.staged`), without Ray.
 
 Ray is imported with the first call that a machine makes, or with the first machine (or program) whose code names it; its
 functions are given back when the stage is left. A module that did `from ray import get` gets its own name replaced, too. An
@@ -11,23 +11,89 @@ import functools
 import sys
 from collections.abc import Callable
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.testing.guards import inspected
-from ray_snapshot.testing.refs import CallRef
-
-if TYPE_CHECKING:
-    from ray_snapshot.testing.stage import Stage
 
 _NAMES = ("get", "wait", "put")
+
+
+class Stage(Protocol):
+    """Where the actions are done."""
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether an action is being done, by this thread."""
+
+    def wait(self, refs: list[Any], k: int, timeout: float | None, *, is_get: bool) -> Any:
+        """The answers that have come (`is_get`), or the places of those refs whose have; raises what was called raised."""
+
+
+class CallRef:
+    """The result of a call that may still be to come: what `handle.method.remote(...)` returns on a stage."""
+
+    __slots__ = ("caller", "number")
+
+    def __init__(self, caller: str, number: int) -> None:
+        self.caller = caller
+        self.number = number
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.caller, self.number
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, CallRef) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"<result of call {self.number} of {self.caller}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CallRef, self.key
+
+
+class LoggedRef(CallRef):
+    """The result of a call of a run that is done again: recorded as Ray's reference to it was."""
+
+    __slots__ = ("recorded", "target")
+
+    def __init__(self, caller: str, target: str, number: int, recorded: str) -> None:
+        super().__init__(caller, number)
+        self.target = target
+        """`number` is that of the call among those of its caller to this machine."""
+        self.recorded = recorded
+        """Ray's name of the result, in hexadecimal digits; empty if none was logged."""
+
+    @property
+    def call(self) -> tuple[str, str, str, int]:
+        """(caller, target, "call", number)."""
+        return self.caller, self.target, "call", self.number
+
+    def hex(self) -> str:
+        return self.recorded
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is LoggedRef and other.call == self.call
+
+    def __hash__(self) -> int:
+        return hash(self.call)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LoggedRef, (self.caller, self.target, self.number, self.recorded)
 
 
 class Tracked:
     """The functions of Ray that one stage has replaced."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, where: str, refused: Callable[[str], Exception] = SettingError) -> None:
         self.stage = stage
+        self.where = where
+        """Where actions are done, for errors."""
+        self.refused = refused
+        """Makes the error of what a machine cannot ask of Ray there."""
         self.modules: dict[str, None] = {}
         """Of machine classes."""
         self.originals: dict[str, Any] = {}
@@ -95,7 +161,7 @@ class Tracked:
         if not isinstance(refs, list | CallRef) and not _is_rays(refs):
             raise ValueError(f"ray.get takes a reference or a list of references, not {type(refs).__name__}")
         listed = list(refs) if isinstance(refs, list) else [refs]
-        _check(listed, "ray.get", ValueError)
+        self._check(listed, "ray.get", ValueError)
         found = self.stage.wait(listed, len(listed), kwargs.get("timeout"), is_get=True) if listed else []
         return found if isinstance(refs, list) else found[0]
 
@@ -105,7 +171,7 @@ class Tracked:
         refs = args[0] if args else kwargs.get("ray_waitables")
         if not isinstance(refs, list):
             raise TypeError(f"ray.wait takes a list of references, not {type(refs).__name__}")
-        _check(refs, "ray.wait", TypeError)
+        self._check(refs, "ray.wait", TypeError)
         k, timeout = kwargs.get("num_returns", 1), kwargs.get("timeout")
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout is {timeout}: it must not be negative")
@@ -120,8 +186,18 @@ class Tracked:
 
     def _put(self, *args: Any, **kwargs: Any) -> Any:
         if self.stage.is_acting:
-            raise SettingError("ray.put: under ray_snapshot.testing there is no object store; send the value itself")
+            raise self.refused(f"ray.put: {self.where} there is no object store; send the value itself")
         return self.originals["put"](*args, **kwargs)
+
+    def _check(self, refs: list[Any], function: str, error: type[Exception]) -> None:
+        """References of machines' calls are waited for, and nothing else."""
+        for ref in refs:
+            if _is_rays(ref):
+                raise self.refused(
+                    f"{function}: {self.where} a wait is for calls of machines, not for others of Ray's as well"
+                )
+            if not isinstance(ref, CallRef):
+                raise error(f"{function}: {ref!r} is no reference to a result")
 
 
 def _like(original: Any, function: Callable[..., Any]) -> Any:
@@ -137,19 +213,22 @@ def _is_rays(item: Any) -> bool:
     return type(item).__module__.partition(".")[0] == "ray"
 
 
-def _check(refs: list[Any], function: str, error: type[Exception]) -> None:
-    """References of machines' calls are waited for, and nothing else."""
-    for ref in refs:
-        if _is_rays(ref):
-            raise SettingError(
-                f"{function}: under ray_snapshot.testing a wait is for calls of machines, not for others of Ray's as well"
-            )
-        if not isinstance(ref, CallRef):
-            raise error(f"{function}: {ref!r} is no reference to a result")
-
-
 def names_ray(code: Any) -> bool:
     """Whether some code, or code inside it, has the name `ray`: it may import it in an action."""
     if not isinstance(code, CodeType):
         return False
     return "ray" in code.co_names or any(names_ray(constant) for constant in code.co_consts)
+
+
+def inspected(function: Any) -> Any:
+    """The function behind a method, a property or a wrapper."""
+    for name in ("__func__", "fget", "__wrapped__"):
+        function = getattr(function, name, None) or function
+    return function
+
+
+def as_raised(error: BaseException, told: str) -> Any:
+    """What a wait raises for an error of a called action: as on Ray, one of its class and `RayTaskError`; says `told`."""
+    from ray.exceptions import RayTaskError
+
+    return RayTaskError("", told, error, "ray", 1, "127.0.0.1").as_instanceof_cause()
