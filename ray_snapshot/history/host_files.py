@@ -26,7 +26,7 @@ from ray_snapshot.addresses import AnyPath
 from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import files, owners, places, tables
+from ray_snapshot.history import files, leases, places, tables
 from ray_snapshot.history.stores import StoreFault
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Hosts(Protocol):
 def is_seen(path: AnyPath, owner: str) -> bool:
     """Whether this process sees the history that a writer writes: its record lies there. It may be another computer."""
     try:
-        return places.at(path).exists(path, path / owners.FOLDER / f"{owner}.json")
+        return places.at(path).exists(path, path / leases.FOLDER / f"{owner}.json")
     except (OSError, RaySnapshotError):
         return False
 
