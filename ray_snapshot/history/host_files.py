@@ -256,7 +256,7 @@ class Gathering:
     def __init__(
         self, path: AnyPath, owner: str, owed: Iterable[Owed], hosts: Hosts, refused: set[str], files_left: int
     ) -> None:
-        """`refused`: hosts that are to send their rows, for a file of theirs was not right; `files_left`: how many there may be."""
+        """`refused`: hosts that are to send their rows, for a file of theirs was wrong; `files_left`: how many there may be."""
         self.path, self.owner = path, owner
         self.owed = {one.snapshot_id: one for one in owed}
         self.hosts, self.refused, self.files_left = hosts, refused, files_left

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from towns import COLUMNS, START, HostOfATown, Town, files_of, machines_of, plai
 
 from ray_snapshot import detectors, redaction
 from ray_snapshot.errors import HistoryWriteError, SettingError, SnapshotRowsLostError
-from ray_snapshot.history import History, HistoryWriter, commits, files, host_files, upkeep
+from ray_snapshot.history import History, HistoryWriter, commits, compaction, files, host_files, upkeep
 from ray_snapshot.history.host_files import Given, Pace, WrongFileError, checked
 from ray_snapshot.runtime.host import own_parts
 from ray_snapshot.runtime.host.config import OWN_PARTS, asked_own_parts
@@ -564,3 +566,46 @@ def test_from_how_many_rows_on_hosts_write_is_what_the_environment_says(monkeypa
         monkeypatch.setenv(OWN_PARTS, told)
         with pytest.raises(SettingError, match="a number of machines, such as 65536; 0: hosts write no files"):
             asked_own_parts()
+
+
+SCALE = 1_024
+"""In an hour of a hundred hosts there are so many times as many rows, in files, blocks and groups alike."""
+
+
+@pytest.mark.nightly
+def test_compaction_keeps_up_with_an_hour_of_a_hundred_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit a minute, a compaction every ten that runs while hosts write; the clock is the test's."""
+    for name in ("FULL_BLOCK_ROWS", "MOST_BLOCK_ROWS", "LEAST_TILE_ROWS", "SMALL_ROWS"):
+        monkeypatch.setattr(compaction, name, getattr(compaction, name) // SCALE)
+    monkeypatch.setattr(files, "ROWS_PER_GROUP", files.ROWS_PER_GROUP // SCALE)
+    hosts = [f"h{at}" for at in range(100)]
+    town = Town(tmp_path, 65_536 // SCALE, hosts)
+    town.writer._pace = Pace(lambda: town.now)
+    history, counts, spent = History(tmp_path), [], dict.fromkeys(("writing", "compacting"), 0.0)
+
+    def timed(what: str, work: Callable[[], Any]) -> None:
+        began = time.thread_time()
+        work()
+        spent[what] += time.thread_time() - began
+
+    for minute in range(1, 61):
+        town.now = 60.0 * minute
+        town.add(plain(town, minute, 70, started_at=START + town.now))
+        compacting = threading.Thread(target=timed, args=("compacting", history.compact))
+        if minute % 10 == 0:
+            compacting.start()
+        timed("writing", town.writer.flush)
+        if minute % 10 == 0:
+            compacting.join()
+            counts.append(len(files_of(tmp_path)))
+    town.writer.close()
+    assert sum(one.may_write for one in town.asked) == 6_000, "20 files a second would have been allowed"
+    history.compact()
+    rows, blocks = 60 * 7_000, 60 * 7_000 // compaction.FULL_BLOCK_ROWS
+    assert len(files_of(tmp_path)) <= blocks * compaction.tile_count(compaction.MOST_BLOCK_ROWS), counts
+    assert max(counts) <= len(files_of(tmp_path)) + 11 * 100, f"what ten minutes have left, and one more: {counts}"
+    assert spent["compacting"] < 2 * spent["writing"], spent
+    assert history.table("machines").num_rows == rows
+    assert (wrong_with(tmp_path), len(listed(tmp_path))) == ([], 60)
+    history.vacuum(0)
+    assert strays(tmp_path) == []

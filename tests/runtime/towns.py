@@ -1,4 +1,4 @@
-"""Hosts with machines at rest, and the writer of their history, with real files and without Ray: so that each step can be killed."""
+"""Hosts with machines at rest, and the writer of their history, with real files and no Ray: so each step can be killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def machines_of(host: str, names: Sequence[str], chance: random.Random) -> pa.Ta
             "incarnation": 1,
             "status": "passive",
             "max_concurrency": 1,
-            "state": chance.choice([None, '{"tokens":%d}' % chance.randrange(9), '{"text":"é\\n","tokens":1}']),
+            "state": chance.choice([None, f'{{"tokens":{chance.randrange(9)}}}', '{"text":"é\\n","tokens":1}']),
             "state_truncated": False,
             "state_bytes": chance.choice([None, chance.randrange(99)]),
             "accepted_count": chance.randrange(9),
