@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +16,22 @@ import pytest
 from towns import COLUMNS, START, HostOfATown, Town, files_of, machines_of, plain, strays
 
 from ray_snapshot import detectors, redaction
+from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryWriteError, SettingError, SnapshotRowsLostError
-from ray_snapshot.history import History, HistoryWriter, commits, compaction, files, host_files, upkeep
+from ray_snapshot.history import (
+    History,
+    HistoryWriter,
+    commits,
+    compaction,
+    files,
+    host_files,
+    leases,
+    objects,
+    stores,
+    upkeep,
+)
 from ray_snapshot.history.host_files import Given, Pace, WrongFileError, checked
+from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.runtime.host import own_parts
 from ray_snapshot.runtime.host.config import OWN_PARTS, asked_own_parts
 from ray_snapshot.runtime.host.own_parts import OwnParts
@@ -514,6 +527,96 @@ def test_a_flush_that_fails_goes_on_with_the_same_rows(tmp_path: Path, monkeypat
     assert (wrong_with(tmp_path), strays(tmp_path), len(files_of(tmp_path))) == ([], [], 4)
 
 
+def test_where_hosts_cannot_be_asked_the_next_flush_asks_again_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town = Town(tmp_path, 1)
+    for number in (1, 2):
+        town.add(plain(town, number))
+    real = host_files.checked
+
+    def unreachable(wanted: Any, told: Any) -> Any:
+        if wanted.host == "h2":
+            raise StoreFault("the store cannot be reached")
+        return real(wanted, told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host_files, "checked", unreachable)
+        with pytest.raises(HistoryWriteError, match="the store cannot be reached"):
+            town.writer.flush()
+    assert town.writer.buffered_bytes > 0
+    town.add(plain(town, 3))
+    town.writer.close()
+    assert [(one.host, len(one.snapshots)) for one in town.asked] == [
+        *(("h1", 2), ("h2", 2)),
+        ("h2", 2),
+        *(("h1", 1), ("h2", 1)),
+    ]
+    assert (wrong_with(tmp_path), strays(tmp_path), len(files_of(tmp_path))) == ([], [], 4)
+    assert (len(listed(tmp_path)), town.writer.buffered_bytes) == (3, 0)
+
+
+# ---- in a store ------------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_store_hosts_write_as_in_a_folder_and_send_where_they_may_not(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = StorePath(bucket, "h")
+    town = Town(path, 1)
+
+    def without_credentials() -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+    address = os.environ["AWS_ENDPOINT_URL"]
+    town.add(plain(town, 1))
+    town.hosts["h2"].before = without_credentials
+    town.hosts["h2"].after = lambda given: (monkeypatch.setenv("AWS_ENDPOINT_URL", address), given)[1]
+    monkeypatch.setattr(stores, "RETRIES", 0)
+    monkeypatch.setattr(stores, "RETRY_S", 1)
+    town.writer.flush()
+    assert sorted(file.rows or 0 for file in files_of(path)) == [20, 20]
+    names = {file.relative.rpartition("/")[2] for file in files_of(path)}
+    assert town.asked[0].name in names
+    assert town.asked[1].name not in names, "its rows were sent"
+    history = History(path)
+    assert [problems for _, problems in history.verify()] == [[]]
+    assert len(history.load(history.snapshots()[0].snapshot_id).machines) == 40
+
+
+@pytest.mark.nightly
+def test_in_a_store_the_file_of_an_analyst_that_died_is_removed_when_its_lease_is_over_and_it_is_a_day_old(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = StorePath(bucket, "h")
+    town = Town(path, 1, ["h1"])
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(town.writer, "_commit", killed)
+    town.add(plain(town, 1))
+    with pytest.raises(Killed):
+        town.writer.flush()
+    lease: Any = town.writer._owner
+    lease.done.set()  # nothing renews it any more
+    history, real, now = History(path), objects.now, [0.0]
+    looks = leases.Looks(clock=lambda: now[0], pause=lambda seconds: None)
+
+    def there() -> int:
+        return sum(1 for _ in upkeep.written(path, "machines"))
+
+    for days, over, left in ((0, False, 1), (2, False, 1), (2, True, 0)):
+        monkeypatch.setattr(objects, "now", lambda top, days=days: real(top) + days * 86_400)
+        if over:
+            upkeep.clean(path, None, looks)
+            now[0] += leases.LEASE_S
+            upkeep.clean(path, None, looks)
+        upkeep.vacuum(path, "machines", 0, dry_run=False, moment=objects.now(path))
+        assert there() == left, (days, over)
+    assert history.snapshots() == []
+
+
 # ---- the house's upkeep, and what rows are kept for ------------------------------------------------------------------------
 
 
@@ -568,44 +671,46 @@ def test_from_how_many_rows_on_hosts_write_is_what_the_environment_says(monkeypa
             asked_own_parts()
 
 
-SCALE = 1_024
+SCALE = 128
 """In an hour of a hundred hosts there are so many times as many rows, in files, blocks and groups alike."""
 
 
 @pytest.mark.nightly
 def test_compaction_keeps_up_with_an_hour_of_a_hundred_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit a minute, a compaction every ten that runs while hosts write; the clock is the test's."""
-    for name in ("FULL_BLOCK_ROWS", "MOST_BLOCK_ROWS", "LEAST_TILE_ROWS", "SMALL_ROWS"):
+    """A commit every five minutes, a compaction every fifteen, which runs while hosts write; the clock is the test's."""
+    for name in ("FULL_BLOCK_ROWS", "MOST_BLOCK_ROWS", "LEAST_TILE_ROWS", "SMALL_ROWS", "_CHUNK_ROWS"):
         monkeypatch.setattr(compaction, name, getattr(compaction, name) // SCALE)
     monkeypatch.setattr(files, "ROWS_PER_GROUP", files.ROWS_PER_GROUP // SCALE)
-    hosts = [f"h{at}" for at in range(100)]
+    hosts, count, chance = [f"h{at}" for at in range(100)], 560, random.Random(1)
     town = Town(tmp_path, 65_536 // SCALE, hosts)
     town.writer._pace = Pace(lambda: town.now)
-    history, counts, spent = History(tmp_path), [], dict.fromkeys(("writing", "compacting"), 0.0)
+    shown = {
+        host: (Rows(machines_of(host, [f"{host}-{at:03}" for at in range(count)], chance)), COLUMNS.empty_table())
+        for host in hosts
+    }
+    removed, left = list[int](), list[int]()
 
-    def timed(what: str, work: Callable[[], Any]) -> None:
-        began = time.thread_time()
-        work()
-        spent[what] += time.thread_time() - began
+    def compact() -> None:
+        removed.append(compaction.compact(tmp_path, "machines", "0" * 12)["files_removed"])
 
-    for minute in range(1, 61):
+    for minute in range(5, 61, 5):
         town.now = 60.0 * minute
-        town.add(plain(town, minute, 70, started_at=START + town.now))
-        compacting = threading.Thread(target=timed, args=("compacting", history.compact))
-        if minute % 10 == 0:
+        town.add(town.taken(minute, shown, START + town.now))
+        compacting = threading.Thread(target=compact)
+        if minute % 15 == 0:
             compacting.start()
-        timed("writing", town.writer.flush)
-        if minute % 10 == 0:
+        town.writer.flush()
+        if minute % 15 == 0:
             compacting.join()
-            counts.append(len(files_of(tmp_path)))
+            left.append(len(files_of(tmp_path)))
     town.writer.close()
-    assert sum(one.may_write for one in town.asked) == 6_000, "20 files a second would have been allowed"
-    history.compact()
-    rows, blocks = 60 * 7_000, 60 * 7_000 // compaction.FULL_BLOCK_ROWS
-    assert len(files_of(tmp_path)) <= blocks * compaction.tile_count(compaction.MOST_BLOCK_ROWS), counts
-    assert max(counts) <= len(files_of(tmp_path)) + 11 * 100, f"what ten minutes have left, and one more: {counts}"
-    assert spent["compacting"] < 2 * spent["writing"], spent
-    assert history.table("machines").num_rows == rows
-    assert (wrong_with(tmp_path), len(listed(tmp_path))) == ([], 60)
-    history.vacuum(0)
+    assert sum(one.may_write for one in town.asked) == 1_200, "20 files a second would have been allowed"
+    compact()
+    blocks = 12 * 100 * count // compaction.FULL_BLOCK_ROWS + 1
+    assert len(files_of(tmp_path)) <= blocks * compaction.tile_count(2 * compaction.FULL_BLOCK_ROWS), left
+    assert max(removed) <= 2 * 300, f"what has come since, and no block twice: {removed}"
+    assert max(left) <= len(files_of(tmp_path)) + 400, f"what has come since: {left}"
+    assert History(tmp_path).table("machines").num_rows == 12 * 100 * count
+    assert (wrong_with(tmp_path), len(listed(tmp_path))) == ([], 12)
+    History(tmp_path).vacuum(0)
     assert strays(tmp_path) == []
