@@ -307,6 +307,48 @@ def test_where_anything_is_secret_rows_are_sent_without_it(tmp_path: Path, monke
     assert not any("tokens" in (state or "") for state in states)
 
 
+def test_a_host_that_has_met_a_secret_writes_no_file_and_sends_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The analyst, which knows of no secret, has asked for a file."""
+    town = Town(tmp_path, 1, ["h1"])
+    host = town.hosts["h1"]
+
+    def given_in_secret(wanted: Any) -> Given:
+        with monkeypatch.context() as secret:
+            secret.setattr(redaction, "is_active", True)
+            secret.setattr(redaction, "pattern", lambda: "tokens")
+            secret.setattr(redaction, "purged", lambda found: {"redacted": len(found)})
+            return OwnParts.give(host.own, wanted)
+
+    monkeypatch.setattr(host.own, "give", given_in_secret)
+    town.add(plain(town, 1))
+    town.writer.flush()
+    assert [one.may_write for one in town.asked] == [True]
+    assert town.asked[0].name not in {file.path.name for file in files_of(tmp_path)}
+    states = {row["state"] or "" for row in rows_of(tmp_path)}
+    assert any("redacted" in state for state in states)
+    assert not any("tokens" in state for state in states)
+    assert host.kept.spent() > 0
+    assert host.kept.spent() == 0
+
+
+def test_what_a_dead_host_had_is_read_from_the_history_beside_what_is_here(tmp_path: Path) -> None:
+    town, chance = Town(tmp_path, 1, ["h1"]), random.Random(3)
+    shown = Rows(machines_of("h1", ["a", "b", "c"], chance)), machines_of("h1", ["d", "e"], chance)
+    one, other = (town.taken(number, {"h1": shown}) for number in (1, 2))
+    town.add(one)
+    town.writer.flush()
+    town.hosts["h1"].is_dead = True
+    assert sorted(one.rows_of(["b", "d"])["machine"].to_pylist()) == ["b", "d"]
+    item = detectors.TokenConservation(state="$.tokens")
+    whole = History(tmp_path).load(one.snapshot_id)
+    assert evaluate(item, one).evidence == evaluate(item, whole).evidence
+    assert one.tables["machines"].equals(whole.tables["machines"])
+    with pytest.raises(SnapshotRowsLostError):
+        other.load()
+
+
 # ---- what is killed ----------------------------------------------------------------------------------------------------
 
 

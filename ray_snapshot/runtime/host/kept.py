@@ -106,7 +106,7 @@ class KeptTables:
         """The processor time that was spent on what was asked for, and not told yet."""
         with self._lock:
             found, self._spent_s = self._spent_s, 0.0
-        return found
+        return found + self.own.spent()
 
     def packed(self, number: int, names: Sequence[str] | None = None) -> pa.Buffer | None:
         """The rows of a snapshot, or of some machines in it; None if they are not kept any more. In `pool`."""

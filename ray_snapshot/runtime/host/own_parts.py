@@ -60,6 +60,7 @@ class OwnParts:
         """When so many rows, of so many bytes, were shown."""
         self._last: tuple[str, Given] | None = None
         """The name of the file that was written last, and what was said of it."""
+        self._spent_s = 0.0
 
     def keep(self, number: int, rows: Rows, recorded_at: int) -> bool:
         """Whether these rows are kept for the history from now on; else they go with the report. In the thread of reports."""
@@ -94,8 +95,22 @@ class OwnParts:
             for number in numbers:
                 self._owed.pop(number, None)
 
+    def spent(self) -> float:
+        """The processor time that this has taken, and that was not told yet."""
+        with self._lock:
+            found, self._spent_s = self._spent_s, 0.0
+        return found
+
     def give(self, wanted: Wanted) -> Given:
         """A file with the rows of these snapshots, or the rows where they are few. In `pool`."""
+        began = time.thread_time()
+        try:
+            return self._given(wanted)
+        finally:
+            with self._lock:
+                self._spent_s += time.thread_time() - began
+
+    def _given(self, wanted: Wanted) -> Given:
         from ray_snapshot.history.host_files import Given
 
         if self._last is not None and self._last[0] == wanted.name and wanted.may_write:
