@@ -85,7 +85,8 @@ class HistoryWriter:
     """Writes snapshots and verdicts into the history at `path`; safe to use from several threads.
 
     Other writers, in other processes too, may write into the same history. `system`: refuse snapshots of
-    others. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
+    others. `hosts`: who has rows that snapshots come without, and may write them; without it such rows are fetched when a
+    snapshot is added. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
     holds something else.
     """
 
@@ -96,7 +97,6 @@ class HistoryWriter:
         system: str | None = None,
         hosts: host_files.Hosts | None = None,
     ) -> None:
-        """`hosts`: who has rows that snapshots come without; without it they are fetched when a snapshot is added."""
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
