@@ -321,6 +321,11 @@ class Snapshot:
         None if all are here."""
         return self.tables.parted if isinstance(self.tables, _Tables) else (self.tables["machines"], None)
 
+    def apart(self) -> tuple[Mapping[str, pa.Table], Absent | None]:
+        """All tables, of `machines` only rows that are here; and the machines whose rows are elsewhere (see `parted`)."""
+        here, absent = self.parted
+        return {**(self.tables.found if isinstance(self.tables, _Tables) else self.tables), "machines": here}, absent
+
     def with_machines(self, machines: pa.Table) -> Snapshot:
         """The same with these rows of `machines`, and nothing absent."""
         tables = self.tables.found if isinstance(self.tables, _Tables) else self.tables

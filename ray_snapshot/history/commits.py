@@ -45,8 +45,16 @@ class WriterOverError(Exception):
     """A writer was taken for dead, and may not commit any more."""
 
 
-def append(path: AnyPath, name: str, table: DeltaTable, rows: pa.Table, owner: str, turn: Turn | None = None) -> None:
-    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition.
+def append(
+    path: AnyPath,
+    name: str,
+    table: DeltaTable,
+    rows: pa.Table,
+    owner: str,
+    turn: Turn | None = None,
+    also: Sequence[AddAction] = (),
+) -> None:
+    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition, and files that are there (`also`).
 
     With a `turn`, not twice: nothing is done if it was committed already. Raises `WriterOverError` if its writer is over.
     """
@@ -58,6 +66,7 @@ def append(path: AnyPath, name: str, table: DeltaTable, rows: pa.Table, owner: s
             if _is_done(table, turn):
                 return
         added = [write(path, name, part, partition, files.file_name(owner)) for partition, part in partitions(rows)]
+        added += also
         table.update_incremental()
         before = table.version()
         _widen(table, rows.schema)

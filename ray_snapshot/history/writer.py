@@ -9,13 +9,14 @@ killed writer left behind is never listed, hence never seen; it is removed when 
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,23 +27,28 @@ from ray_snapshot import redaction
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
-from ray_snapshot.history import commits, compaction, leases, owners, tables, upkeep
-from ray_snapshot.history.records import JSON_COLUMNS
+from ray_snapshot.history import commits, compaction, files, host_files, leases, owners, tables, upkeep
+from ray_snapshot.history.purging import purged, purged_of
 from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.shapes import Shape, shape_of_json
-from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.snapshot import Absent, Snapshot
 from ray_snapshot.verdicts import Verdict
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
 
 _REMEMBERED = 100_000
 _LONGEST_STATE = 100_000
 _MOST_SORTED_BYTES = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_BYTES_PER_ROW = 100
+"""What a row of `machines` takes beside its state, about."""
 
 
 class _Place(NamedTuple):
@@ -53,15 +59,44 @@ class _Place(NamedTuple):
     run_id: str
 
 
+class _Stage(NamedTuple):
+    """A commit to come."""
+
+    name: str
+    rows: pa.Table
+    files: Sequence[AddAction] = ()
+    """Files that hosts have written."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What has left the buffer together."""
+
+    snapshots: dict[str, dict[str, pa.Table]]
+    owed: dict[str, host_files.Owed]
+    verdicts: list[dict[str, Any]]
+    actions: list[pa.Table]
+    classes: list[pa.Table]
+    bytes: int
+    gathering: host_files.Gathering | None = None
+
+
 class HistoryWriter:
     """Writes snapshots and verdicts into the history at `path`; safe to use from several threads.
 
     Other writers, in other processes too, may write into the same history. `system`: refuse snapshots of
-    others. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
+    others. `hosts`: who has rows that snapshots come without, and may write them; without it such rows are fetched when a
+    snapshot is added. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
     holds something else.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | StorePath, *, system: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | StorePath,
+        *,
+        system: str | None = None,
+        hosts: host_files.Hosts | None = None,
+    ) -> None:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
@@ -78,7 +113,16 @@ class HistoryWriter:
         self._classes: list[pa.Table] = []
         self._shapes: set[tuple[str, str, str]] = set()
         self._runs_known: set[str] = set()
-        self._stages: deque[tuple[str, pa.Table]] = deque()
+        self._stages: deque[_Stage] = deque()
+        self._hosts = hosts
+        self._owed: dict[str, host_files.Owed] = {}
+        """By snapshot in the buffer: the rows that are with hosts."""
+        self._batch: _Batch | None = None
+        """What has left the buffer, and waits for rows that are with hosts."""
+        self._settled: list[dict[str, list[int]]] = []
+        """What hosts need not keep any more, once all stages are committed."""
+        self._refused: set[str] = set()
+        self._pace = host_files.Pace()
         self._places: dict[str, _Place] = {}
         self._closed = False
         self._turn = 1
@@ -101,13 +145,17 @@ class HistoryWriter:
                 f"snapshot {snapshot_id} is of system {system!r}, this history writer of {self.system!r}"
             )
         day = _day(snapshot)
-        prepared = _purged({name: _stored(name, table, system, day) for name, table in snapshot.tables.items()})
+        found, absent = (snapshot.tables, None) if self._hosts is None else snapshot.apart()
+        prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
                 raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
             self._bytes_buffered += sum(table.nbytes for table in prepared.values())
+            if absent is not None:
+                self._owed[snapshot_id] = _owed(snapshot, absent, system, day)
+                self._bytes_buffered += absent.state_bytes + absent.count * _BYTES_PER_ROW
             self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
         self._add_shapes(snapshot)
 
@@ -161,7 +209,7 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions += _purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
+            self._actions += purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
             self._bytes_buffered += rows.nbytes
 
     def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
@@ -171,20 +219,23 @@ class HistoryWriter:
         columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
         with self._lock:
             self._check_open()
-            self._classes += _purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
+            self._classes += purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
             self._bytes_buffered += found.nbytes
 
     def _add_shapes(self, snapshot: Snapshot) -> None:
         """Rows of `classes` for the states of a shape that this run has not had before."""
         run, new = snapshot.run_id, []
         described = {shape.class_name for shape in snapshot.shapes}
-        for shape in (*snapshot.shapes, *_told_by_states(snapshot.tables["machines"], described)):
+        for shape in (*snapshot.shapes, *_told_by_states(self._machines(snapshot), described)):
             key = run, shape.class_name, shape.version
             if key not in self._shapes and len(self._shapes) < _REMEMBERED:
                 self._shapes.add(key)
                 new.append({**shape._asdict(), "run_id": run, "first_seen_at": snapshot.started_at})
         if new:
             self.add_classes(new, system=snapshot.system)
+
+    def _machines(self, snapshot: Snapshot) -> pa.Table:
+        return snapshot.tables["machines"] if self._hosts is None else snapshot.parted[0]
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -196,11 +247,12 @@ class HistoryWriter:
             if self._stages:
                 self._intend()
             while self._stages:
-                name, rows = self._stages[0]
-                self._commit(name, rows)
+                stage = self._stages[0]
+                self._commit(stage.name, stage.rows, *stage.files)
                 self._stages.popleft()
                 self._turn += 1
-                self._bytes_staged -= rows.nbytes
+                self._bytes_staged -= stage.rows.nbytes
+            self._release()
             self._owner.close()
             if self._looks.first:
                 upkeep.clean(self.path, self._key, self._looks)
@@ -223,16 +275,17 @@ class HistoryWriter:
     @property
     def buffered_bytes(self) -> int:
         """How much memory the rows take that are not committed yet, about."""
-        return self._bytes_buffered + self._bytes_staged
+        return self._bytes_buffered + self._bytes_staged + (0 if self._batch is None else self._batch.bytes)
 
     def _intend(self) -> None:
-        self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
+        waiting = () if self._batch is None else self._batch.snapshots
+        self._owner.intend({*waiting, *(found for stage in self._stages for found in _snapshots_in(stage.rows))})
 
-    def _commit(self, name: str, rows: pa.Table) -> None:
+    def _commit(self, name: str, rows: pa.Table, *also: AddAction) -> None:
         self._owner.check()
         turn = commits.Turn(self._owner.owner, self._turn) if isinstance(self.path, StorePath) else None
         try:
-            commits.append(self.path, name, self._tables[name], rows, self._owner.owner, turn)
+            commits.append(self.path, name, self._tables[name], rows, self._owner.owner, turn, also)
         except commits.WriterOverError:
             assert isinstance(self._owner, leases.Lease)
             self._owner.lose()
@@ -247,23 +300,84 @@ class HistoryWriter:
             raise HistoryWriteError(f"history {self.path} cannot be written: {fault}", path=self.path) from fault
 
     def _stage(self) -> None:
-        """Turn the buffer into commits, in the order in which they must happen."""
+        """Turn the buffer into commits, in the order in which they must happen.
+
+        Where rows are with hosts, and cannot be had this time, what left the buffer before goes first the next time.
+        """
+        if self._batch is not None:
+            self._stage_batch(self._batch)
+        self._batch = self._taken()
+        self._stage_batch(self._batch)
+
+    def _taken(self) -> _Batch:
+        """All that is in the buffer, which is empty then."""
         with self._lock:
-            snapshots, self._snapshots = self._snapshots, {}
-            verdicts, self._verdicts = self._verdicts, []
-            actions, self._actions = self._actions, []
+            found = _Batch(
+                self._snapshots, self._owed, self._verdicts, self._actions, self._classes, self._bytes_buffered
+            )
+            self._snapshots, self._owed, self._verdicts, self._actions, self._classes = {}, {}, [], [], []
             self._bytes_buffered = 0
-            classes, self._classes = self._classes, []
-        self._stages.extend(("actions", tables.in_order(part, tables.ORDER["actions"])) for part in _batches(actions))
+        return found
+
+    def _stage_batch(self, batch: _Batch) -> None:
+        gathered = self._gathered(batch)
+        snapshots = {**batch.snapshots}
+        for snapshot_id, rows in gathered.rows.items() if gathered else ():
+            snapshots[snapshot_id] = self._with_machines(batch.snapshots[snapshot_id], rows)
+        for snapshot_id, reason in gathered.lost.items() if gathered else ():
+            snapshots[snapshot_id] = host_files.given_up(batch.snapshots[snapshot_id], reason)
+        actions = _batches(batch.actions)
+        self._stages.extend(_Stage("actions", tables.in_order(part, tables.ORDER["actions"])) for part in actions)
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
-            self._stages.extend((name, part) for part in _batches(rows))
-        self._stages.extend(("classes", tables.in_order(part, tables.ORDER["classes"])) for part in _batches(classes))
-        if verdicts:
-            latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in verdicts}
-            rows = [pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))]
-            self._stages.append(("verdicts", tables.in_order(rows[0], tables.ORDER["verdicts"])))
-        self._bytes_staged = sum(rows.nbytes for _, rows in self._stages)
+            found = gathered.actions() if gathered and name == host_files.TABLE else ()
+            self._stages.extend(_Stage(name, part, found) for part in _batches(rows, is_empty_too=bool(found)))
+        classes = _batches(batch.classes)
+        self._stages.extend(_Stage("classes", tables.in_order(part, tables.ORDER["classes"])) for part in classes)
+        if batch.verdicts:
+            latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in batch.verdicts}
+            judged = pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))
+            self._stages.append(_Stage("verdicts", tables.in_order(judged, tables.ORDER["verdicts"])))
+        if gathered:
+            self._settled.append(gathered.settled())
+        self._batch = None
+        self._bytes_staged = sum(stage.rows.nbytes for stage in self._stages)
+
+    # ---- rows that are with hosts ------------------------------------------------------------------------------------
+
+    def _gathered(self, batch: _Batch) -> host_files.Gathering | None:
+        """The rows of a batch that are with hosts; None if there are none."""
+        if not batch.owed or self._hosts is None:
+            return None
+        if batch.gathering is None:
+            some = {host for one in batch.owed.values() for host in one.hosts} - self._refused
+            most = 0 if redaction.is_active else self._pace.take(len(some))
+            batch.gathering = host_files.Gathering(
+                self.path, self._owner.owner, batch.owed.values(), self._hosts, self._refused, most
+            )
+        self._intend()
+        self._owner.check()
+        with tables.faults(self.path, host_files.TABLE, "written", HistoryWriteError):
+            batch.gathering.run()
+        self._pace.give_back(batch.gathering.files_left - len(batch.gathering.files))
+        for snapshot_id, reason in batch.gathering.lost.items():
+            print(f"ray-snapshot: history {self.path} lists {snapshot_id} as aborted: {reason}", file=sys.stderr)
+        return batch.gathering
+
+    def _with_machines(self, found: Mapping[str, pa.Table], rows: Sequence[pa.Table]) -> dict[str, pa.Table]:
+        """The tables of a snapshot, with rows that were with hosts."""
+        here = found[host_files.TABLE]
+        where = found["snapshots"].select(["system", "date"]).to_pylist()[0]
+        there = [_stored(host_files.TABLE, one, where["system"], where["date"]) for one in rows]
+        whole = pa.concat_tables([here, *purged_of(host_files.TABLE, there)])
+        return {**found, host_files.TABLE: tables.in_order(whole, tables.ORDER[host_files.TABLE])}
+
+    def _release(self) -> None:
+        """Tell hosts which rows they need not keep any more."""
+        while self._settled:
+            settled = self._settled.pop()
+            if self._hosts is not None:
+                self._hosts.release(settled)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -328,62 +442,22 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _purged(found: dict[str, pa.Table]) -> dict[str, pa.Table]:
-    """Tables without what is redacted in this process: the process that recorded the rows may not have known of it.
-
-    A secret that is met on the way may also stand in a row that was done before: then all rows are done once more.
-    """
-    known = -1
-    while redaction.is_active and known != redaction.secret_count():
-        known = redaction.secret_count()
-        found = {name: _purged_table(name, table, redaction.pattern()) for name, table in found.items()}
-    return found
-
-
-def _purged_table(name: str, table: pa.Table, pattern: str | None) -> pa.Table:
-    if pattern is None:
-        return table
-    for column in JSON_COLUMNS.get(name, ()):
-        table = _rewritten(table, column, pattern, _purged_json)
-    for column in _FREE_TEXTS.get(name, ()):
-        table = _rewritten(table, column, pattern, redaction.scrubbed)
-    return _with_obstacles_purged(table) if "obstacles" in table.column_names else table
+def _owed(snapshot: Snapshot, absent: Absent, system: str, day: date) -> host_files.Owed:
+    assert snapshot.started_at is not None
+    return host_files.Owed(
+        snapshot.sequence,
+        snapshot.snapshot_id,
+        snapshot.run_id,
+        (snapshot.started_at - _EPOCH) // timedelta(microseconds=1),
+        files.Partition(system, day),
+        dict(absent.hosts),
+    )
 
 
-def _with_obstacles_purged(table: pa.Table) -> pa.Table:
-    """`table` with its lists of obstacles, which may hold texts of errors, rewritten."""
-    texts = [listed and [redaction.scrubbed(text) for text in listed] for listed in table["obstacles"].to_pylist()]
-    place = table.schema.get_field_index("obstacles")
-    return table.set_column(place, table.schema.field(place), pa.array(texts, table.schema.field(place).type))
-
-
-_FREE_TEXTS = {"snapshots": ("abort_reason",), "actions": ("raised",)}
-
-
-def _rewritten(table: pa.Table, column: str, pattern: str, rewrite: Callable[[str], str]) -> pa.Table:
-    """`table` with those texts of one column rewritten that match."""
-    matches = pc.fill_null(pc.match_substring_regex(table[column], pattern), False)
-    if not pc.any(matches).as_py():
-        return table
-    texts = [
-        rewrite(text) if found else text
-        for text, found in zip(table[column].to_pylist(), matches.to_pylist(), strict=True)
-    ]
-    place = table.schema.get_field_index(column)
-    return table.set_column(place, table.schema.field(place), pa.array(texts, table.schema.field(place).type))
-
-
-def _purged_json(text: str) -> str:
-    try:
-        return json.dumps(redaction.purged(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
-    except (ValueError, RecursionError):  # it cannot be parsed, so a secret in it cannot be found: none of it is kept
-        return json.dumps(redaction.mark("unreadable"))
-
-
-def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
+def _batches(rows: list[pa.Table], *, is_empty_too: bool = False) -> Iterable[pa.Table]:
     """The rows of many snapshots in one commit; one chunk, as `deltalake` shuffles several."""
     whole = pa.concat_tables(rows).combine_chunks() if rows else None
-    return [whole] if whole is not None and whole.num_rows else []
+    return [whole] if whole is not None and (whole.num_rows or is_empty_too) else []
 
 
 def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:

@@ -17,6 +17,7 @@ from ray_snapshot import __version__
 from ray_snapshot.adding import AddsUp
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
@@ -82,7 +83,7 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     if not header.is_kept and CHECKPOINT_OFF not in obstacles:
         obstacles.append(CHECKPOINT_OFF)
     kept = [part.kept for part in full if part.kept is not None]
-    absent = None if rows is None or not kept else _absent(header, kept, rows)
+    absent = None if rows is None or not kept else _absent(header, kept, rows, tables["machines"]["machine"])
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full), absent)
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
     return found
@@ -130,12 +131,26 @@ def checked(
     return found
 
 
-def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows) -> Absent:
-    """What a snapshot says of the machines at rest whose rows have stayed with their hosts, and how it gets these."""
+def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows, here: pa.ChunkedArray) -> Absent:
+    """What a snapshot says of the machines at rest whose rows have stayed with their hosts, and how it gets these.
+
+    `here`: the names of the machines whose rows have come. Rows that hosts do not have any more are read from the history,
+    once they are there.
+    """
 
     def fetched(names: Sequence[str] | None, seconds: float = FETCH_S) -> pa.Table:
-        found = _concat([unpacked(one) for one in rows.fetch(names, seconds)], MACHINES)
+        try:
+            found = _concat([unpacked(one) for one in rows.fetch(names, seconds)], MACHINES)
+        except SnapshotRowsLostError:
+            found = committed()
+            if found is None:
+                raise
+            return found if names is None else found.filter(pc.is_in(found["machine"], pa.array(names, pa.string())))
         return labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
+
+    def committed() -> pa.Table | None:
+        found = rows.committed()
+        return None if found is None else found.filter(pc.invert(pc.is_in(found["machine"], here.combine_chunks())))
 
     classes = Counter[str]()
     for one in kept:
@@ -144,7 +159,14 @@ def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows) -> Absent:
     hosts = {one.host: sum(one.classes.values()) for one in kept}
 
     def partials(item: AddsUp, snapshot: Snapshot) -> list[Any]:
-        return rows.partials(item, packed(snapshot.tables["snapshots"]))
+        try:
+            return rows.partials(item, packed(snapshot.tables["snapshots"]))
+        except SnapshotRowsLostError:
+            found = committed()
+            if found is None:
+                raise
+            bare = Snapshot({"snapshots": snapshot.tables["snapshots"]})
+            return [item.partial(bare.with_machines(found))]
 
     return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials)
 
@@ -252,8 +274,13 @@ def by_name(machines: pa.Table) -> pa.Table:
 
 def with_delay(machines: pa.Table, started_at: float) -> pa.Table:
     """Fill `record_delay_ms`: from the start of the snapshot to the instant at which the machine's host turned red."""
+    return delayed(machines, int(started_at * 1e6))
+
+
+def delayed(machines: pa.Table, started_us: int) -> pa.Table:
+    """The same; when the snapshot was started, in microseconds since 1970."""
     recorded = machines["recorded_at"].cast(pa.int64())
-    delay = pc.divide(pc.cast(pc.subtract(recorded, int(started_at * 1e6)), pa.float64()), 1e3)
+    delay = pc.divide(pc.cast(pc.subtract(recorded, started_us), pa.float64()), 1e3)
     return machines.set_column(machines.schema.get_field_index("record_delay_ms"), "record_delay_ms", delay)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.errors import DetectorError, SnapshotRowsLostError
+from ray_snapshot.errors import DetectorError, RaySnapshotError, SnapshotRowsLostError
 from ray_snapshot.runtime.faults import first_line
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class KeptRows:
     number: int
     hosts: dict[str, Any]
     """By name: the Ray actors."""
+    history: str | None = None
+    """Where the rows are, too, once they are committed."""
     lost: list[str] = field(default_factory=list)
     """Why they cannot be had, once that is known: nobody waits for them again."""
 
@@ -97,6 +99,23 @@ class KeptRows:
     def _lost(self, text: str) -> SnapshotRowsLostError:
         self.lost.append(text)
         return SnapshotRowsLostError(text, snapshot_id=self.snapshot_id, hosts=list(self.hosts))
+
+    def committed(self) -> Any:
+        """All rows of machines of the snapshot, as the history has them; None if it does not list the snapshot as complete."""
+        if self.history is None:
+            return None
+        from ray_snapshot.history import History
+
+        try:
+            found = History(self.history).load(self.snapshot_id)
+        except RaySnapshotError:
+            return None
+        return found.tables["machines"] if found.status == "complete" else None
+
+    def settled(self) -> None:
+        """The history will not ask for the rows."""
+        for actor in self.hosts.values():
+            actor.settled.remote([self.number])
 
     def judged(self) -> None:
         """All verdicts on the snapshot are there."""

@@ -14,6 +14,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -170,6 +171,8 @@ class Session(ABC):
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         asked = self._service.snapshot.remote(initiators, seconds)
         found: Collected = self._ask(asked, "the snapshot", 2 * seconds + 10)
+        if found.kept is not None:
+            found = replace(found, kept=replace(found.kept, history=self.history))
         snapshot = found.lean()
         if found.kept is not None:
             self._leases.take(snapshot, found.kept)

@@ -28,6 +28,7 @@ from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotEr
 from ray_snapshot.glances import Glances
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
+from ray_snapshot.runtime.analyst.host_rows import HostsThatWrite
 from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
@@ -89,6 +90,7 @@ class Analyst:
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
         self.writer: Any = None
+        self.hosts = HostsThatWrite()
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
@@ -103,6 +105,7 @@ class Analyst:
             self._analyse(self.arrivals.inbox.get())
 
     def _analyse(self, handed: Handed) -> None:
+        handed = self._with_history(handed)
         collected = handed.collected
         try:
             self._keep_trace(collected.traces)
@@ -113,6 +116,15 @@ class Analyst:
             with self.lock:
                 self.evaluated += 1
             self.loop.call_soon_threadsafe(self._tell)
+
+    def _with_history(self, handed: Handed) -> Handed:
+        """Rows that have stayed with hosts are asked for when they are written; later they are in the history, too."""
+        kept = handed.collected.kept
+        if kept is None or self.history is None:
+            return handed
+        self.hosts.know(kept)
+        collected = replace(handed.collected, kept=replace(kept, history=self.history))
+        return handed._replace(collected=collected)
 
     def _assembled(self, collected: Collected) -> Snapshot:
         try:
@@ -131,12 +143,15 @@ class Analyst:
         if self.keeper is not None:
             snapshot = self.keeper.keep(snapshot, collected)
         found = [self._evaluate(item, snapshot) for item in detectors] if snapshot.status == "complete" else []
+        is_apart = snapshot.parted[1] is not None
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
         self._show(snapshot, found, collected.header.generation, detectors)
         if collected.kept is not None:
             collected.kept.judged()
+            if not (mark[-1] and is_apart):  # it is not written, or with the rows that a detector has asked for
+                collected.kept.settled()
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -295,7 +310,7 @@ class Analyst:
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
-            self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system))
+            self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system, hosts=self.hosts))
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
         self.opened.set()
 

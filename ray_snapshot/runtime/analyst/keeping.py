@@ -155,7 +155,8 @@ def _not_restorable(snapshot: Snapshot, obstacle: str) -> Snapshot:
     for name, value in changed.items():
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pa.array([value], table.schema.field(place).type))
-    return Snapshot({**snapshot.tables, "snapshots": table})
+    tables, absent = snapshot.apart()
+    return Snapshot({**tables, "snapshots": table}, absent)
 
 
 def _keeper(

@@ -60,6 +60,7 @@ from ray_snapshot.runtime.planning import opened_share
 from ray_snapshot.runtime.restoring import load
 
 if TYPE_CHECKING:
+    from ray_snapshot.history.host_files import Given, Wanted
     from ray_snapshot.protocol.barrier_host import BarrierCore
 
 MOST_REPLIES = 10_000
@@ -294,6 +295,15 @@ class Host:
         kept = self.post.recorder.at_rest.kept
         return await self.loop.run_in_executor(kept.pool, kept.partial, number, header, key, detector)
 
+    async def own_part(self, wanted: Wanted) -> Given:
+        """Rows of some snapshots for the history: a file that this host has written, or the rows."""
+        own = self.post.recorder.at_rest.kept.own
+        return await self.loop.run_in_executor(own.pool, own.give, wanted)
+
+    async def settled(self, numbers: list[int]) -> None:
+        """The history has the rows of these snapshots, or will never have them."""
+        self.post.recorder.at_rest.kept.own.release(numbers)
+
     async def judged(self, number: int) -> None:
         """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
         self.post.recorder.at_rest.kept.judged(number)
@@ -347,6 +357,7 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             post.notices.forget(number)
             post.core.abort(number)
             post.recorder.forget(number)
+            post.recorder.at_rest.kept.own.release([number])
         case Stopped(names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)

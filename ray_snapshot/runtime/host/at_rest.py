@@ -18,6 +18,7 @@ from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy, Recording
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.host.kept import KeptTables
+from ray_snapshot.runtime.host.own_parts import OwnParts
 from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
@@ -38,15 +39,16 @@ class AtRest:
         reports: Executor,
         audit: float,
         keep_from: int | None,
+        own_from: int | None = None,
     ) -> None:
-        """`reports`: one thread; `audit`, `keep_from`: see `HostConfig`."""
+        """`reports`: one thread; `audit`, `keep_from`, `own_from`: see `HostConfig`."""
         self.member = member
         self.core = core
         self.unchanged = unchanged
         self.reports = reports
         self.audit = audit
         self.rows = RestingRows(member.host)
-        self.kept = KeptTables(member.host, keep_from)
+        self.kept = KeptTables(member.host, keep_from, OwnParts(own_from))
         """What is shown of machines at rest only to who asks."""
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""

@@ -1,8 +1,8 @@
 """Rows of machines at rest that stay with their host until somebody asks for them.
 
-Where no history is written, most snapshots are judged by counts alone: then a host says how many machines are at rest, of which
-class, and keeps their rows. They are those of that snapshot, whatever became of the machines since: Arrow columns never
-change, and snapshots share them (`resting.Rows`).
+Most snapshots are judged by counts alone. So where no history is written, or where this host writes its own part of it
+(`own_parts`), a host says how many machines are at rest, of which class, and keeps their rows. They are those of that snapshot,
+whatever became of the machines since: Arrow columns never change, and snapshots share them (`resting.Rows`).
 
 Looked up by any thread; what is asked for is made in a thread of its own, so that no report waits for a detector.
 """
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from ray_snapshot import redaction
 from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.runtime.assembly import labelled, with_delay
+from ray_snapshot.runtime.host.own_parts import OwnParts
 from ray_snapshot.runtime.host.partials import Partials
 from ray_snapshot.runtime.host.resting import Rows
 from ray_snapshot.runtime.kept_rows import PartialAnswer
@@ -48,9 +49,10 @@ Found = tuple[Rows, int]
 class KeptTables:
     """The kept rows of one host, in one generation."""
 
-    def __init__(self, host: str, keep_from: int | None) -> None:
-        """`keep_from`: fewer rows are sent at once; None: all are."""
+    def __init__(self, host: str, keep_from: int | None, own: OwnParts | None = None) -> None:
+        """`keep_from`: fewer rows are sent at once; None: all are, unless they are kept for the history (`own`)."""
         self.host = host
+        self.own = own or OwnParts(None)
         self.keep_from = keep_from
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-rows")
         """What is asked for is made here."""
@@ -70,23 +72,27 @@ class KeptTables:
         In the thread of reports.
         """
         rows = resting.machines
-        if self.keep_from is None or rows.count < self.keep_from or resting.inputs or redaction.is_active:
+        if resting.inputs or redaction.is_active or not (self._is_kept(rows) or self.own.own_from):
             return None
         if self._counted[0] is not rows:
             self._counted = (rows, *_counted(rows))
         _, classes, state_bytes = self._counted
-        if classes is None:
+        if classes is None or not (self._is_kept(rows) or self.own.keep(number, rows, recorded_at)):
             return None
         with self._lock:
             self._tables[number] = rows, recorded_at
             self._drop()
         return Kept(self.host, classes, state_bytes, recorded_at)
 
+    def _is_kept(self, rows: Rows) -> bool:
+        """Whether rows are kept for who asks, where no history is written."""
+        return self.keep_from is not None and rows.count >= self.keep_from
+
     def lease(self, number: int, is_begun: bool) -> None:
         """Keep the rows of a snapshot until they are given back."""
         with self._lock:
-            if is_begun and number in self._tables:
-                self._leased[number] = self._tables[number]
+            if is_begun and (found := self._tables.get(number) or self.own.of(number)) is not None:
+                self._leased[number] = found
             elif not is_begun:
                 self._leased.pop(number, None)
 
@@ -100,7 +106,7 @@ class KeptTables:
         """The processor time that was spent on what was asked for, and not told yet."""
         with self._lock:
             found, self._spent_s = self._spent_s, 0.0
-        return found
+        return found + self.own.spent()
 
     def packed(self, number: int, names: Sequence[str] | None = None) -> pa.Buffer | None:
         """The rows of a snapshot, or of some machines in it; None if they are not kept any more. In `pool`."""
@@ -141,7 +147,8 @@ class KeptTables:
     def _found(self, number: int) -> Found | None:
         """Nothing where a secret has been met meanwhile, for the rows may have it."""
         with self._lock:
-            return None if redaction.is_active else self._leased.get(number) or self._tables.get(number)
+            found = self._leased.get(number) or self._tables.get(number) or self.own.of(number)
+            return None if redaction.is_active else found
 
     def _drop(self) -> None:
         """Forget what is needed no more, too old, or too much; under the lock."""

@@ -96,7 +96,7 @@ class Recorder:
         self.abroad: Abroad | None = None
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-report")
         """Reports are built here, one after the other."""
-        self.at_rest = AtRest(member, core, unchanged, self.pool, config.audit, config.keep_from)
+        self.at_rest = AtRest(member, core, unchanged, self.pool, config.audit, config.keep_from, config.own_from)
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
@@ -294,6 +294,7 @@ class Recorder:
         """No report is made any more, and no row asked for."""
         self.pool.shutdown(wait=False)
         self.at_rest.kept.pool.shutdown(wait=False)
+        self.at_rest.kept.own.pool.shutdown(wait=False)
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
