@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -234,9 +234,7 @@ class Snapshot:
     """The shapes of the machines' states, as their hosts tell them; only on the way into a history."""
 
     def __init__(self, tables: Mapping[str, pa.Table], absent: Absent | None = None) -> None:
-        found = {
-            name: tables[name] if name in tables else schema.empty_table() for name, schema in SNAPSHOT_TABLES.items()
-        }
+        found = {name: tables[name] if name in tables else _empty(name) for name in SNAPSHOT_TABLES}
         self.tables: Mapping[str, pa.Table] = found if absent is None else _Tables(found, absent)
         self.totals: dict[str, Any] = {}
         """By the data of a detector that adds up: what all rows come to."""
@@ -447,6 +445,11 @@ def _parsed(text: str, what: str) -> Any:
         return parsed_json(text)
     except ValueError as fault:
         raise HistoryFormatError(f"{what} cannot be read: {fault}; see `ray-snapshot verify`") from None
+
+
+@cache
+def _empty(name: str) -> pa.Table:
+    return SNAPSHOT_TABLES[name].empty_table()
 
 
 def _received(buffers: dict[str, pa.Buffer]) -> Snapshot:

@@ -123,7 +123,7 @@ def checked(
     absent: Absent | None = None,
 ) -> Snapshot:
     """The snapshot of these tables (without `snapshot_id` and `run_id`), marked as inconsistent if it is."""
-    tables = {name: labelled(table, header.snapshot_id, header.run_id) for name, table in tables.items()}
+    tables = {name: labelled(rows, header.snapshot_id, header.run_id) for name, rows in tables.items() if rows.num_rows}
     facts = (coverage, obstacles, markers, absent)
     found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=True)}, absent)
     if found.problems():
@@ -196,12 +196,12 @@ def _meta(
         "started_at": int(header.started_at * 1e6),
         "completed_at": int(header.completed_at * 1e6),
         "duration_ms": (header.completed_at - header.started_at) * 1e3,
-        "machine_count": (tables["machines"].num_rows if tables else 0) + (0 if absent is None else absent.count),
-        "channel_count": tables["channels"].num_rows if tables else 0,
-        "in_flight_count": tables["messages"].num_rows if tables else 0,
+        "machine_count": _count(tables, "machines") + (0 if absent is None else absent.count),
+        "channel_count": _count(tables, "channels"),
+        "in_flight_count": _count(tables, "messages"),
         "control_message_count": header.control_messages,
         "channel_marker_count": markers,
-        "bytes": ((pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0)
+        "bytes": ((pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if "machines" in tables else 0)
         + (0 if absent is None else absent.state_bytes),
         "consistent": consistent,
         "restorable": _is_restorable(header, obstacles, consistent=consistent),
@@ -209,6 +209,10 @@ def _meta(
         "coverage": to_json({**coverage, "versions": versions()}).text,
     }
     return pa.Table.from_pylist([row], schema=SNAPSHOTS)
+
+
+def _count(tables: Mapping[str, pa.Table], name: str) -> int:
+    return tables[name].num_rows if name in tables else 0
 
 
 @cache
