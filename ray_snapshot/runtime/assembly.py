@@ -261,8 +261,9 @@ def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
     tables = [_as_table(part) for part in parts if part.num_rows]
     if not tables:
         return inner(schema).empty_table()
-    found = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-    return found if all(column.num_chunks == 1 for column in found.columns) else found.combine_chunks()
+    if len(tables) == 1 and tables[0].column(0).num_chunks == 1:
+        return tables[0]
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
