@@ -108,10 +108,10 @@ def positions(values: Any, names: Any) -> Integers:
     return NameIndex(names).positions(values)
 
 
-def in_order(values: Integers) -> Integers:
+def in_order(values: Integers) -> Integers | slice:
     """What puts `values` (none negative) in ascending order, equal ones as they stand; linear: by 16 bits at a time."""
     if (values[1:] >= values[:-1]).all():
-        return np.arange(len(values))
+        return slice(None)
     order = np.argsort((values & _DIGIT).astype(np.uint16), kind="stable")
     for shift in range(_DIGIT_BITS, int(values.max(initial=0)).bit_length(), _DIGIT_BITS):
         digit = ((values >> shift) & _DIGIT).astype(np.uint16)

@@ -134,7 +134,7 @@ class _Nodes:
 
     def called(self, call_ids: Any) -> Integers:
         """The nodes of calls; -1 for those that neither run nor wait to begin."""
-        found = self.calls.find(call_ids)
+        found = self.calls.find(call_ids) if self.calls.call_count else np.full(len(call_ids), -1, np.int64)
         return np.where(found >= 0, found + self.first_call, -1)
 
     def flags(self, nodes: Integers) -> Booleans:
@@ -231,8 +231,9 @@ def _unhindered(nodes: _Nodes, rows: _Rows, blocked: Booleans) -> Booleans:
     found = nodes.flags(rows.owner[rows.timed]) & (_also(nodes) < 0)
     running = slice(nodes.first_call, nodes.first_call + nodes.calls.running_count)
     found[running] |= ~blocked[running]
-    unborn = (nodes.calls.machine < 0) & nodes.flags(rows.owner)[nodes.first_call :]  # these wait for arguments
-    found[nodes.first_call :] |= nodes.calls.unhindered & ~unborn
+    if nodes.calls.node_count:
+        unborn = (nodes.calls.machine < 0) & nodes.flags(rows.owner)[nodes.first_call :]  # these wait for arguments
+        found[nodes.first_call :] |= nodes.calls.unhindered & ~unborn
     return found
 
 
@@ -304,16 +305,17 @@ def _joined(*parts: _Rows) -> _Rows:
 def _long_rows(snapshot: Snapshot, nodes: _Nodes, waiting: Booleans) -> _Rows:
     """A row belongs to the call that it names, if that runs or waits to begin, else to its machine, if that waits."""
     waits = snapshot.tables["waits"]
-    call = nodes.called(texts(waits["call_id"]))
-    machine = np.where(call < 0, nodes.named_in_runs(texts(waits["machine"])), -1)
-    keep = (call >= 0) | ((machine >= 0) & waiting[machine])
-    owner, on = np.where(call >= 0, call, machine), _targets(waits, nodes)
+    owner, on = nodes.named_in_runs(texts(waits["machine"])), _targets(waits, nodes)
+    keep = waiting[owner] & (owner >= 0)
+    if nodes.calls.call_count:
+        call = nodes.called(texts(waits["call_id"]))
+        owner, keep = np.where(call >= 0, call, owner), keep | (call >= 0)
     if not keep.all():
         owner, on, waits = owner[keep], on[keep], waits.filter(pa.array(keep))
     group = _groups(owner, waits["call_id"], waits["alternative"])
     satisfied: Booleans = pc.fill_null(waits["satisfied"], False).to_numpy()
-    untold = pc.is_null(waits["satisfied"]).to_numpy() & (np.maximum(owner, on) < nodes.first_call)
-    if untold.any():
+    if waits["satisfied"].null_count:
+        untold = pc.is_null(waits["satisfied"]).to_numpy() & (np.maximum(owner, on) < nodes.first_call)
         satisfied = satisfied | (untold & _written(snapshot, nodes, on, owner))
     return _Rows(owner, group, integers(waits["k"], _ALL), on, satisfied, pc.is_valid(waits["timeout_at"]).to_numpy())
 
@@ -390,7 +392,8 @@ def _by_calls(nodes: _Nodes, rows: _Rows) -> _Rows:
     calls, gates = nodes.calls, nodes.calls.gates
     call = np.arange(calls.call_count)
     machine = calls.machine[call]
-    call = call[nodes.flags(rows.on)[machine] & (machine >= 0)]
+    if len(call):
+        call = call[nodes.flags(rows.on)[machine] & (machine >= 0)]
     owner = np.concatenate([machine[call], gates.source + calls.call_count + nodes.first_call])
     on = np.concatenate([call, gates.target]) + nodes.first_call
     return _plain(owner, owner, np.ones_like(owner), on)

@@ -113,10 +113,10 @@ class _Table:
         return found.astype(np.int64)
 
     def _are_equal(self, numbers: npt.NDArray[np.int32], asked: _Words) -> npt.NDArray[np.bool_]:
-        found = self.words[0][numbers] == asked[0]
-        for mine, word in zip(self.words[1:], asked[1:], strict=True):
+        found: npt.NDArray[np.bool_] = numbers != _EMPTY
+        for mine, word in zip(self.words, asked, strict=True):
             found &= mine[numbers] == word
-        return found & (numbers != _EMPTY)
+        return found
 
     def _first_slots(self, words: _Words) -> npt.NDArray[np.int64]:
         """By Fibonacci hashing of all words (Knuth, volume 3, 6.4)."""
