@@ -123,7 +123,8 @@ PLAIN = {
 (`NAME`, or `NAME_result` where a table has that name)."""
 
 TABLES = ("snapshots", "machines", "channels", "messages")
-NAMES = [f"spark-{job}" for job in PLAIN]
+DETECTIONS = "spark-detections"
+NAMES = [*(f"spark-{job}" for job in PLAIN), DETECTIONS]
 GROWTH = [f"spark-{job}-growth" for job in PLAIN]
 
 
@@ -141,6 +142,8 @@ def run(names: set[str]) -> Iterator[Result]:
                 yield _over_plain(spark, job, large, folder)
             if f"spark-{job}-growth" in names:
                 yield _growth(spark, job, large, small, folder)
+        if DETECTIONS in names:
+            yield _over_reading(spark, large, folder)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -162,6 +165,27 @@ def _over_plain(spark: Any, job: str, history: History, folder: Path) -> Result:
         f"spark-{job}", "<= 1.3", ("job_s", lambda: _timed(lambda: _job(spark, job, history, folder))), ("plain_s", plain),
         pairs=PAIRS,
     )  # fmt: skip
+    return Result(result.name, result.ratio, result.low, result.high, result.goal, result.arms | _memory(spark))
+
+
+def _over_reading(spark: Any, history: History, folder: Path) -> Result:
+    """`detections` asks its detectors about whole snapshots; whoever does must read the columns that they look at."""
+    from ray_snapshot.detectors import Deadlock, Termination
+    from ray_snapshot.spark_jobs.engine.needed import needed_columns
+
+    columns = needed_columns([Termination(), Deadlock()]) or {}
+
+    def read() -> None:
+        for table, names in columns.items():
+            files = history.files(table)
+            rows = spark.read.option("basePath", str(history.path / table)).parquet(*files)
+            rows.select(*names).write.format("noop").mode("overwrite").save()
+
+    jobs = (
+        ("job_s", lambda: _timed(lambda: _job(spark, "detections", history, folder))),
+        ("read_s", lambda: _timed(read)),
+    )
+    result = alternate(DETECTIONS, "<= 1.5", *jobs, pairs=PAIRS)
     return Result(result.name, result.ratio, result.low, result.high, result.goal, result.arms | _memory(spark))
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions, texts
 from ray_snapshot.detectors.room_rows import Told, demand_of_rows, told
+from ray_snapshot.name_index import NameIndex
 from ray_snapshot.snapshot import Snapshot
 
 _UNBOUNDED = 2**62
@@ -106,7 +107,7 @@ def without_run(call_ids: Any) -> Any:
     return pc.replace_substring_regex(call_ids, "#.*$", "")
 
 
-def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
+def call_nodes(snapshot: Snapshot, recorded: NameIndex) -> CallNodes:
     """The nodes of a snapshot whose machines are `recorded`. O(calls + messages), and a sort of the gates."""
     rows = _Rows(snapshot, recorded)
     run_ids, run_of, first_run = _distinct(without_run(texts(rows.running["call_id"])))
@@ -126,7 +127,9 @@ def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
         running_count=len(run_ids),
         row=np.concatenate([rows.run_row[first_run], rows.wait_row[first_queued]]),
         machine=np.concatenate([rows.run[first_run], rows.wait[first_queued], gates.machine, np.full(rooms, -1)]),
-        machine_names=pa.concat_arrays([*names, recorded.take(gates.machine), pa.array(["room"] * rooms, pa.string())]),
+        machine_names=pa.concat_arrays(
+            [*names, recorded.names.take(gates.machine), pa.array(["room"] * rooms, pa.string())]
+        ),
         also=np.concatenate([loop, queued]),
         unhindered=np.concatenate(
             [np.zeros(len(loop), np.bool_), queued < 0, gates.is_open, np.zeros(rooms, np.bool_)]
@@ -148,7 +151,7 @@ def _distinct(values: Any) -> tuple[Any, Integers, Integers]:
 class _Rows:
     """The rows of calls that run and of calls that have not begun: on which recorded machine, in which group."""
 
-    def __init__(self, snapshot: Snapshot, recorded: Any) -> None:
+    def __init__(self, snapshot: Snapshot, recorded: NameIndex) -> None:
         calls, messages = snapshot.tables["calls"], snapshot.tables["messages"]
         self.run_row = np.flatnonzero(is_call_id(texts(calls["call_id"])))
         is_call = is_any_of(messages["kind"], "call") & is_call_id(texts(messages["call_id"]))
@@ -157,8 +160,8 @@ class _Rows:
         self.running = running = calls.select(columns).take(self.run_row)
         columns = ["source", "target", "number", "call_id", "concurrency_group"]
         self.queued = queued = messages.select(columns).take(self.wait_row)
-        self.run = positions(texts(running["machine"]), recorded)
-        self.wait = positions(texts(queued["target"]), recorded)
+        self.run = recorded.positions(texts(running["machine"]))
+        self.wait = recorded.positions(texts(queued["target"]))
         self.holds_slot: Booleans = pc.fill_null(running["holds_slot"], True).to_numpy()
         groups = pa.concat_arrays([texts(running["concurrency_group"]), texts(queued["concurrency_group"])])
         names = groups.drop_null().unique()
@@ -180,13 +183,13 @@ def _exclusive(rows: _Rows, run_ids: Any, run_of: Integers, loops: Integers) -> 
     return found
 
 
-def _blocked_loops(snapshot: Snapshot, recorded: Any, ids: Any) -> Integers:
+def _blocked_loops(snapshot: Snapshot, recorded: NameIndex, ids: Any) -> Integers:
     """Per machine the call that blocks its event loop, by the coverage; -1: none. The last item, always -1, is for
     calls whose machine is not recorded."""
     loops = snapshot.coverage.get("blocked_loops") or {}
-    machine = positions(pa.array(list(loops), pa.string()), recorded)
+    machine = recorded.positions(pa.array(list(loops), pa.string()))
     call = positions(without_run(pa.array(list(loops.values()), pa.string())), ids)
-    found = np.full(len(recorded) + 1, -1, np.int64)
+    found = np.full(len(recorded.names) + 1, -1, np.int64)
     found[machine[machine >= 0]] = call[machine >= 0]
     return found
 

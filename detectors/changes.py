@@ -58,8 +58,9 @@ def _shown(value: float | None) -> str:
 
 
 def _by_machine(ledger: Ledger) -> dict[str, Amount]:
-    names = labels(ledger.snapshot.tables["machines"], ledger.machines.rows, "machine")
-    return {name: amount for (name,), amount in zip(names, ledger.machines.amounts, strict=True)}
+    pairs = list(ledger.machines.pairs())
+    names = labels(ledger.snapshot.tables["machines"], [row for row, _ in pairs], "machine")
+    return {name: amount for (name,), (_, amount) in zip(names, pairs, strict=True)}
 
 
 def _machine_changes(before: dict[str, Amount], now: dict[str, Amount]) -> list[dict[str, Any]]:
@@ -81,8 +82,9 @@ def _by_channel(ledger: Ledger) -> dict[_Key, _Traffic]:
         (source, target, kind): _Traffic(sent or 0, accepted or 0)
         for source, target, kind, sent, accepted in zip(*columns, strict=True)
     }
-    keys = labels(tables["messages"], ledger.messages.rows, "source", "target", "kind")
-    for (source, target, kind), amount in zip(keys, ledger.messages.amounts, strict=True):
+    carried = list(ledger.messages.pairs())
+    keys = labels(tables["messages"], [row for row, _ in carried], "source", "target", "kind")
+    for (source, target, kind), (_, amount) in zip(keys, carried, strict=True):
         found.setdefault((source, target, kind), _Traffic()).amount += Fraction(amount)
     return found
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.name_index import NameIndex
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict
 
@@ -104,27 +105,13 @@ def texts(column: Any) -> Any:
 
 def positions(values: Any, names: Any) -> Integers:
     """Where in `names` each of `values` stands; -1 for those (and nulls) that are not there."""
-    if len(values) == values.null_count or len(names) == 0:
-        return np.full(len(values), -1, np.int64)
-    found = pc.fill_null(pc.index_in(values, value_set=names), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.where(pc.is_null(values).to_numpy(zero_copy_only=False), -1, found) if values.null_count else found
+    return NameIndex(names).positions(values)
 
 
-def positions_of_runs(values: Any, names: Any) -> Integers:
-    """`positions` of a column in which equal values mostly stand together, as in a sorted table: a look-up a run."""
-    if len(values) == values.null_count:
-        return np.full(len(values), -1, np.int64)
-    runs = pc.run_end_encode(values)
-    ends = runs.run_ends.to_numpy().astype(np.int64)
-    if runs.values.equals(names[: len(ends)]):
-        return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    return np.repeat(positions(runs.values, names), np.diff(ends, prepend=0))
-
-
-def in_order(values: Integers) -> Integers:
+def in_order(values: Integers) -> Integers | slice:
     """What puts `values` (none negative) in ascending order, equal ones as they stand; linear: by 16 bits at a time."""
     if (values[1:] >= values[:-1]).all():
-        return np.arange(len(values))
+        return slice(None)
     order = np.argsort((values & _DIGIT).astype(np.uint16), kind="stable")
     for shift in range(_DIGIT_BITS, int(values.max(initial=0)).bit_length(), _DIGIT_BITS):
         digit = ((values >> shift) & _DIGIT).astype(np.uint16)

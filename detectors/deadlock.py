@@ -39,6 +39,7 @@ from ray_snapshot.detectors.common import (
     Integers,
     answer,
     check_name,
+    distinct,
     is_any_of,
     listed,
     plural,
@@ -267,19 +268,24 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     nodes = np.flatnonzero((blocked | waits.inner) & ~moves)
     local = np.full(len(waits.names), -1, np.int64)
     local[nodes] = np.arange(len(nodes))
-    source, target = local[waits.graph.owner[waits.graph.alternative]], waits.graph.target
-    waiting = (source >= 0) & ~waits.graph.satisfied
-    among = waiting & (local[target] >= 0)
-    found = knots(len(nodes), source[among], local[target[among]])
-    idle = np.unique(found.label[source[waiting & waits.passive[target] & ~moves[target]]])
-    label = _joined(found.label, idle[found.core[idle]])
+    source, target = local[waits.graph.owner[waits.graph.alternative]], local[waits.graph.target]
+    waiting = _but(source >= 0, waits.graph.satisfied)
+    idle = _asleep(waits, moves, waiting)
+    from_idle = source[idle]
+    among = waiting & (target >= 0)
+    if not among.all():
+        source, target = source[among], target[among]
+    found = knots(len(nodes), source, target)
+    asleep = distinct(found.label[from_idle])
+    label = _joined(found.label, asleep[found.core[asleep]])
     members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
-    source, target = source[among], local[target[among]]
+    inside = found.in_core[source]  # and so is the target: no edge leads out of a core
+    source, target = source[inside], target[inside]
     tells = ~_is_own_machine(waits, nodes[source], nodes[target])
-    cycle = _cycle(groups, label, source[tells], target[tells])
+    cycle = _cycle(groups, found.in_core, source[tells], target[tells])
     if not len(cycle):
-        cycle = _cycle(groups, label, source, target)
+        cycle = _cycle(groups, found.in_core, source, target)
     return _Stuck(
         members=nodes[members],
         behind=nodes[np.flatnonzero(~found.in_core & blocked[nodes])],
@@ -288,6 +294,17 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
         cycle=nodes[cycle].tolist(),
         stuck=nodes,
     )
+
+
+def _but(some: Booleans, others: Booleans) -> Booleans:
+    """`some` without `others`."""
+    return some & ~others if others.any() else some
+
+
+def _asleep(waits: WaitGraph, moves: Booleans, waiting: Booleans) -> Integers:
+    """Of the edges of `waiting` those to passive machines that cannot move."""
+    asleep = waits.passive & ~moves
+    return np.flatnonzero(waiting & asleep[waits.graph.target]) if asleep.any() else np.zeros(0, np.int64)
 
 
 def _resting_between(waits: WaitGraph, moves: Booleans) -> Booleans:
@@ -332,16 +349,17 @@ def _split(members: Integers, label: Integers) -> list[Integers]:
     return list(np.split(members[order], np.cumsum(np.bincount(rank))[:-1]))
 
 
-def _cycle(groups: list[Integers], label: Integers, source: Integers, target: Integers) -> Integers:
-    """A shortest cycle in the first core that has one, through its first member on one; else empty."""
-    inside = label[source] == label[target]
-    source, target = source[inside], target[inside]
-    has_edge = np.zeros(len(label), np.bool_)
+def _cycle(groups: list[Integers], in_core: Booleans, source: Integers, target: Integers) -> Integers:
+    """A shortest cycle in the first core that has one, through its first member on one; else empty. All edges are in cores."""
+    core = np.flatnonzero(in_core)
+    source, target = np.searchsorted(core, source), np.searchsorted(core, target)
+    has_edge = np.zeros(len(core), np.bool_)
     has_edge[source] = True
     for group in groups:
-        starts = group[has_edge[group]]
+        places = np.searchsorted(core, group)
+        starts = places[has_edge[places]]
         if len(starts):
-            return np.array(shortest_cycle(len(label), source, target, int(starts[0])), np.int64)
+            return core[np.array(shortest_cycle(len(core), source, target, int(starts[0])), np.int64)]
     return np.zeros(0, np.int64)
 
 

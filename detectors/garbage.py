@@ -27,12 +27,12 @@ from ray_snapshot.detectors.common import (
     is_any_of,
     listed,
     plural,
-    positions,
     texts,
     uncovered,
     unsound,
 )
 from ray_snapshot.detectors.groups import check_group, members
+from ray_snapshot.name_index import NameIndex
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -101,15 +101,15 @@ class Garbage:
 
 def _can_act(snapshot: Snapshot, names: Any) -> Booleans:
     """Who acts, may go on by itself, or has something coming."""
-    machines, waits = snapshot.tables["machines"], snapshot.tables["waits"]
+    machines, waits, recorded = snapshot.tables["machines"], snapshot.tables["waits"], snapshot.recorded_names
     found = ~is_any_of(machines["status"], "passive", "stopped")
     held = waits.filter(pc.invert(pc.or_(pc.fill_null(waits["satisfied"], False), pc.is_valid(waits["timeout_at"]))))
     is_held = np.zeros(len(names), np.bool_)
-    is_held[_there(positions(texts(held["machine"]), names))] = True
+    is_held[_there(recorded.positions(texts(held["machine"])))] = True
     free = waits.filter(pc.or_(pc.fill_null(waits["satisfied"], False), pc.is_valid(waits["timeout_at"])))
-    is_held[_there(positions(texts(free["machine"]), names))] = False
+    is_held[_there(recorded.positions(texts(free["machine"])))] = False
     found &= ~(is_held & is_any_of(machines["status"], "blocked"))
-    found[_there(positions(texts(snapshot.tables["messages"]["target"]), names))] = True
+    found[_there(recorded.positions(texts(snapshot.tables["messages"]["target"])))] = True
     return found
 
 
@@ -117,16 +117,16 @@ def _acquaintances(snapshot: Snapshot, names: Any) -> tuple[Integers, Integers]:
     """(who, whom): who has a handle, or a name, of whom, in its state or in what is in flight to it; who answers whom. -1: one
     that is being born."""
     tables = snapshot.tables
-    machines, messages = tables["machines"], tables["messages"]
+    machines, messages, recorded = tables["machines"], tables["messages"], snapshot.recorded_names
     owners, known = list[Integers](), list[Integers]()
-    of_messages = positions(texts(messages["target"]), names)
+    of_messages = recorded.positions(texts(messages["target"]))
     for column, of in ((machines["state"], np.arange(len(names))), (messages["args"], of_messages)):
         for row, target in _named(column, names):
             owners.append(of[row])
             known.append(target)
     asked = messages.filter(pc.is_valid(messages["call_id"]))
     for who, whom in ((tables["calls"]["machine"], tables["calls"]["caller"]), (asked["target"], asked["source"])):
-        source, target = positions(texts(who), names), positions(texts(whom), names)
+        source, target = recorded.positions(texts(who)), recorded.positions(texts(whom))
         owners.append(source[target >= 0])
         known.append(target[target >= 0])
     who, whom = np.concatenate(owners), np.concatenate(known)
@@ -142,11 +142,11 @@ def _named(column: Any, names: Any) -> Iterator[tuple[Integers, Integers]]:
     """
     written = pa.array([json.dumps(name, ensure_ascii=False)[1:-1] for name in names.to_pylist()], pa.string())
     odd = np.flatnonzero(pc.not_equal(written, names).to_numpy(zero_copy_only=False))
-    column = texts(column)
+    column, index = texts(column), NameIndex(written)
     for first in range(0, len(column), _MOST_TEXTS):
         some = pc.fill_null(column.slice(first, _MOST_TEXTS), "")
         pieces = pc.split_pattern(some, '"')
-        found = positions(texts(pc.list_flatten(pieces)), written)
+        found = index.positions(texts(pc.list_flatten(pieces)))
         rows = pc.list_parent_indices(pieces).to_numpy().astype(np.int64)
         yield rows[found >= 0] + first, found[found >= 0]
         for at in odd.tolist():  # written with a quotation mark in it, or with a backslash

@@ -7,9 +7,11 @@ third of as many single ones.
 from __future__ import annotations
 
 import json
+import math
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of, texts
-from ray_snapshot.detectors.json_column import values_at
-from ray_snapshot.detectors.json_path import JsonPath, compile_path
+from ray_snapshot.detectors.json_column import arrays_at, may_hold_nulls
+from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
@@ -29,19 +31,90 @@ CONSTRUCTOR = "__init__"
 UNREADABLE = object()
 _MOST_ROWS, _MOST_BYTES = 5_000, 8_000_000
 _MOST_LINES = 200_000
+_MOST_TOGETHER = 16
+_HALF = 32
 
 StatePath = str | Mapping[str, str]
 """One path for all machines, or one for each class that holds anything."""
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What was read as a column: whole numbers, or truth values."""
+
+    rows: Integers
+    """Positions in the table, ascending, of what has a value."""
+    values: Integers | Booleans
+    nothing: Integers
+    """Positions of what has nothing there."""
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) + len(self.nothing)
+
+    @property
+    def sum(self) -> int:
+        """The exact sum; true counts 1."""
+        values = self.values.astype(np.int64)
+        upper, lower = values >> _HALF, values & ((1 << _HALF) - 1)  # neither sum can be too large for 64 bits
+        return (int(upper.sum()) << _HALF) + int(lower.sum())
+
+    @property
+    def is_least(self) -> Booleans:
+        """Which of the values equal the least of them."""
+        found: Booleans = self.values == self.values.min() if len(self.values) else self.values.astype(np.bool_)
+        return found
+
+    def below(self, bound: Fraction) -> Booleans:
+        """Which of the values are less."""
+        least = math.ceil(bound)
+        if not -(2**63) <= least < 2**63:
+            return np.full(len(self.values), least > 0)
+        found: Booleans = self.values < least
+        return found
+
+    def only(self, chosen: Booleans) -> Numbers:
+        """The values that are `chosen`, and what has nothing there."""
+        return Numbers(self.rows[chosen], self.values[chosen], self.nothing)
+
+    def among(self, chosen: Booleans) -> Numbers:
+        """Those of the rows that are `chosen`."""
+        mine = chosen[self.rows]
+        return Numbers(self.rows[mine], self.values[mine], self.nothing[chosen[self.nothing]])
+
+
 @dataclass(slots=True)
 class Holdings:
-    """The values found: `rows` (positions in the table) and `values` (MISSING where there is nothing)."""
+    """The values found: `numbers` where a whole column could be read, else `rows` (positions in the table) and `values`
+    (MISSING where there is nothing)."""
 
     rows: list[int] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     unknown: list[tuple[int, str]] = field(default_factory=list)
     """(row, why) where a value is needed but was not recorded whole."""
+    numbers: list[Numbers] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many values, and places without one."""
+        return len(self.rows) + sum(part.count for part in self.numbers)
+
+    def pairs(self) -> Iterator[tuple[int, Any]]:
+        """All as (row, value): a Python object for each."""
+        for part in self.numbers:
+            yield from zip(part.rows.tolist(), part.values.tolist(), strict=True)
+            yield from ((row, MISSING) for row in part.nothing.tolist())
+        yield from zip(self.rows, self.values, strict=True)
+
+    def among(self, chosen: Booleans) -> Holdings:
+        """Those of the rows that are `chosen`."""
+        kept = [(row, value) for row, value in zip(self.rows, self.values, strict=True) if chosen[row]]
+        return Holdings(
+            [row for row, _ in kept],
+            [value for _, value in kept],
+            [(row, why) for row, why in self.unknown if chosen[row]],
+            [part.among(chosen) for part in self.numbers],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,37 +161,70 @@ def in_machines(snapshot: Snapshot, state: StatePath) -> Holdings:
     """
     table = snapshot.tables["machines"]
     found = _LAST.read(table, state)
-    return Holdings(found.rows, found.values, list(found.unknown))
+    return Holdings(found.rows, found.values, list(found.unknown), found.numbers)
 
 
-def _in_machines(table: Any, state: StatePath) -> Holdings:
-    driver = is_any_of(table["machine"], DRIVER) & _unrecorded(table["state"])
-    found = Holdings()
-    for class_name, path in state.items() if isinstance(state, Mapping) else [(None, state)]:
-        mask = ~driver if class_name is None else ~driver & is_any_of(table["class_name"], class_name)
-        _collect(found, table, mask, "state", compile_path(path))
+def _by_class(table: Any, state: Mapping[str, str]) -> Holdings:
+    is_object, found = _objects(table), Holdings()
+    for class_name, path in state.items():
+        mask = is_object & is_any_of(table["class_name"], class_name)
+        _collect([found], table, mask, "state", [compile_path(path)])
     return found
 
 
+def _together(table: Any, paths: list[str]) -> dict[str, Holdings]:
+    """What each of some paths finds in all machines; the states are read once."""
+    found = {path: Holdings() for path in paths}
+    _collect(list(found.values()), table, _objects(table), "state", [compile_path(path) for path in paths])
+    return found
+
+
+def _objects(table: Any) -> Booleans:
+    """All machines but a driver without a state."""
+    driver = is_any_of(table["machine"], DRIVER)
+    return ~(driver & _unrecorded(table["state"])) if driver.any() else ~driver
+
+
 class _Last:
-    """What was last read of one table of machines: detectors that ask for the same path are asked one after the other."""
+    """What was last read of one table of machines: detectors that ask for the same path are asked one after the other.
+
+    The detectors of a system ask the same of every snapshot. So with the first path that is asked of a table all those
+    are read that were asked of the one before.
+    """
 
     def __init__(self) -> None:
-        self._known: tuple[weakref.ref[Any] | None, dict[str, Holdings]] = None, {}
+        self._known = _Read(None, {}, {})
 
     def read(self, table: Any, state: StatePath) -> Holdings:
-        of, known = self._known
-        if of is None or of() is not table:
-            known = {}
-            self._known = weakref.ref(table, self._clear), known
+        last = self._known
+        if last.table is None or last.table() is not table:
+            last = self._known = _Read(weakref.ref(table, self._clear), {}, last.asked)
         key = repr(state)
-        if key not in known:
-            known[key] = _in_machines(table, state)
-        return known[key]
+        if key not in last.found:
+            if isinstance(state, Mapping):
+                last.found[key] = _by_class(table, state)
+            else:
+                wanted = list(dict.fromkeys([state, *last.before]))[:_MOST_TOGETHER] if not last.found else [state]
+                last.found |= {repr(path): found for path, found in _together(table, wanted).items()}
+        if isinstance(state, str):
+            last.asked[state] = None
+        return last.found[key]
 
     def _clear(self, of: weakref.ref[Any]) -> None:
-        if self._known[0] is of:
-            self._known = None, {}
+        if self._known.table is of:
+            self._known = _Read(None, {}, {}, self._known.asked)
+
+
+@dataclass(slots=True)
+class _Read:
+    """What is known of one table."""
+
+    table: weakref.ref[Any] | None
+    found: dict[str, Holdings]
+    before: dict[str, None]
+    """The paths that were asked of the table before."""
+    asked: dict[str, None] = field(default_factory=dict)
+    """Those that have been asked of this one."""
 
 
 _LAST = _Last()
@@ -135,7 +241,7 @@ def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdi
             found.rows += rows
             found.values += [True] * len(rows)
         else:
-            _collect(found, table, mask, "args", compile_path(path))
+            _collect([found], table, mask, "args", [compile_path(path)])
     return found
 
 
@@ -156,21 +262,28 @@ def is_bare(snapshot: Snapshot, machines: int) -> bool:
     return not machines and not snapshot.tables["channels"].num_rows
 
 
-def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: JsonPath) -> None:
+def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str, paths: Sequence[JsonPath]) -> None:
+    """Add what each path finds in the rows of `mask` to the holdings at the same place."""
     truncated = pc.fill_null(table[f"{column}_truncated"], False).to_numpy() & mask
     missing = _unrecorded(table[column]) & mask
-    found.unknown += [
-        (row, f"its {column} was cut off when it was recorded") for row in np.flatnonzero(truncated).tolist()
-    ]
-    found.unknown += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
-    rows = np.flatnonzero(mask & ~truncated & ~missing)
-    for chosen in _chunks(table[column], rows, _MOST_LINES):
-        values = values_at(texts(_taken(table[column], chosen)), path)
-        if values is None:
-            _collect_parsed(found, table, chosen, column, path)
-        else:
-            found.rows += chosen.tolist()
-            found.values += values
+    lacking = [(row, f"its {column} was cut off when it was recorded") for row in np.flatnonzero(truncated).tolist()]
+    lacking += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
+    for one in found:
+        one.unknown += lacking
+    for chosen in _chunks(table[column], np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES):
+        recorded = texts(_taken(table[column], chosen))
+        for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
+            if values is None or (values.null_count and may_hold_nulls(recorded)):
+                _collect_parsed(one, table, chosen, column, path)
+            else:
+                one.numbers.append(_numbers(chosen, values))
+
+
+def _numbers(rows: Integers, values: Any) -> Numbers:
+    if not values.null_count:
+        return Numbers(rows, values.to_numpy(zero_copy_only=False), rows[:0])
+    is_there = values.is_valid().to_numpy(zero_copy_only=False)
+    return Numbers(rows[is_there], values.drop_null().to_numpy(zero_copy_only=False), rows[~is_there])
 
 
 def _taken(column: Any, rows: Integers) -> Any:

@@ -7,6 +7,7 @@ It answers only where it is sure to give what `json` and `JsonPath.find` give fo
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,26 +22,49 @@ _FEW = 1_000
 _TYPES = {int: pa.int64(), bool: pa.bool_(), type(MISSING): pa.int64()}
 
 
-def values_at(texts: Any, path: JsonPath) -> list[Any] | None:
-    """What the path finds in each of an Arrow array of texts, `MISSING` where nothing; None: read them otherwise."""
-    found = array_at(texts, path)
-    if found is None:
-        return None
-    if found.null_count == 0:
-        return _listed(found)
-    return None if pc.any(pc.match_substring(texts, "null")).as_py() else _with_gaps(found)
-
-
 def array_at(texts: Any, path: JsonPath) -> Any:
-    """The same as an Arrow array, of integers or of truth values: null where there is nothing, or JSON's null."""
-    if len(texts) < _FEW or not all(isinstance(step, str) for step in path.steps) or not _is_one_object_each(texts):
-        return None
-    kind = _TYPES.get(type(_first(texts, path)))
-    if kind is None:
-        return None
+    """What a path finds in each of an Arrow array of texts, as an Arrow array of integers or of truth values: null where
+    there is nothing, or JSON's null. None: read them otherwise."""
+    return arrays_at(texts, [path])[0]
+
+
+def arrays_at(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
+    """The same of several paths, for which the texts are read once."""
+    if len(texts) < _FEW or not _is_one_object_each(texts):
+        return [None] * len(paths)
+    example = _example(texts)
+    if example is None:
+        return [None] * len(paths)
+    kinds = [_TYPES.get(type(path.find(example))) if _is_of_names(path) else None for path in paths]
+    types = {path: kind for path, kind in zip(paths, kinds, strict=True) if kind is not None}
+    if not types:
+        return [None] * len(paths)
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    found = _read(pc.binary_join(whole, "\n")[0].as_buffer(), path, kind)
-    return None if found is None or len(found) != len(texts) else found
+    lines = pc.binary_join(whole, "\n")[0].as_buffer()
+    found = _read(lines, types, len(texts))
+    if found is None and len(types) > 1:  # one of them is of another kind somewhere, or leads into another one
+        singly = {path: _read(lines, {path: kind}, len(texts)) for path, kind in types.items()}
+        found = {path: one[path] for path, one in singly.items() if one is not None}
+    return [(found or {}).get(path) for path in paths]
+
+
+def may_hold_nulls(texts: Any) -> bool:
+    """Whether a null of `array_at` may be JSON's null, and not nothing."""
+    return _data(texts).find(b"null") >= 0
+
+
+def _is_of_names(path: JsonPath) -> bool:
+    return bool(path.steps) and all(isinstance(step, str) for step in path.steps)
+
+
+def _data(texts: Any) -> bytes:
+    """The bytes of all texts, one behind the other."""
+    offsets, data = _offsets(texts), texts.buffers()[2]
+    return b"" if data is None else data.slice(offsets[0], offsets[-1] - offsets[0]).to_pybytes()
+
+
+def _offsets(texts: Any) -> Any:
+    return np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
 
 
 def _is_one_object_each(texts: Any) -> bool:
@@ -49,43 +73,62 @@ def _is_one_object_each(texts: Any) -> bool:
     Where a text begins with `{`, ends with `}` and has no line end in it, no value can reach from one text into the
     next: `}` before `{` is no JSON but in a string, and a string with a line end in it is none.
     """
-    if texts.null_count or pc.any(pc.match_substring(texts, "\n")).as_py():
+    if texts.null_count:
         return False
-    return bool(pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py())
+    data, offsets = _data(texts), _offsets(texts).astype(np.int64)
+    if b"\n" in data or not (np.diff(offsets) > 0).all():
+        return False
+    places, letters = offsets - offsets[0], np.frombuffer(data, np.uint8)
+    return bool((letters[places[:-1]] == ord("{")).all() and (letters[places[1:] - 1] == ord("}")).all())
 
 
-def _first(texts: Any, path: JsonPath) -> Any:
+def _example(texts: Any) -> Any:
+    """The first value; None if it cannot be read."""
     try:
-        return path.find(json.loads(texts[0].as_py()))
+        return json.loads(texts[0].as_py())
     except (ValueError, RecursionError):
         return None
 
 
-def _read(lines: Any, path: JsonPath, kind: Any) -> Any:
-    """The values as an Arrow array, null where there is nothing or JSON's null; None if one is of another kind."""
+def _read(lines: Any, kinds: Mapping[JsonPath, Any], count: int) -> dict[JsonPath, Any] | None:
+    """What the paths find, as Arrow arrays: null where there is nothing or JSON's null; None if one is of another kind."""
     import pyarrow.json as pj
 
-    for step in reversed(path.steps):
-        kind = pa.struct([(step, kind)])
+    schema = _schema(kinds)
+    if schema is None:
+        return None
     try:
         table = pj.read_json(
             pa.BufferReader(lines),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-            parse_options=pj.ParseOptions(explicit_schema=pa.schema(kind), unexpected_field_behavior="ignore"),
+            parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid:
         return None
-    found = table[path.steps[0]].combine_chunks()
-    return pc.struct_field(found, list(path.steps[1:])) if path.steps[1:] else found
+    if table.num_rows != count:
+        return None
+    found = {}
+    for path in kinds:
+        column = table[path.steps[0]].combine_chunks()
+        found[path] = pc.struct_field(column, list(path.steps[1:])) if path.steps[1:] else column
+    return found
 
 
-def _listed(found: Any) -> list[Any]:
-    values: list[Any] = found.to_numpy(zero_copy_only=False).tolist()
-    return values
+def _schema(kinds: Mapping[JsonPath, Any]) -> Any:
+    """An Arrow schema with a column of each kind where its path leads; None if a path leads into another one's value."""
+    tree: dict[Any, Any] = {}
+    for path, kind in kinds.items():
+        place = tree
+        for step in path.steps[:-1]:
+            place = place.setdefault(step, {})
+            if not isinstance(place, dict):
+                return None
+        if place.setdefault(path.steps[-1], kind) is not kind:
+            return None
+    return pa.schema(_fields(tree))
 
 
-def _with_gaps(found: Any) -> list[Any]:
-    values = np.full(len(found), MISSING, object)
-    there = found.is_valid().to_numpy(zero_copy_only=False)
-    values[there] = _listed(found.drop_null())
-    return values.tolist()
+def _fields(tree: dict[Any, Any]) -> list[Any]:
+    return [
+        pa.field(name, pa.struct(_fields(inner)) if isinstance(inner, dict) else inner) for name, inner in tree.items()
+    ]

@@ -8,13 +8,15 @@ JSON reader), `{"$decimal": "..."}` and `{"$fraction": "..."}`; true and false c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from ray_snapshot.detectors.holdings import Holdings, labels
+import numpy as np
+
+from ray_snapshot.detectors.holdings import Holdings, Numbers, labels
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.snapshot import Snapshot
 
@@ -32,15 +34,26 @@ _LARGEST_EXPONENT = 1_000
 class Amounts:
     """What some rows of a table hold."""
 
+    numbers: list[Numbers]
+    """Whole numbers that were read as columns; nothing is 0."""
     rows: list[int]
     amounts: list[Amount]
+    """Of each of `rows`, which are all the others."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.rows) + sum(part.count for part in self.numbers)
+
+    def pairs(self) -> Iterator[tuple[int, Amount]]:
+        """All as (row, amount)."""
+        found = Holdings(self.rows, self.amounts, numbers=self.numbers).pairs()
+        return ((row, 0 if amount is MISSING else amount) for row, amount in found)
 
     @property
     def total(self) -> Fraction:
         """The exact sum."""
-        if set(map(type, self.amounts)) <= {int}:
-            return Fraction(sum(self.amounts))
-        whole = sum(amount for amount in self.amounts if type(amount) is int)
+        whole = sum(part.sum for part in self.numbers) + sum(amount for amount in self.amounts if type(amount) is int)
         return Fraction(whole) + sum((Fraction(part) for part in self.amounts if type(part) is not int), Fraction())
 
     @property
@@ -78,7 +91,9 @@ def make_ledger(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> L
         carried,
         unknown_machines=_unknown_machines(snapshot, machines),
         unknown_messages=_unknown_messages(snapshot, messages),
-        empty=not carried.rows and all(value is MISSING or value is None for value in machines.values),
+        empty=not carried.count
+        and all(value is MISSING or value is None for value in machines.values)
+        and not any(len(part.rows) for part in machines.numbers),
         in_machines=kept.total,
         in_flight=carried.total,
     )
@@ -86,9 +101,11 @@ def make_ledger(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> L
 
 def _amounts(holdings: Holdings, *, missing_is_zero: bool) -> Amounts:
     """The rows that hold a number, and these; what is none goes to `holdings.unknown`."""
-    if set(map(type, holdings.values)) <= {int}:
-        return Amounts(holdings.rows, holdings.values)
-    found = Amounts([], [])
+    found = Amounts(holdings.numbers, [], [])
+    if not missing_is_zero and any(len(part.nothing) for part in holdings.numbers):
+        found.numbers = [Numbers(part.rows, part.values, part.nothing[:0]) for part in holdings.numbers]
+        rows = np.concatenate([part.nothing for part in holdings.numbers])
+        holdings.unknown += [(row, "there is nothing where a number should be") for row in rows.tolist()]
     for row, value in zip(holdings.rows, holdings.values, strict=True):
         amount = value if type(value) is int else amount_of(value, missing_is_zero=missing_is_zero)
         if amount is None:

@@ -5,7 +5,7 @@ machine has to wait. The detector is data (a path, a value), so that Spark can r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import filterfalse
@@ -153,7 +153,7 @@ class Reached:
         recorded = part.tables["machines"]["machine"]
         names = labels(part.tables["machines"], [row for row, _ in behind], "machine")
         return Phases(
-            len(found.rows),
+            found.count,
             len(behind),
             _first((name, phase) for (name,), (_, phase) in zip(names, behind, strict=True)),
             tuple(sorted(_named(part, unknown))[:MOST_LISTED]),
@@ -170,9 +170,7 @@ class Reached:
         if self.machines is None:
             return found
         mine = members(snapshot.tables["machines"]["machine"], self.machines)
-        kept = [(row, value) for row, value in zip(found.rows, found.values, strict=True) if mine[row]]
-        unknown = [(row, why) for row, why in found.unknown if mine[row]]
-        return Holdings([row for row, _ in kept], [value for _, value in kept], unknown)
+        return found.among(mine)
 
     def _behind(self, found: Holdings) -> tuple[Behind, list[tuple[int, str]]]:
         goal = self._rank(self.value)
@@ -187,14 +185,12 @@ class Reached:
                 behind.append((row, value))
         return behind, unknown
 
-    def _worth_a_look(self, found: Holdings, goal: Fraction | None) -> Behind:
-        """All rows; or, where all phases are whole numbers, those whose phase is none or less: each number is ranked once."""
-        rows = zip(found.rows, found.values, strict=True)
-        if goal is None or not set(map(type, found.values)) <= {int}:
-            return list(rows)
-        ranks = {value: self._rank(value) for value in set(found.values)}
-        less = {value for value, rank in ranks.items() if rank is None or rank < goal}
-        return [(row, value) for row, value in rows if value in less]
+    def _worth_a_look(self, found: Holdings, goal: Fraction | None) -> Iterator[tuple[int, Any]]:
+        """All rows; of those whose phase is a whole number only those that are behind, or have none."""
+        if goal is None or self.phases is not None:
+            return found.pairs()
+        behind = [part.only(part.below(goal)) for part in found.numbers]
+        return Holdings(found.rows, found.values, numbers=behind).pairs()
 
     def _rank(self, value: Any) -> Fraction | None:
         """Where a phase stands in their order; None if it is none."""

@@ -63,8 +63,8 @@ def sums_of(snapshot: Snapshot, state: StatePath, messages: Mapping[str, str | N
     return Sums(
         found.in_machines,
         found.in_flight,
-        len(found.machines.rows),
-        len(found.messages.rows),
+        found.machines.count,
+        found.messages.count,
         found.rounded,
         found.empty,
         _first(found.unknown_machines),

@@ -144,12 +144,15 @@ def _holders(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> Hold
         tuple(snapshot.tables["messages"].select(columns).take(carrying[:MOST_LISTED]).to_pylist() if carrying else ()),
         len(machines.unknown),
         len(messages.unknown),
-        len(machines.rows),
+        machines.count,
     )
 
 
 def _holding(found: Holdings) -> list[int]:
-    return sorted(row for row, value in zip(found.rows, found.values, strict=True) if value is not MISSING and value)
+    rows = [row for row, value in zip(found.rows, found.values, strict=True) if value is not MISSING and value]
+    for part in found.numbers:
+        rows += part.rows[part.values != 0].tolist()
+    return sorted(rows)
 
 
 def _who(evidence: dict[str, Any]) -> str:

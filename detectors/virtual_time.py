@@ -150,7 +150,9 @@ class VirtualTime:
 def _stamps(part: Snapshot, found: Holdings, kind: str) -> Stamps:
     unknown = list(found.unknown)
     stamps: list[tuple[Amount, int]] = []
-    for row, value in zip(found.rows, found.values, strict=True):
+    least_each = [column.only(column.is_least) for column in found.numbers]
+    greater = sum(len(column.rows) - len(kept.rows) for column, kept in zip(found.numbers, least_each, strict=True))
+    for row, value in Holdings(found.rows, found.values, numbers=least_each).pairs():
         if kind == "machine" and (value is MISSING or value is None):
             continue
         amount = value if type(value) is int else amount_of(value, missing_is_zero=False)
@@ -165,7 +167,9 @@ def _stamps(part: Snapshot, found: Holdings, kind: str) -> Stamps:
     lines = (
         f"{name}: {why}" for name, (_, why) in zip(_names(part, [r for r, _ in unknown], kind), unknown, strict=True)
     )
-    return Stamps(None if least is None else Fraction(least), holder, len(stamps), tuple(sorted(lines)[:MOST_LISTED]))
+    return Stamps(
+        None if least is None else Fraction(least), holder, greater + len(stamps), tuple(sorted(lines)[:MOST_LISTED])
+    )
 
 
 def _names(part: Snapshot, rows: list[int], kind: str) -> list[str]:

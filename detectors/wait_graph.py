@@ -25,13 +25,13 @@ from ray_snapshot.detectors.common import (
     integers,
     is_any_of,
     positions,
-    positions_of_runs,
     reaching,
     texts,
 )
 from ray_snapshot.detectors.reduction import Graph, free, movable
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import Rooms, placed
+from ray_snapshot.name_index import NameIndex
 from ray_snapshot.snapshot import Snapshot
 
 _ALL = -1
@@ -94,12 +94,16 @@ class _Nodes:
     """`names` are looked up (machines, strangers, the unnamed); calls and gates follow."""
 
     names: Any
-    recorded_count: int
+    recorded: NameIndex
     calls: CallNodes
     awaited: Integers
     """Per row of `waits`: the call that it names, as `calls` counts; -1: none, or an unknown one."""
     on_recorded: Integers
     """Per row of `waits`: the recorded machine that it names as the one waited for; -1: none, or a stranger."""
+
+    @property
+    def recorded_count(self) -> int:
+        return len(self.recorded.names)
 
     @property
     def first_call(self) -> int:
@@ -113,9 +117,24 @@ class _Nodes:
     def count(self) -> int:
         return self.first_call + self.calls.node_count
 
+    def named(self, values: Any) -> Integers:
+        """Where in `names` each of an Arrow array of texts stands; -1: nowhere."""
+        return self._among_others(values, self.recorded.positions(values))
+
+    def named_in_runs(self, values: Any) -> Integers:
+        """`named` of a column in which equal values mostly stand together."""
+        return self._among_others(values, self.recorded.positions_of_runs(values))
+
+    def _among_others(self, values: Any, found: Integers) -> Integers:
+        lost = np.flatnonzero(found < 0)
+        if len(lost):
+            others = positions(values.take(pa.array(lost)), self.names[self.recorded_count :])
+            found[lost] = np.where(others < 0, -1, others + self.recorded_count)
+        return found
+
     def called(self, call_ids: Any) -> Integers:
         """The nodes of calls; -1 for those that neither run nor wait to begin."""
-        found = self.calls.find(call_ids)
+        found = self.calls.find(call_ids) if self.calls.call_count else np.full(len(call_ids), -1, np.int64)
         return np.where(found >= 0, found + self.first_call, -1)
 
     def flags(self, nodes: Integers) -> Booleans:
@@ -157,7 +176,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     seeds |= _unhindered(nodes, rows, blocked)
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
     unseen = reaching(snapshot)
-    outside |= nodes.flags(_suspects(nodes.names, unseen))
+    outside |= nodes.flags(_suspects(nodes, unseen))
     if unseen:  # what was not observed may call a machine, though not answer for it
         outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count])
     unseen += [f"{name}, which is sent to but not recorded" for name in expected[:MOST_LISTED]]
@@ -186,13 +205,13 @@ def _rooms(snapshot: Snapshot, nodes: _Nodes) -> Rooms:
 
 
 def _nodes(snapshot: Snapshot) -> _Nodes:
-    recorded = texts(snapshot.tables["machines"]["machine"])
+    recorded = snapshot.recorded_names
     calls = call_nodes(snapshot, recorded)
     waits = snapshot.tables["waits"]
     awaited = calls.find(texts(waits["on_call_id"]))
-    on_recorded = positions(texts(waits["on_machine"]), recorded)
+    on_recorded = recorded.positions(texts(waits["on_machine"]))
     names = _node_names(snapshot, recorded, awaited, on_recorded)
-    return _Nodes(names, len(recorded), calls, awaited, on_recorded)
+    return _Nodes(names, recorded, calls, awaited, on_recorded)
 
 
 def _recorded(machines: Integers) -> Integers:
@@ -212,8 +231,9 @@ def _unhindered(nodes: _Nodes, rows: _Rows, blocked: Booleans) -> Booleans:
     found = nodes.flags(rows.owner[rows.timed]) & (_also(nodes) < 0)
     running = slice(nodes.first_call, nodes.first_call + nodes.calls.running_count)
     found[running] |= ~blocked[running]
-    unborn = (nodes.calls.machine < 0) & nodes.flags(rows.owner)[nodes.first_call :]  # these wait for arguments
-    found[nodes.first_call :] |= nodes.calls.unhindered & ~unborn
+    if nodes.calls.node_count:
+        unborn = (nodes.calls.machine < 0) & nodes.flags(rows.owner)[nodes.first_call :]  # these wait for arguments
+        found[nodes.first_call :] |= nodes.calls.unhindered & ~unborn
     return found
 
 
@@ -226,7 +246,7 @@ def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
     return np.concatenate([found, np.zeros(node_count - len(found), np.bool_)])
 
 
-def _node_names(snapshot: Snapshot, recorded: Any, awaited: Integers, on_recorded: Integers) -> Any:
+def _node_names(snapshot: Snapshot, recorded: NameIndex, awaited: Integers, on_recorded: Integers) -> Any:
     """Recorded machines, then the other names waited for (calls by their id), then the node of waits without a name."""
     waits = snapshot.tables["waits"]
     on_machine, on_call = texts(waits["on_machine"]), texts(waits["on_call_id"])
@@ -234,11 +254,11 @@ def _node_names(snapshot: Snapshot, recorded: Any, awaited: Integers, on_recorde
     short = _short_names(snapshot.tables["machines"]["waits_for"])
     unknown = [
         on_machine.filter(pa.array(~by_call & (on_recorded < 0))),
-        short.filter(pa.array(positions(short, recorded) < 0)),
+        short.filter(pa.array(recorded.positions(short) < 0)),
         on_call.filter(pa.array(by_call & (awaited < 0))),
     ]
     strangers = pa.concat_arrays(unknown).drop_null().unique()
-    return pa.concat_arrays([recorded, strangers, pa.array([_UNNAMED])])
+    return pa.concat_arrays([recorded.names, strangers, pa.array([_UNNAMED])])
 
 
 def _short_names(lists: Any) -> Any:
@@ -249,21 +269,21 @@ def _rows(snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans], busy: 
     """What calls and machines wait for: their rows of `waits`; or, of blocked machines, the short form in `machines`."""
     long = _long_rows(snapshot, nodes, status["blocked"] | status["passive"])
     brief = status["blocked"] & ~busy & ~nodes.flags(long.owner)
-    return _joined(long, _short_rows(snapshot, nodes.names, brief) if brief.any() else _plain(*[_NOBODY] * 4))
+    return _joined(long, _short_rows(snapshot, nodes, brief) if brief.any() else _plain(*[_NOBODY] * 4))
 
 
-def _written(snapshot: Snapshot, names: Any, on: Integers, machine: Integers) -> Booleans:
+def _written(snapshot: Snapshot, nodes: _Nodes, on: Integers, machine: Integers) -> Booleans:
     """Where a message from `on` to `machine` is in flight."""
     messages = snapshot.tables["messages"]
-    source, target = positions(texts(messages["source"]), names), positions(texts(messages["target"]), names)
-    return np.isin(on * len(names) + machine, distinct(source * len(names) + target))
+    source, target = nodes.named(texts(messages["source"])), nodes.named(texts(messages["target"]))
+    return np.isin(on * nodes.first_call + machine, distinct(source * nodes.first_call + target))
 
 
-def _looked_up(column: Any, names: Any, rows: Booleans) -> Integers:
+def _looked_up(column: Any, nodes: _Nodes, rows: Booleans) -> Integers:
     """The node of the name in each of `rows` of a column; -1 in all other rows."""
     found = np.full(len(rows), -1, np.int64)
     if rows.any():
-        found[rows] = positions(column.filter(pa.array(rows)), names)
+        found[rows] = nodes.named(column.filter(pa.array(rows)))
     return found
 
 
@@ -285,17 +305,18 @@ def _joined(*parts: _Rows) -> _Rows:
 def _long_rows(snapshot: Snapshot, nodes: _Nodes, waiting: Booleans) -> _Rows:
     """A row belongs to the call that it names, if that runs or waits to begin, else to its machine, if that waits."""
     waits = snapshot.tables["waits"]
-    call = nodes.called(texts(waits["call_id"]))
-    machine = np.where(call < 0, positions_of_runs(texts(waits["machine"]), nodes.names), -1)
-    keep = (call >= 0) | ((machine >= 0) & waiting[machine])
-    owner, on = np.where(call >= 0, call, machine), _targets(waits, nodes)
+    owner, on = nodes.named_in_runs(texts(waits["machine"])), _targets(waits, nodes)
+    keep = waiting[owner] & (owner >= 0)
+    if nodes.calls.call_count:
+        call = nodes.called(texts(waits["call_id"]))
+        owner, keep = np.where(call >= 0, call, owner), keep | (call >= 0)
     if not keep.all():
         owner, on, waits = owner[keep], on[keep], waits.filter(pa.array(keep))
     group = _groups(owner, waits["call_id"], waits["alternative"])
     satisfied: Booleans = pc.fill_null(waits["satisfied"], False).to_numpy()
-    untold = pc.is_null(waits["satisfied"]).to_numpy() & (np.maximum(owner, on) < nodes.first_call)
-    if untold.any():
-        satisfied = satisfied | (untold & _written(snapshot, nodes.names, on, owner))
+    if waits["satisfied"].null_count:
+        untold = pc.is_null(waits["satisfied"]).to_numpy() & (np.maximum(owner, on) < nodes.first_call)
+        satisfied = satisfied | (untold & _written(snapshot, nodes, on, owner))
     return _Rows(owner, group, integers(waits["k"], _ALL), on, satisfied, pc.is_valid(waits["timeout_at"]).to_numpy())
 
 
@@ -303,10 +324,15 @@ def _targets(waits: Any, nodes: _Nodes) -> Integers:
     """The node that each row waits for: a call; a call that is unknown; a machine; or the one without a name."""
     on_call = texts(waits["on_call_id"])
     by_call, known = is_call_id(on_call), nodes.awaited >= 0
-    on = np.where(known, nodes.awaited + nodes.first_call, -1)
-    on = np.maximum(on, _looked_up(on_call, nodes.names, by_call & ~known))
-    on = np.maximum(on, np.where(by_call, -1, nodes.on_recorded))
-    on = np.maximum(on, _looked_up(texts(waits["on_machine"]), nodes.names, ~by_call & (on < 0)))
+    on = nodes.on_recorded
+    if by_call.any() or known.any():
+        on = np.where(by_call, -1, on)
+        on = np.maximum(on, np.where(known, nodes.awaited + nodes.first_call, -1))
+        on = np.maximum(on, _looked_up(on_call, nodes, by_call & ~known))
+    lost = on < 0
+    if not lost.any():
+        return on
+    on = np.maximum(on, _looked_up(texts(waits["on_machine"]), nodes, ~by_call & lost))
     return np.where(on < 0, nodes.unnamed, on)
 
 
@@ -329,7 +355,7 @@ def _codes(column: Any) -> Integers:
     return found
 
 
-def _short_rows(snapshot: Snapshot, names: Any, brief: Booleans) -> _Rows:
+def _short_rows(snapshot: Snapshot, nodes: _Nodes, brief: Booleans) -> _Rows:
     """The rows that `wait_mode`, `wait_k` and `waits_for` stand for; none where they do not say enough."""
     machines = snapshot.tables["machines"]
     size = integers(pc.list_value_length(machines["waits_for"]), 0)
@@ -337,9 +363,9 @@ def _short_rows(snapshot: Snapshot, names: Any, brief: Booleans) -> _Rows:
     k = np.select(list(mode.values()), [size, np.ones_like(size), integers(machines["wait_k"], -1)], -1)
     usable = brief[: len(size)] & (size > 0) & (k >= 0)
     machine = np.repeat(np.arange(len(size)), np.where(usable, size, 0))
-    on = positions(_short_names(machines["waits_for"]), names)[np.repeat(usable, size)]
-    on = np.where(on < 0, len(names) - 1, on)
-    satisfied = _written(snapshot, names, on, machine)
+    on = nodes.named(_short_names(machines["waits_for"]))[np.repeat(usable, size)]
+    on = np.where(on < 0, nodes.unnamed, on)
+    satisfied = _written(snapshot, nodes, on, machine)
     return _Rows(machine, machine, k[machine], on, satisfied, np.zeros(len(machine), np.bool_))
 
 
@@ -366,7 +392,8 @@ def _by_calls(nodes: _Nodes, rows: _Rows) -> _Rows:
     calls, gates = nodes.calls, nodes.calls.gates
     call = np.arange(calls.call_count)
     machine = calls.machine[call]
-    call = call[nodes.flags(rows.on)[machine] & (machine >= 0)]
+    if len(call):
+        call = call[nodes.flags(rows.on)[machine] & (machine >= 0)]
     owner = np.concatenate([machine[call], gates.source + calls.call_count + nodes.first_call])
     on = np.concatenate([call, gates.target]) + nodes.first_call
     return _plain(owner, owner, np.ones_like(owner), on)
@@ -408,7 +435,7 @@ def _silent(nodes: _Nodes, blocked: Booleans, own: Booleans) -> Booleans:
 
 def _undeclared(snapshot: Snapshot, nodes: _Nodes) -> Integers:
     told = pa.array(list(snapshot.coverage.get("undeclared") or ()), pa.string())
-    return _recorded(positions(told, nodes.names))
+    return _recorded(nodes.named(told))
 
 
 def _seeds(
@@ -432,7 +459,7 @@ def _woken(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> tuple[Booleans, Bo
     """
     messages = _without_waiting(snapshot, nodes, rows)
     receiver = texts(messages["target"])
-    target = positions(receiver, nodes.names)
+    target = nodes.named(receiver)
     started_at = pa.scalar(snapshot.started_at, messages["due_at"].type)
     pending = pc.fill_null(pc.greater_equal(messages["due_at"], started_at), True).to_numpy()
     strange = (target < 0) | (target >= nodes.recorded_count)
@@ -443,12 +470,14 @@ def _woken(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> tuple[Booleans, Bo
 
 def _inside(snapshot: Snapshot, nodes: _Nodes) -> Booleans:
     """The machines that are inside an action."""
-    return nodes.flags(_recorded(positions(texts(snapshot.tables["calls"]["machine"]), nodes.names)))
+    return nodes.flags(_recorded(nodes.named(texts(snapshot.tables["calls"]["machine"]))))
 
 
 def _without_waiting(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> Any:
     """The messages, but for calls that wait for room, or for their arguments: they wake nobody before they can begin."""
     calls, messages = nodes.calls, snapshot.tables["messages"]
+    if calls.running_count == calls.call_count:
+        return messages
     short = np.flatnonzero(calls.also >= calls.first_room)
     lacking = distinct(rows.owner[~rows.satisfied]) - nodes.first_call
     lacking = lacking[(lacking >= calls.running_count) & (lacking < calls.call_count)]
@@ -465,8 +494,8 @@ def _outside(
 ) -> tuple[Booleans, list[str]]:
     """Nodes of which the snapshot does not know enough: waited for but not recorded, or waiting without a row that says
     for what. And why, for a person. A reply that is there already hides nothing."""
-    awaited = distinct(graph.target[~graph.satisfied])
-    strangers = awaited[(awaited >= nodes.recorded_count) & (awaited < nodes.first_call)]
+    strangers = np.arange(nodes.recorded_count, nodes.first_call)
+    strangers = strangers[nodes.flags(graph.target[~graph.satisfied])[strangers]]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
     why = [_why_unknown(name) for name in names]
     why += [f"what {name} waits for" for name in nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()]
@@ -488,8 +517,8 @@ def _untold_calls(snapshot: Snapshot, nodes: _Nodes, calls: Integers) -> list[st
     return [f"what {method} of {name} waits for" for method, name in zip(methods, machines, strict=True)]
 
 
-def _suspects(names: Any, unseen: list[Any]) -> Integers:
+def _suspects(nodes: _Nodes, unseen: list[Any]) -> Integers:
     """The machines that `uncovered` names, by themselves or as the `machine` of an item."""
     words = [item.get("machine") if isinstance(item, dict) else item for item in unseen]
-    found = positions(pa.array([word for word in words if isinstance(word, str)], pa.string()), names)
+    found = nodes.named(pa.array([word for word in words if isinstance(word, str)], pa.string()))
     return found[found >= 0]

@@ -22,6 +22,7 @@ from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryFormatError, InconsistentCutError, SettingError, UnknownMachineError
 from ray_snapshot.json_text import parsed_json
+from ray_snapshot.name_index import NameIndex
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 from ray_snapshot.shapes import Shape
 
@@ -273,6 +274,12 @@ class Snapshot:
         """Machines by name."""
         table = self.tables["machines"]
         return _Machines(table, {name: row for row, name in enumerate(table["machine"].to_pylist())})
+
+    @cached_property
+    def recorded_names(self) -> NameIndex:
+        """The names of the machines, by row; hashed once for all who look names up."""
+        names = self.tables["machines"]["machine"].combine_chunks()
+        return NameIndex(names.cast(pa.string()))
 
     @cached_property
     def channels(self) -> Mapping[tuple[str, str, str], Channel]:

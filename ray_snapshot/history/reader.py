@@ -23,7 +23,7 @@ from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
 from ray_snapshot.history import checkpoints, compaction, leases, owners, places, retention, rows_alone, tables, upkeep
 from ray_snapshot.history.records import Records, Row, parsed
-from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
+from ray_snapshot.history.verification import COUNTS, MOST_NARROW_ROWS, MOST_ROWS, row_batches, row_count, verify
 from ray_snapshot.names import EDITED
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -210,17 +210,30 @@ class History:
             (snapshot,) = self.load_many([self.resolve(snapshot_id, system=system)])
         return snapshot
 
-    def load_many(self, snapshot_ids: Iterable[str]) -> Iterator[Snapshot]:
-        """Snapshots in the order of `snapshot_ids`; many small ones cost little more than one."""
-        for snapshot_id, parts in self.parts(snapshot_ids):
+    def load_many(
+        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[Snapshot]:
+        """Snapshots in the order of `snapshot_ids`; many small ones cost little more than one.
+
+        `columns`: by table those that are read; of tables that are not in it, all. The snapshots have no others.
+        """
+        for snapshot_id, parts in self.parts(snapshot_ids, columns=columns):
             yield self.assembled(snapshot_id, parts)
 
-    def parts(self, snapshot_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, pa.Table]]]:
+    def parts(
+        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[tuple[str, dict[str, pa.Table]]]:
         """The rows of snapshots as they lie there, table by table, with their partitions; not checked."""
+        chosen = columns or {}
         ids = list(snapshot_ids)
         listed = self._snapshot_rows(ids) if ids else {}
-        for batch in row_batches({snapshot_id: row_count(row) for snapshot_id, row in listed.items()}):
-            details = {name: _split(self._read(name, snapshot_ids=batch), batch) for name in tables.DETAIL_TABLES}
+        sizes = {snapshot_id: row_count(row) for snapshot_id, row in listed.items()}
+        is_narrow = "state" not in chosen.get("machines", ["state"]) and "args" not in chosen.get("messages", ["args"])
+        for batch in row_batches(sizes, MOST_NARROW_ROWS if is_narrow else MOST_ROWS):
+            details = {
+                name: _split(self._read(name, snapshot_ids=batch, columns=chosen.get(name)), batch)
+                for name in tables.DETAIL_TABLES
+            }
             for snapshot_id in batch:
                 parts = {name: found[snapshot_id] for name, found in details.items()}
                 yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
@@ -526,7 +539,8 @@ class History:
 
 
 def _as_recorded(name: str, table: pa.Table) -> pa.Table:
-    return tables.in_order(table, tables.ORDER[name]).select(TABLES[name].names).combine_chunks()
+    there = [column for column in TABLES[name].names if column in table.column_names]
+    return tables.in_order(table, tables.ORDER[name]).select(there).combine_chunks()
 
 
 def _where(table: pa.Table, **values: str | None) -> pa.Table:
@@ -553,7 +567,7 @@ def _split(table: pa.Table, snapshot_ids: list[str]) -> dict[str, pa.Table]:
     numbers = codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
     if np.any(numbers[:-1] > numbers[1:]):
         order = np.argsort(numbers, kind="stable")
-        table, numbers = table.take(pa.array(order)), numbers[order]
+        table, numbers = table.combine_chunks().take(pa.array(order)), numbers[order]
     bounds = np.searchsorted(numbers, np.arange(len(snapshot_ids) + 1))
     return {
         snapshot_id: table.slice(bounds[row], bounds[row + 1] - bounds[row])

@@ -83,11 +83,11 @@ def problems(history: History, name: str, system: str | None) -> list[str]:
 
 
 def without(name: str, rows: pa.Table) -> list[str]:
-    """The values that every reader needs, and that are not there."""
+    """The values that every reader needs, and that are not there, in the columns that were read."""
     return [
         f"{name} has {rows[column].null_count} rows without {column}"
         for column in NEEDED[name]
-        if rows[column].null_count
+        if column in rows.column_names and rows[column].null_count
     ]
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 COUNTS = (("machines", "machine_count"), ("channels", "channel_count"), ("messages", "in_flight_count"))
 """Which column of `snapshots` says how many rows a snapshot has in which table."""
 
-_ROWS_AT_ONCE = 200_000
+MOST_ROWS = 200_000
+MOST_NARROW_ROWS = 1_000_000
+"""Where neither states nor arguments are read; each batch reads again the groups of rows that it shares with the next one."""
+
 _SNAPSHOTS_AT_ONCE = 500
 _MOST_PROBLEMS = 20
 
@@ -57,12 +60,12 @@ def row_count(row: pa.Table) -> int:
     return sum(max(0, row[count][0].as_py() or 0) for _, count in COUNTS)
 
 
-def row_batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+def row_batches(sizes: Mapping[str, int], most_rows: int = MOST_ROWS) -> Iterator[list[str]]:
     """Runs of snapshots, given with their sizes, that can be read at once within a bounded number of rows."""
     batch: list[str] = []
     rows = 0
     for snapshot_id, size in sizes.items():
-        if batch and (rows + size > _ROWS_AT_ONCE or len(batch) == _SNAPSHOTS_AT_ONCE):
+        if batch and (rows + size > most_rows or len(batch) == _SNAPSHOTS_AT_ONCE):
             yield batch
             batch, rows = [], 0
         batch.append(snapshot_id)

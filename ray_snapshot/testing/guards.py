@@ -166,12 +166,13 @@ class Guards:
         """The next class."""
         for one in kind.__mro__:
             file = getattr(sys.modules.get(one.__module__), "__file__", None)
-            if file is not None and one is not object and not one.__module__.startswith("ray_snapshot.runtime"):
+            if file is not None and one is not object and not _is_ours(one):
                 self.own.add(file)
                 self._replace_in(one.__module__)
         if any(
             _names_a_date(getattr(inspected(item), "__code__", None), one)
             for one in kind.__mro__
+            if not _is_ours(one)
             for item in vars(one).values()
         ):
             self.dated.add(len(self.globals))
@@ -182,13 +183,18 @@ class Guards:
         self.is_acting, self.thread = True, threading.get_ident()
         if kind in self.dated:
             self._outer = sys.getprofile()
-            sys.setprofile(self._look)
+            if self._may_be_put_back():
+                sys.setprofile(self._look)
         return [_token(owner, name) for owner, name in self.globals[kind]]
+
+    def _may_be_put_back(self) -> bool:
+        """Not so a profiler in C, such as `cProfile`: while it is on, dates are not looked for."""
+        return self._outer is None or callable(self._outer)
 
     def end(self, kind: int, before: list[Any]) -> list[str]:
         """It is over: the globals that are not what they were."""
         self.is_acting = False
-        if kind in self.dated:
+        if kind in self.dated and self._may_be_put_back():
             sys.setprofile(self._outer)
         watched = self.globals[kind]
         if not watched:
@@ -199,6 +205,11 @@ class Guards:
             for (owner, name), was, new in zip(watched, before, now, strict=True)
             if was != new
         ]
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether it is what machines inherit of ours: what is asked there is answered by the stage."""
+    return kind.__module__.startswith("ray_snapshot.runtime")
 
 
 def caught_at(end: Any, told: str, machine: str, method: str, handler: str | None) -> UnwindingCaughtError:

@@ -25,7 +25,7 @@ from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Rai
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
-from ray_snapshot.testing.schedules import Schedule, check_steps, frozen
+from ray_snapshot.testing.schedules import Schedule, check_steps
 from ray_snapshot.testing.space import Space, raise_if_begun_wrong
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import short
@@ -108,14 +108,17 @@ class HostedWorld(World):
 
     def is_being_built(self) -> bool:
         """Whether a machine that the program has created is still to be constructed."""
-        return any(
-            (machine := self.hosts[self.places[name]].core.machines.get(name)) is None or machine.body is None
-            for name in self.made_by_driver
-        )
+        for name in self.made_by_driver:
+            machine = self.hosts[self.places[name]].core.machines.get(name)
+            if machine is None or machine.body is None:
+                return True
+        return False
 
     def enabled(self) -> list[Step]:
         """Every step that something waits for; of timers and timeouts only those that are due first."""
         steps = super().enabled()
+        if not (self.dues or self.timeouts):
+            return steps
         steps += [("timeout", name) for name in sorted(self.timeouts) if self.runs(self.places[name])]
         first = min([*self.dues.values(), *self.timeouts.values()], default=0.0)
         return [step for step in steps if self._due_of(step) in (None, first)]
@@ -488,7 +491,7 @@ class Player:
         self.drawn: list[int] = []
         self.chance = chance
         self.settings = settings
-        self.steps: list[Any] = []
+        self.steps: list[tuple[Any, ...]] = []
         known = max(KNOWN, default=0) + 1
         KNOWN[known] = Knowledge(stage, self._draw)
         self.world = HostedWorld(known, settings["protocol"], settings["hosts"])
@@ -510,7 +513,7 @@ class Player:
             self.world.go_on()
             if self.settings["protocol"] in BARRIERS:
                 self._connect()
-        self.steps.append([*step, self.drawn])
+        self.steps.append((*step, tuple(self.drawn)))
 
     def _connect(self) -> None:
         connections = self.world.stage.connections
@@ -537,7 +540,7 @@ class Player:
         ]
         cuts = [Cut(f"snapshot {number}", dict(cut)) for number, cut in sorted(world.log.cuts.items())]
         return Run(
-            machines, Schedule(tuple(frozen(self.steps)), self.settings), world.labels, seed, snapshots, verdicts,
+            machines, Schedule(tuple(self.steps), self.settings), world.labels, seed, snapshots, verdicts,
             world.failure, is_over, events, cuts,
         )  # fmt: skip
 

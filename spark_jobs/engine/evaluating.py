@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
+from ray_snapshot.spark_jobs.engine.needed import needed_columns
 from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
 from ray_snapshot.views.tables import one_line
@@ -104,10 +105,11 @@ def evaluate_assignments(
     compared, alone = _InOrder(history, before), partial(evaluate, evaluator="spark")
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
         assigned = {row["snapshot_id"]: row for row in chunk}
+        by_run = {row["run_id"]: detectors_of(dict(row["specs"] or ()), extra, trust=trust) for row in chunk}
         found: list[dict[str, Any]] = []
-        for snapshot in history.load_many(assigned):
+        for snapshot in history.load_many(assigned, columns=needed_columns(chain.from_iterable(by_run.values()))):
             row = assigned[snapshot.snapshot_id]
-            detectors = detectors_of(dict(row["specs"] or ()), extra, trust=trust)
+            detectors = by_run[row["run_id"]]
             if row["in_order"]:
                 found += compared.rows(snapshot, detectors)
             else:

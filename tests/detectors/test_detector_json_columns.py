@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pyarrow.json as pj
 import pytest
 
+from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, VirtualTime, json_column
 from ray_snapshot.detectors.holdings import in_machines
-from ray_snapshot.detectors.json_column import values_at
+from ray_snapshot.detectors.json_column import array_at, arrays_at
 from ray_snapshot.detectors.json_path import MISSING, compile_path
 from ray_snapshot.snapshot import Snapshot
 
@@ -27,28 +29,29 @@ def _singly(texts: list[str], path: str) -> list[object]:
 def test_plain_states_are_read_at_once_and_give_the_same(path: str) -> None:
     texts = _texts('{"b":{}}', '{"a":-0,"\\u0061b":1}', f'{{"a":{2**63 - 1}}}', '{"\\u0061":7}')
 
-    found = values_at(pa.array(texts), compile_path(path))
+    found = array_at(pa.array(texts), compile_path(path))
 
     assert found is not None
-    assert [(type(one), one) for one in found] == [(type(one), one) for one in _singly(texts, path)]
+    values = [MISSING if one is None else one for one in found.to_pylist()]
+    assert [(type(one), one) for one in values] == [(type(one), one) for one in _singly(texts, path)]
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        f'{{"a":{2**63}}}', '{"a":1.0}', '{"a":1e3}', '{"a":true}', '{"a":"1"}', '{"a":null}', '{"a":[1]}',
+        f'{{"a":{2**63}}}', '{"a":1.0}', '{"a":1e3}', '{"a":true}', '{"a":"1"}', '{"a":[1]}',
         '{"a":{"$int":"5"}}', '{"a":1,"a":2}', '{"a":NaN}', '["a"]', "null", "3", "{", '{"a":1', '{"a":01}', "", " {}",
         '{"a":1}{"a":2}', '{"a":\n1}', '{"s":"}\n{","a":1}', '{"a":1} {"a":2}\n{"a":3}',
     ],
 )  # fmt: skip
 def test_a_state_that_is_none_of_these_sends_all_to_be_read_one_by_one(odd: str) -> None:
-    assert values_at(pa.array(_texts(odd)), compile_path("$.a")) is None
+    assert array_at(pa.array(_texts(odd)), compile_path("$.a")) is None
 
 
 def test_texts_that_only_together_have_the_right_number_of_values_are_not_taken_for_each_other() -> None:
     apart = ['{"s":"}', '{","a":1}', '{"a":5}{"a":6}']
 
-    assert values_at(pa.array(_texts(*apart)), compile_path("$.a")) is None
+    assert array_at(pa.array(_texts(*apart)), compile_path("$.a")) is None
 
 
 def test_a_null_value_is_told_from_none_at_all() -> None:
@@ -57,8 +60,7 @@ def test_a_null_value_is_told_from_none_at_all() -> None:
 
     found = in_machines(Snapshot.from_rows(machines=machines), "$.a")
 
-    assert found.values == [1] * COUNT + [None, MISSING]
-    assert found.rows == list(range(COUNT + 2))
+    assert list(found.pairs()) == list(enumerate([1] * COUNT + [None, MISSING]))
 
 
 def test_rows_that_are_left_out_do_not_move_the_others() -> None:
@@ -69,4 +71,75 @@ def test_rows_that_are_left_out_do_not_move_the_others() -> None:
 
     found = in_machines(Snapshot.from_rows(machines=machines), {"One": "$.a"})
 
-    assert found.rows == found.values == [number for number in range(2 * COUNT) if number % 3]
+    assert list(found.pairs()) == [(number, number) for number in range(2 * COUNT) if number % 3]
+
+
+def _whole(count: int, odd: object = None) -> Snapshot:
+    states: list[object] = [{"a": number % 7, "b": {"c": number == 3}, "t": number} for number in range(count)]
+    rows = [{"machine": f"m{number:05d}", "state": state} for number, state in enumerate([*states, odd][: count + 1])]
+    return Snapshot.from_rows(machines=rows if odd is not None else rows[:count])
+
+
+@pytest.mark.parametrize(
+    "paths", [("$.a", "$.b.c", "$.x"), ("$.b", "$.b.c"), ("$.b.c", "$.b"), ("$.a", "$['a']"), ("$.a", "$.s")]
+)
+def test_several_paths_that_are_read_together_give_what_each_gives_by_itself(paths: tuple[str, ...]) -> None:
+    texts = pa.array(
+        [json.dumps({"a": n, "b": {"c": n % 2 == 0}, "s": n if n < COUNT - 1 else "odd"}) for n in range(COUNT)]
+    )
+    compiled = [compile_path(path) for path in paths]
+
+    found = arrays_at(texts, compiled)
+
+    alone = [array_at(texts, path) for path in compiled]
+    assert [one and one.to_pylist() for one in found] == [one and one.to_pylist() for one in alone]
+    assert found[0 if paths[0] != "$.b" else 1] is not None
+
+
+def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    detectors = [
+        TokenConservation(0, "$.a"),
+        UniqueToken("$.b.c"),
+        Reached("$.t", 5),
+        VirtualTime(state="$.t"),
+        Reached("$.a", 1),
+    ]
+    first, second = _whole(COUNT), _whole(COUNT)
+    expected = [detector.evaluate(first) for detector in detectors]
+    read, times = pj.read_json, []
+    monkeypatch.setattr(pj, "read_json", lambda *args, **settings: times.append(1) or read(*args, **settings))
+
+    found = [detector.evaluate(second) for detector in detectors]
+
+    assert len(times) == 1
+    assert [(one.holds, one.evidence) for one in found] == [(one.holds, one.evidence) for one in expected]
+
+
+@pytest.mark.parametrize(
+    "odd", [None, {"a": 2.5}, {"a": None, "b": None}, {"a": {"$int": str(2**80)}, "t": -1}, {"a": "x", "t": True}, {}]
+)
+def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_one(
+    odd: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detectors = [
+        TokenConservation(0, "$.a"), UniqueToken("$.b.c"), UniqueToken("$.a"), Reached("$.t", 5), Reached("$.a", 2**70),
+        Reached("$.a", -(2**70)), Reached("$.b.c", 1), Reached("$.t", 3.5, machines="m000*"), VirtualTime(1, state="$.t"),
+    ]  # fmt: skip
+    fast = [detector.evaluate(_whole(COUNT, odd)) for detector in detectors]
+
+    monkeypatch.setattr(json_column, "_FEW", 10**9)
+
+    slow = [detector.evaluate(_whole(COUNT, odd)) for detector in detectors]
+    assert [(one.holds, one.evidence, one.sentence) for one in fast] == [
+        (one.holds, one.evidence, one.sentence) for one in slow
+    ]
+
+
+def test_sums_that_do_not_fit_64_bits_are_exact() -> None:
+    machines = [{"machine": f"m{number}", "state": {"a": 2**62 + number}} for number in range(COUNT)]
+
+    found = TokenConservation(0, "$.a").evaluate(Snapshot.from_rows(machines=machines))
+
+    assert found.evidence["found"] == sum(2**62 + number for number in range(COUNT))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import cProfile
+import datetime
 import random
 import time
+from typing import Any
 
 import explored_machines as machines
 import pytest
 
 import ray_snapshot as rs
+from ray_snapshot import testing
+from ray_snapshot.errors import NotDeterministicError
+from ray_snapshot.testing.guards import Guards
 
 
 def test_a_class_by_itself_has_the_real_clock_and_real_chance() -> None:
@@ -31,6 +37,42 @@ def test_a_class_may_have_names_of_its_own_for_them() -> None:
 
     assert Own().now() == 17.0
     assert isinstance(Own().random, random.Random)
+
+
+class _Plain(rs.SnapshotMixin):
+    def note(self) -> None:
+        self.at = 1
+
+
+class _Dated(rs.SnapshotMixin):
+    def note(self) -> None:
+        self.at = datetime.datetime.now(datetime.UTC).year
+
+
+def _date(system: Any) -> None:
+    system.spawn(_Dated, name="dated").note.send()
+
+
+def test_each_call_is_looked_at_only_in_classes_whose_own_code_may_ask_the_date() -> None:
+    guards = Guards()
+
+    guards.watch(_Plain)
+    guards.watch(_Dated)
+
+    assert guards.dated == {2}
+
+
+def test_a_profiler_that_is_written_in_c_is_left_alone() -> None:
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        run = testing.simulate(_date, seed=1)
+    finally:
+        profile.disable()
+
+    assert run.machines["dated"].at > 2000
+    with pytest.raises(NotDeterministicError, match=r"datetime.now"):
+        testing.simulate(_date, seed=1)
 
 
 @pytest.mark.ray
