@@ -7,11 +7,13 @@ import json
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 from types import ModuleType
 
 from benchmarks import (
     calls,
     exploring,
+    figures_page,
     following,
     history,
     large_states,
@@ -31,6 +33,7 @@ from benchmarks import (
     verdicts,
     watching,
 )
+from benchmarks.measure import Result
 
 NAMES = {
     "send-between-hosts": sending,
@@ -81,17 +84,24 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--page", type=Path, help="put the figures into this page, too")
     options = parser.parse_args(argv)
     unknown = set(options.names) - set(NAMES)
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
-    return _run(set(options.names or NAMES), options.json)
+    found: list[tuple[Result, float]] = []
+    try:
+        _run(set(options.names or NAMES), options.json, found)
+    finally:
+        if options.page is not None:
+            figures_page.written(options.page, found, [*NAMES])
+    return 0 if all(result.is_met for result, _ in found) else 1
 
 
-def _run(names: set[str], as_json: bool) -> int:
+def _run(names: set[str], as_json: bool, found: list[tuple[Result, float]]) -> None:
     modules = list(dict.fromkeys(NAMES[name] for name in NAMES if name in names))
     on_ray = [module for module in modules if getattr(module, "NEEDS_RAY", True)]
-    missed = _measure([module for module in modules if module not in on_ray], names, as_json)
+    _measure([module for module in modules if module not in on_ray], names, as_json, found)
     if on_ray:
         import ray
 
@@ -100,21 +110,19 @@ def _run(names: set[str], as_json: bool) -> int:
         folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
         connect(temp_dir=folder)
         try:
-            missed += _measure(on_ray, names, as_json)
+            _measure(on_ray, names, as_json, found)
         finally:
             ray.shutdown()
             shutil.rmtree(folder, ignore_errors=True)
-    return 1 if missed else 0
 
 
-def _measure(modules: list[ModuleType], names: set[str], as_json: bool) -> int:
-    """Print the figures of some modules; returns how many do not meet their goal."""
-    missed = 0
+def _measure(modules: list[ModuleType], names: set[str], as_json: bool, found: list[tuple[Result, float]]) -> None:
+    """Print the figures of some modules, and add them to what was found, each with the load before it."""
     for module in modules:
+        before = figures_page.load()
         for result in module.run(names):
-            missed += not result.is_met
+            found.append((result, before))
             _print(result.row(), as_json)
-    return missed
 
 
 def _print(row: dict[str, object], as_json: bool) -> None:
