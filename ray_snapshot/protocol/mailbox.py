@@ -32,7 +32,7 @@ NOTHING: Any = ()
 Python's own takes 760 bytes. Whoever puts something in makes one."""
 
 KEPT_QUEUES = 2
-"""A machine with no more senders than that keeps their queues when they are empty: to make one costs a fiftieth of a message."""
+"""A machine with no more senders keeps their queues when they are empty: to make one costs a fiftieth of a message."""
 
 
 class _NoEntries(dict[Any, Any]):
