@@ -32,7 +32,7 @@ from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, h
 from ray_snapshot.runtime.staged import StagedContext
 from ray_snapshot.runtime.staged_calls import LoggedRef, Tracked
 from ray_snapshot.runtime.unwinding import Unwound
-from ray_snapshot.witness.answers import Answer
+from ray_snapshot.witness.answers import Answer, Came
 from ray_snapshot.witness.inside import (
     Arguments,
     Halt,
@@ -94,6 +94,8 @@ class Stage:
     """By machine: the action that waits inside."""
     stopped_by: dict[str, ActionId] = field(default_factory=dict)
     """By machine that has stopped itself: the step in which it did."""
+    raised_by: dict[ActionId, tuple[MessageId, ...]] = field(default_factory=dict)
+    """By step that goes on with an error: the replies that can have been it. The log alone tells its class from others only."""
     host: str = "stage"
     _way: UnderWay | None = None
     _place: int = 0
@@ -168,8 +170,14 @@ class Stage:
                 action,
                 "lies inside an action whose beginning is not done again here: begin with the system's start (no --from)",
             )
-        way.came.append(came_behind(action, self.answers))
+        way.came.append(self._came(action))
         return way
+
+    def _came(self, action: Action) -> Came:
+        found = came_behind(action, self.answers)
+        if found.raised:
+            self.raised_by[action.key] = found.raised
+        return found
 
     def _answer(self, action: Action, way: UnderWay) -> None:
         """The action is over: who has called it gets what it came to."""
@@ -201,7 +209,7 @@ class Stage:
         if wait is None or wait.is_foreign:
             return
         with suppress(NotReplayableError):
-            came_behind(action, self.answers)
+            self._came(action)
 
     def _send_as_logged(self, action: Action) -> None:
         for message in action.sent:

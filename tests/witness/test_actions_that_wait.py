@@ -508,3 +508,25 @@ def test_who_was_refused_by_a_machine_that_has_stopped_is_behind_its_stop(tmp_pa
     place = {name: at for at, name in enumerate(run.causes.machines)}
     assert run.causes.known[place["k"]][3][place["v"]] == 2, "the stop is behind what it is told of"
     assert run.causes.known[place["k"]][2][place["v"]] == 0
+
+
+def test_who_was_refused_by_one_of_two_is_behind_the_one_whose_error_it_got(tmp_path: Path) -> None:
+    """The other had refused before: what is there when a list is asked for comes in the order of the list."""
+    trace = Trace()
+    for name in ("v", "w"):
+        trace.create(name, 9, class_name=f"{CLASSES}Vault")
+    trace.create("k", class_name=f"{CLASSES}Asker")
+    trace.act("driver", "send", [], [message({"target": "k"}, 1, "two", handle("w"), handle("v"))])
+    trace.act("v", "draw", [taken("k", 1, "draw", 99, name="h/2")], [], raised="Refused")
+    trace.act("w", "draw", [taken("k", 1, "draw", 98, name="h/1")], [], raised="Refused")
+    said = {"type": "Refused", "own": False, "text": "98 of 9", "told": "98 of 9"}
+    trace.act(
+        "k", "two", [message({"source": "driver"}, 1, "two", handle("w"), handle("v"))],
+        [call("w", 1, "draw", 98, name="h/1"), call("v", 1, "draw", 99, name="h/2")],
+        waits=[wait(2, "h/1", "h/2", at=19, came={"error": said})], waited_at=SITE,
+    )  # fmt: skip
+    trace.rows[-1]["acted_at"] = NOON
+    run = asking._Run("run", log_of(actions_of(trace.rows)), MODULES)
+    place = {name: at for at, name in enumerate(run.causes.machines)}
+    known = run.causes.known[place["k"]][3]
+    assert (known[place["w"]], known[place["v"]]) == (2, 0)
