@@ -140,13 +140,19 @@ def _error(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answ
         late: BaseException = GetTimeoutError(text or "")
         return late
     if kind == "MachineStoppedError" and said.get("own"):
-        return MachineStoppedError(text or "", machine=wait.calls[0][1])
+        return MachineStoppedError(text or "", machine=_refusing(wait, text, answers))
     if said.get("own") and kind != "UnpicklableMessageError":
         raise NotLogged(f"ended in {kind}: {str(text)[:200]}: what ends a process is in no trace")
     there = " and ".join(
         f"{told_id(reply_to(call))} is {_told(answers.get(reply_to(call)))}" for call in wait.calls[:3]
     )
     raise Unlike(f"got {kind}: {str(text)[:200]}, but {there}")
+
+
+def _refusing(wait: Wait, text: str | None, answers: Mapping[MessageId, Answer]) -> str:
+    """The machine that has stopped: the text begins with its name; where texts are kept secret, the first without an answer."""
+    called = [call for call in wait.calls if text is None or text.startswith(f"{call[1]} ")] or [*wait.calls]
+    return next((call for call in called if reply_to(call) not in answers), called[0])[1]
 
 
 def _is_said(error: BaseException, text: str | None) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ray_snapshot.decoding import NotDecodableError, decoded
 from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import MachineStoppedError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, handle_of
@@ -96,6 +97,8 @@ class Stage:
     """By machine that has stopped itself: the step in which it did."""
     raised_by: dict[ActionId, tuple[MessageId, ...]] = field(default_factory=dict)
     """By step that goes on with an error: the replies that can have been it. The log alone tells its class from others only."""
+    refused_by: dict[ActionId, ActionId] = field(default_factory=dict)
+    """By step that goes on with the error that a machine has stopped: the step in which that did."""
     host: str = "stage"
     _way: UnderWay | None = None
     _place: int = 0
@@ -177,6 +180,8 @@ class Stage:
         found = came_behind(action, self.answers)
         if found.raised:
             self.raised_by[action.key] = found.raised
+        elif isinstance(found.error, MachineStoppedError) and found.error.machine in self.stopped_by:
+            self.refused_by[action.key] = self.stopped_by[found.error.machine]
         return found
 
     def _answer(self, action: Action, way: UnderWay) -> None:

@@ -530,3 +530,25 @@ def test_who_was_refused_by_one_of_two_is_behind_the_one_whose_error_it_got(tmp_
     place = {name: at for at, name in enumerate(run.causes.machines)}
     known = run.causes.known[place["k"]][3]
     assert (known[place["w"]], known[place["v"]]) == (2, 0)
+
+
+def test_who_was_refused_is_not_behind_the_stop_of_another_that_it_brings_about(tmp_path: Path) -> None:
+    said = {"type": "MachineStoppedError", "own": True, "text": "v has stopped; it did not accept the call"}
+    trace = Trace()
+    for name in ("v", "w"):
+        trace.create(name, class_name=f"{CLASSES}Shop")
+    trace.create("k", class_name=f"{CLASSES}Asker")
+    trace.act("driver", "send", [], [message({"target": "v"}, 1, "close")])
+    trace.act("v", "close", [message({"source": "driver"}, 1, "close")], [])
+    trace.act("driver", "send", [], [message({"target": "k"}, 1, "shut", handle("v"), handle("w"))])
+    trace.act(
+        "k", "shut", [message({"source": "driver"}, 1, "shut", handle("v"), handle("w"))],
+        [call("w", 1, "look", name="h/1"), call("v", 1, "look", name="h/2"), message({"target": "w"}, 1, "close")],
+        waits=[wait(2, "h/1", "h/2", at=len(trace.rows), came={"error": said})], waited_at=SITE,
+    )  # fmt: skip
+    trace.act("w", "close", [message({"source": "k"}, 1, "close")], [])
+    run = asking._Run("run", log_of(actions_of(trace.rows)), MODULES)
+    assert run.bodies["k"][-1].found == ["v"], "the error is of the machine that has stopped"
+    place = {name: at for at, name in enumerate(run.causes.machines)}
+    known = run.causes.known[place["k"]][3]
+    assert (known[place["v"]], known[place["w"]]) == (2, 0)

@@ -147,6 +147,14 @@ class Asker(rs.SnapshotMixin):
         except Refused as error:
             self.found.append(str(error))
 
+    def shut(self, one: Any, other: Any) -> None:
+        """One has closed before, the other is told to close by who learns that."""
+        try:
+            ray.get([other.look.remote(), one.look.remote()])
+        except rs.errors.MachineStoppedError as error:
+            self.found.append(error.machine)
+            other.close.send()
+
     def late(self, other: Any) -> None:
         """Nobody answers: the other waits for this one."""
         ref = other.back.remote(self.handle)
