@@ -552,3 +552,21 @@ def test_who_was_refused_is_not_behind_the_stop_of_another_that_it_brings_about(
     place = {name: at for at, name in enumerate(run.causes.machines)}
     known = run.causes.known[place["k"]][3]
     assert (known[place["v"]], known[place["w"]]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"function": "wait", "k": 1, "came": {"places": [5]}},
+        {"function": "wait", "k": 1, "came": {"places": [-1]}},
+        {"function": "wait", "k": 1, "came": {"places": ["one"]}},
+        {"function": "wait", "k": 1, "came": {"places": [0, 0]}},
+        {"came": {"error": {"type": ["x"], "text": "no"}}},
+        {"came": {"error": {"type": "MachineStoppedError", "own": True, "text": 3}}},
+        {"came": {"error": {"type": "Refused", "text": "no", "told": 3}}},
+    ],
+)
+def test_what_no_wait_can_have_got_is_no_row_of_a_trace(tmp_path: Path, more: Any) -> None:
+    trace = one_action("odd", handle("v"), sent=[call("v", 1, "odd", name="h/1")], waits=[wait(1, "h/1", at=9, **more)])
+    with pytest.raises(HistoryFormatError, match="table actions has a row that is none"):
+        testing.possibly(history_of(tmp_path / "h", trace), "latest", {"k": bool}, modules=MODULES)
