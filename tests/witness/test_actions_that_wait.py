@@ -510,7 +510,7 @@ def test_who_was_refused_by_a_machine_that_has_stopped_is_behind_its_stop(tmp_pa
     assert run.causes.known[place["k"]][2][place["v"]] == 0
 
 
-def test_who_was_refused_by_one_of_two_is_behind_the_one_whose_error_it_got(tmp_path: Path) -> None:
+def test_who_was_refused_by_one_of_two_is_behind_the_one_whose_error_it_got() -> None:
     """The other had refused before: what is there when a list is asked for comes in the order of the list."""
     trace = Trace()
     for name in ("v", "w"):
@@ -532,7 +532,7 @@ def test_who_was_refused_by_one_of_two_is_behind_the_one_whose_error_it_got(tmp_
     assert (known[place["w"]], known[place["v"]]) == (2, 0)
 
 
-def test_who_was_refused_is_not_behind_the_stop_of_another_that_it_brings_about(tmp_path: Path) -> None:
+def test_who_was_refused_is_not_behind_the_stop_of_another_that_it_brings_about() -> None:
     said = {"type": "MachineStoppedError", "own": True, "text": "v has stopped; it did not accept the call"}
     trace = Trace()
     for name in ("v", "w"):
