@@ -127,7 +127,7 @@ def answer(
         found |= _asked(history, row["run_id"], predicate, [*modules], most_cuts, definitely, trust)
     except RaySnapshotError as error:
         found["reason"] = one_line(str(error))
-    except Exception as error:  # whatever the user's predicate does
+    except (Exception, SystemExit) as error:  # whatever the user's predicate does
         found |= {"reason": one_line(f"the predicate raised {told(error)}"), "failed": True}
     return {**row, "failed": False, **found, "seconds": time.monotonic() - begin}
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MOST_DIGITS = 18
+"""A name with a longer number is taken for one that has none: Python's limit for numbers in texts is far above."""
+
 
 def run_of(names: Sequence[str]) -> range | None:
     """The numbers of names that are numbered one after the other; None of any others."""
-    prefix, _, digits = names[0].rpartition("-") if names else ("", "", "")
-    if not digits.isdigit():
+    prefix, first = split(names[0]) if names else ("", -1)
+    if first < 0 or first + len(names) > 10**MOST_DIGITS:
         return None
-    found = range(int(digits), int(digits) + len(names))
+    found = range(first, first + len(names))
     return found if all(name == f"{prefix}-{number}" for name, number in zip(names, found, strict=True)) else None
 
 
 def split(name: str) -> tuple[str, int]:
     """What stands before the number of a name, and the number; -1 if it has none, or one that we would write otherwise."""
-    prefix, _, digits = name.rpartition("-")
-    is_number = digits.isascii() and digits.isdigit() and str(int(digits)) == digits
-    return prefix, int(digits) if is_number else -1
+    prefix, dash, digits = name.rpartition("-")
+    if (
+        not dash
+        or len(digits) > MOST_DIGITS
+        or not (digits.isascii() and digits.isdigit())
+        or str(int(digits)) != digits
+    ):
+        return prefix, -1
+    return prefix, int(digits)

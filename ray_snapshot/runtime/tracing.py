@@ -62,14 +62,14 @@ class Waited:
         fields: Fields = {
             "place": self.place,
             "function": wait.function,
-            "k": wait.k,
+            "k": int(wait.k),  # Ray takes any number, of numpy's too
             "calls": [call_id for _, call_id in wait.on],
             "site": wait.call_site,
         }
         if (wait.has_foreign or wait.calls) and wait.function != "locate":
             fields["foreign"] = True
         if wait.timeout is not None:
-            fields["timeout"] = wait.timeout
+            fields["timeout"] = float(wait.timeout)
         if self.came is None:
             return json.dumps(fields, separators=(",", ":"))
         fields |= {"colour": int(self.colour), "at": int(self.at * 1e6)}

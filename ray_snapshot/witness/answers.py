@@ -70,6 +70,8 @@ class Came:
     values: tuple[Answer, ...] = ()
     error: Answer | BaseException | None = None
     places: tuple[int, ...] = ()
+    raised: tuple[MessageId, ...] = ()
+    """The replies that can have been the error: those that are it, in class and text."""
 
     def give(self) -> Any:
         """Values of a get, fresh each time, or the places of those that are there; raises what it raised."""
@@ -84,6 +86,9 @@ def came_of(wait: Wait, answers: Mapping[MessageId, Answer]) -> Came:
     """What the trace says that came, of the answers that there are; raises `Unlike` and `NotLogged`."""
     came = wait.came or {}
     if "error" in came:
+        raised = _raised_in(wait, came["error"], answers)
+        if raised:
+            return Came(wait, error=answers[raised[0]], raised=raised)
         return Came(wait, error=_error(wait, came["error"], answers))
     if wait.function == "locate":
         return Came(wait)
@@ -118,26 +123,36 @@ def _compare(wait: Wait, logged: Sequence[Any] | None, found: Sequence[Answer]) 
             raise Unlike(f"got {_short(logged[place])} in {told}, which is {_short(recorded(answer.value()))} here")
 
 
-def _error(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answer]) -> Answer | BaseException:
+def _raised_in(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answer]) -> tuple[MessageId, ...]:
     kind, text = said.get("type"), said.get("text")
-    given = [answers[reply] for reply in map(reply_to, wait.calls) if reply in answers]
-    for answer in given:
-        error = answer.error
-        if error is not None and type(error).__name__ == kind and _is_said(error, text):
-            return answer
+    given = [(reply, answers[reply].error) for reply in map(reply_to, wait.calls) if reply in answers]
+    return tuple(
+        reply for reply, error in given if error is not None and type(error).__name__ == kind and _is_said(error, text)
+    )
+
+
+def _error(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answer]) -> BaseException:
+    """An error that is no reply."""
+    kind, text = said.get("type"), said.get("text")
     if kind == "GetTimeoutError" and said.get("own"):
         from ray.exceptions import GetTimeoutError
 
         late: BaseException = GetTimeoutError(text or "")
         return late
     if kind == "MachineStoppedError" and said.get("own"):
-        return MachineStoppedError(text or "", machine=wait.calls[0][1])
+        return MachineStoppedError(text or "", machine=_refusing(wait, text, answers))
     if said.get("own") and kind != "UnpicklableMessageError":
         raise NotLogged(f"ended in {kind}: {str(text)[:200]}: what ends a process is in no trace")
     there = " and ".join(
         f"{told_id(reply_to(call))} is {_told(answers.get(reply_to(call)))}" for call in wait.calls[:3]
     )
     raise Unlike(f"got {kind}: {str(text)[:200]}, but {there}")
+
+
+def _refusing(wait: Wait, text: str | None, answers: Mapping[MessageId, Answer]) -> str:
+    """The machine that has stopped: the text begins with its name; where texts are kept secret, the first without an answer."""
+    called = [call for call in wait.calls if text is None or text.startswith(f"{call[1]} ")] or [*wait.calls]
+    return next((call for call in called if reply_to(call) not in answers), called[0])[1]
 
 
 def _is_said(error: BaseException, text: str | None) -> bool:

@@ -21,7 +21,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate, load_detector, told
 from ray_snapshot.witness import modalities
-from ray_snapshot.witness.log import Action, ActionId, Log, NotReplayableError, Wait, reply_to
+from ray_snapshot.witness.log import Action, Log, MessageId, NotReplayableError, Wait, reply_to
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
@@ -158,7 +158,9 @@ class _Run:
                 stage.perform(action)
                 if action.machine != DRIVER:
                     self._keep(stage, action)
-            self.stopped = dict(stage.stopped_by)
+            self.stopped, self.raised_by = dict(stage.stopped_by), dict(stage.raised_by)
+            self.refused_by = {key: (stop,) for key, stop in stage.refused_by.items()}
+            """Where a machine has stopped itself, of which a call was then refused: who goes on knows of that."""
         self.is_unsure = False
         """Whether a detector could not tell on some cut."""
         self.accepted = {(action.machine, action.number): action.accepted for action in log.actions if not action.step}
@@ -186,19 +188,17 @@ class _Run:
                 action.machine,
                 [
                     *(by[message.key].key for message in action.accepted),
-                    *(by[reply].key for reply in action.heard),
-                    *self._refused(action),
+                    *(by[reply].key for reply in self._heard(action)),
+                    *self.refused_by.get(action.key, ()),
                 ],
             )
             for action in self.log.actions
         )
 
-    def _refused(self, action: Action) -> list[ActionId]:
-        """Where a machine has stopped itself, of which a call was then refused: who goes on knows of that."""
-        came = None if action.behind is None else action.behind.came
-        if came is None or (came.get("error") or {}).get("type") != "MachineStoppedError" or action.heard:
-            return []
-        return [self.stopped[call[1]] for call in action.behind.calls if call[1] in self.stopped]  # type: ignore[union-attr]
+    def _heard(self, action: Action) -> tuple[MessageId, ...]:
+        """The replies behind which a step goes on; of an error the one that has its text, too."""
+        raised = self.raised_by.get(action.key, ())
+        return raised[:1] if raised and not {*action.heard} & {*raised} else action.heard
 
     def asked(self, predicate: Predicate, any_of: Any, each: Any, most_cuts: int) -> Modal:
         if isinstance(predicate, Mapping):

@@ -26,13 +26,14 @@ from typing import Any, NoReturn, TypeVar
 
 from ray_snapshot.decoding import NotDecodableError, decoded
 from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import MachineStoppedError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.staged import StagedContext
 from ray_snapshot.runtime.staged_calls import LoggedRef, Tracked
 from ray_snapshot.runtime.unwinding import Unwound
-from ray_snapshot.witness.answers import Answer
+from ray_snapshot.witness.answers import Answer, Came
 from ray_snapshot.witness.inside import (
     Arguments,
     Halt,
@@ -94,6 +95,10 @@ class Stage:
     """By machine: the action that waits inside."""
     stopped_by: dict[str, ActionId] = field(default_factory=dict)
     """By machine that has stopped itself: the step in which it did."""
+    raised_by: dict[ActionId, tuple[MessageId, ...]] = field(default_factory=dict)
+    """By step that goes on with an error: the replies that can have been it. The log alone tells its class from others only."""
+    refused_by: dict[ActionId, ActionId] = field(default_factory=dict)
+    """By step that goes on with the error that a machine has stopped: the step in which that did."""
     host: str = "stage"
     _way: UnderWay | None = None
     _place: int = 0
@@ -168,8 +173,16 @@ class Stage:
                 action,
                 "lies inside an action whose beginning is not done again here: begin with the system's start (no --from)",
             )
-        way.came.append(came_behind(action, self.answers))
+        way.came.append(self._came(action))
         return way
+
+    def _came(self, action: Action) -> Came:
+        found = came_behind(action, self.answers)
+        if found.raised:
+            self.raised_by[action.key] = found.raised
+        elif isinstance(found.error, MachineStoppedError) and found.error.machine in self.stopped_by:
+            self.refused_by[action.key] = self.stopped_by[found.error.machine]
+        return found
 
     def _answer(self, action: Action, way: UnderWay) -> None:
         """The action is over: who has called it gets what it came to."""
@@ -201,7 +214,7 @@ class Stage:
         if wait is None or wait.is_foreign:
             return
         with suppress(NotReplayableError):
-            came_behind(action, self.answers)
+            self._came(action)
 
     def _send_as_logged(self, action: Action) -> None:
         for message in action.sent:

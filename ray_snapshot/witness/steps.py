@@ -118,11 +118,22 @@ def _wait(item: Mapping[str, Any], calls: Mapping[Any, MessageId]) -> Wait:
         raise TypeError(f"the calls of a wait are {str(names)[:100]!r}")
     asked = tuple(calls.get(name) or ("?", name, "call", 0) for name in names)
     came = item.get("came")
-    for name, kind in (("values", list), ("places", list), ("error", dict)):
-        if came is not None and came.get(name) is not None and not isinstance(came[name], kind):
-            raise TypeError(f"what came of a wait is {str(came)[:100]!r}")
+    if came is not None and not _can_have_come(came, None if item.get("foreign") else len(asked)):
+        raise TypeError(f"what came of a wait is {str(came)[:100]!r}")
     common = item["function"], item["k"], item["place"], asked, item["site"]
     return Wait(*common, bool(item.get("foreign")), item.get("timeout"), came)
+
+
+def _can_have_come(came: Mapping[str, Any], calls: int | None) -> bool:
+    """`calls`: for how many it was; None if it was for more than calls."""
+    values, places, error = came.get("values") or [], came.get("places") or [], came.get("error") or {}
+    if not (isinstance(values, list) and isinstance(places, list) and isinstance(error, dict)):
+        return False
+    if any(type(place) is not int or place < 0 or (calls is not None and place >= calls) for place in places):
+        return False
+    if len({*places}) < len(places):
+        return False
+    return all(error.get(name) is None or isinstance(error[name], str) for name in ("type", "text", "told"))
 
 
 def _moment(micros: int) -> datetime:

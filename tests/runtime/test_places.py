@@ -10,7 +10,7 @@ from ray_snapshot.errors import DuplicateMachineError
 from ray_snapshot.runtime.service.directory import Directory
 from ray_snapshot.runtime.service.places import Places
 
-ODD = ["a", "a-1", "a-01", "a-b-2", "-3", "a-", "a-²", "a--1", "b-7", "a-10"]
+ODD = [*["a", "a-1", "a-01", "a-b-2", "-3", "a-", "a-²", "a--1", "b-7", "a-10", "3", "17"], f"a-{'1' * 5_000}"]
 
 
 def test_as_a_dictionary_whatever_is_added(seed: int) -> None:
@@ -20,7 +20,7 @@ def test_as_a_dictionary_whatever_is_added(seed: int) -> None:
         for _ in range(8):
             prefix, start = chance.choice(["a", "a-b", "b", ""]), chance.randrange(40)
             names = [f"{prefix}-{start + at}" for at in range(chance.choice([1, 2, 9]))]
-            names = chance.choice([names, [chance.choice(ODD)], [*reversed(names)]])
+            names = chance.choice([names, [chance.choice(ODD)], [*reversed(names)], chance.sample(ODD, 2)])
             fresh = [name for name in names if name not in expected]
             hosts = sorted(chance.choices(["host-0", "host-1", "host-2"], k=len(fresh)), key=lambda _: chance.random())
             if fresh:
@@ -40,6 +40,13 @@ def test_numbered_machines_take_no_room_of_their_own() -> None:
     assert not places.named
     (block,) = places.numbered["Account"]
     assert (block.starts, block.hosts) == ([0, 400], ["host-0", "host-1"])
+
+
+def test_numbers_that_are_too_long_to_be_read_are_found_all_the_same() -> None:
+    names = [f"a-{10**18 - 2 + at}" for at in range(4)]
+    places = Places({})
+    places.add(names, ["host-0"] * 4)
+    assert all(name in places for name in names)
 
 
 def test_a_name_that_is_taken_is_passed_over_or_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 from ray.exceptions import RayTaskError
 
 from ray_snapshot import redaction
@@ -145,6 +146,20 @@ def test_an_action_that_waits_when_the_system_ends_says_for_what() -> None:
     assert json.loads(row["waits"]) == [
         {"place": 0, "function": "get", "k": 1, "calls": ["host-0/7"], "site": "bank.py:9"}
     ]
+
+
+def test_a_wait_may_be_asked_for_with_numbers_of_any_kind() -> None:
+    stand = Stand()
+    stand.send("a", "b", 1)
+    stand.tracer.take()
+    stand.accept()
+    k, timeout = np.int64(1), np.float32(0.5)
+    stand.tracer.waits("b", TrackedWait(k, [("a", "host-0/7")], False, timeout, "bank.py:9", function="wait"))  # type: ignore[arg-type]
+
+    (row,) = stand.rows(stand.tracer.take(everything=True))
+
+    (logged,) = json.loads(row["waits"])
+    assert (logged["k"], logged["timeout"]) == (1, 0.5)
 
 
 def test_what_came_of_a_wait_is_told_of_each_kind_and_kept_secret_where_anything_is() -> None:

@@ -109,6 +109,16 @@ def test_too_many_cuts_and_what_the_predicate_raises_are_told(spark: Any, histor
     assert "traced_purses.py:" in trouble
 
 
+def test_a_predicate_that_ends_its_process_is_told_like_any_other(history: History) -> None:
+    from ray_snapshot.spark_jobs import possibly
+
+    row = {"system": "purse", "run_id": "purse-1", "snapshot_id": "latest"}
+    asked: Any = {"modules": ["traced_purses"], "most_cuts": 9, "definitely": False, "trust": False}
+    found = possibly.answer(history, row, predicate="traced_purses:leaving", **asked)
+    assert (found["failed"], found.get("holds")) == (True, None)
+    assert found["reason"].startswith("the predicate raised SystemExit: it leaves (at ")
+
+
 def test_the_command_answers_a_line_a_run(
     spark: Any, history: History, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -44,6 +45,10 @@ def never(states: Mapping[str, Any]) -> bool:
 
 def broken(states: Mapping[str, Any]) -> bool:
     return bool(states["nobody"])
+
+
+def leaving(states: Mapping[str, Any]) -> bool:
+    sys.exit("it leaves")
 
 
 class Quiet(detectors.Termination):

@@ -508,3 +508,65 @@ def test_who_was_refused_by_a_machine_that_has_stopped_is_behind_its_stop(tmp_pa
     place = {name: at for at, name in enumerate(run.causes.machines)}
     assert run.causes.known[place["k"]][3][place["v"]] == 2, "the stop is behind what it is told of"
     assert run.causes.known[place["k"]][2][place["v"]] == 0
+
+
+def test_who_was_refused_by_one_of_two_is_behind_the_one_whose_error_it_got() -> None:
+    """The other had refused before: what is there when a list is asked for comes in the order of the list."""
+    trace = Trace()
+    for name in ("v", "w"):
+        trace.create(name, 9, class_name=f"{CLASSES}Vault")
+    trace.create("k", class_name=f"{CLASSES}Asker")
+    trace.act("driver", "send", [], [message({"target": "k"}, 1, "two", handle("w"), handle("v"))])
+    trace.act("v", "draw", [taken("k", 1, "draw", 99, name="h/2")], [], raised="Refused")
+    trace.act("w", "draw", [taken("k", 1, "draw", 98, name="h/1")], [], raised="Refused")
+    said = {"type": "Refused", "own": False, "text": "98 of 9", "told": "98 of 9"}
+    trace.act(
+        "k", "two", [message({"source": "driver"}, 1, "two", handle("w"), handle("v"))],
+        [call("w", 1, "draw", 98, name="h/1"), call("v", 1, "draw", 99, name="h/2")],
+        waits=[wait(2, "h/1", "h/2", at=19, came={"error": said})], waited_at=SITE,
+    )  # fmt: skip
+    trace.rows[-1]["acted_at"] = NOON
+    run = asking._Run("run", log_of(actions_of(trace.rows)), MODULES)
+    place = {name: at for at, name in enumerate(run.causes.machines)}
+    known = run.causes.known[place["k"]][3]
+    assert (known[place["w"]], known[place["v"]]) == (2, 0)
+
+
+def test_who_was_refused_is_not_behind_the_stop_of_another_that_it_brings_about() -> None:
+    said = {"type": "MachineStoppedError", "own": True, "text": "v has stopped; it did not accept the call"}
+    trace = Trace()
+    for name in ("v", "w"):
+        trace.create(name, class_name=f"{CLASSES}Shop")
+    trace.create("k", class_name=f"{CLASSES}Asker")
+    trace.act("driver", "send", [], [message({"target": "v"}, 1, "close")])
+    trace.act("v", "close", [message({"source": "driver"}, 1, "close")], [])
+    trace.act("driver", "send", [], [message({"target": "k"}, 1, "shut", handle("v"), handle("w"))])
+    trace.act(
+        "k", "shut", [message({"source": "driver"}, 1, "shut", handle("v"), handle("w"))],
+        [call("w", 1, "look", name="h/1"), call("v", 1, "look", name="h/2"), message({"target": "w"}, 1, "close")],
+        waits=[wait(2, "h/1", "h/2", at=len(trace.rows), came={"error": said})], waited_at=SITE,
+    )  # fmt: skip
+    trace.act("w", "close", [message({"source": "k"}, 1, "close")], [])
+    run = asking._Run("run", log_of(actions_of(trace.rows)), MODULES)
+    assert run.bodies["k"][-1].found == ["v"], "the error is of the machine that has stopped"
+    place = {name: at for at, name in enumerate(run.causes.machines)}
+    known = run.causes.known[place["k"]][3]
+    assert (known[place["v"]], known[place["w"]]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"function": "wait", "k": 1, "came": {"places": [5]}},
+        {"function": "wait", "k": 1, "came": {"places": [-1]}},
+        {"function": "wait", "k": 1, "came": {"places": ["one"]}},
+        {"function": "wait", "k": 1, "came": {"places": [0, 0]}},
+        {"came": {"error": {"type": ["x"], "text": "no"}}},
+        {"came": {"error": {"type": "MachineStoppedError", "own": True, "text": 3}}},
+        {"came": {"error": {"type": "Refused", "text": "no", "told": 3}}},
+    ],
+)
+def test_what_no_wait_can_have_got_is_no_row_of_a_trace(tmp_path: Path, more: Any) -> None:
+    trace = one_action("odd", handle("v"), sent=[call("v", 1, "odd", name="h/1")], waits=[wait(1, "h/1", at=9, **more)])
+    with pytest.raises(HistoryFormatError, match="table actions has a row that is none"):
+        testing.possibly(history_of(tmp_path / "h", trace), "latest", {"k": bool}, modules=MODULES)

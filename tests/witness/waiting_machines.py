@@ -140,6 +140,21 @@ class Asker(rs.SnapshotMixin):
     def hurry(self, vault: Any) -> None:
         self.found.append(ray.get(vault.look.remote(), timeout=30)["coins"])
 
+    def two(self, one: Any, other: Any) -> None:
+        """Both refuse."""
+        try:
+            ray.get([one.draw.remote(98), other.draw.remote(99)])
+        except Refused as error:
+            self.found.append(str(error))
+
+    def shut(self, one: Any, other: Any) -> None:
+        """One has closed before, the other is told to close by who learns that."""
+        try:
+            ray.get([other.look.remote(), one.look.remote()])
+        except rs.errors.MachineStoppedError as error:
+            self.found.append(error.machine)
+            other.close.send()
+
     def late(self, other: Any) -> None:
         """Nobody answers: the other waits for this one."""
         ref = other.back.remote(self.handle)

@@ -56,8 +56,6 @@ class AtRest:
         """What `stream` has begun, and may not be over."""
         self.version = redaction.version
         """What was secret when the rows were written."""
-        self.again: list[MachineCopy] = []
-        """Copies that take the place of rows that were written before more was secret."""
         self.audited: list[MachineCopy] = []
         """Copies of machines at rest, to be compared with their rows."""
         self.building_s = 0.0
@@ -75,9 +73,13 @@ class AtRest:
             self.core.wake_all()
 
     def turned(self, number: int) -> None:
-        """The host has turned red for this number: copy some machines at rest all the same, one at least."""
+        """The host has turned red for this number: copy some machines at rest all the same, one at least.
+
+        What was copied so for a snapshot before is let go: if that was given up, its machines may have new rows since.
+        """
         if not self.audit:
             return
+        self.audited = []
         resting = self._resting()
         chosen = [machine for machine in resting if random.random() * 100 < self.audit]
         for machine in chosen or random.sample(resting, min(1, len(resting))):
@@ -109,7 +111,7 @@ class AtRest:
         }
         if self._is_more_secret():  # it was met while others were copied
             self._copy_again()
-        rested, self.again = [*self.core.take_rested(), *self.again], []
+        rested = self.core.take_rested()
         audited, self.audited = self.audited, []
         if whole or rested:
             found = self.reports.submit(self._show, whole, rested, [*self.core.awake], audited)
@@ -134,8 +136,11 @@ class AtRest:
         return self.version != before
 
     def _copy_again(self) -> None:
-        """Write the rows of machines at rest anew: what they are, they were at each instant since they rest."""
-        self.again += [self.core.copy_again(machine, 0) for machine in self._resting()]
+        """Write the rows of machines at rest anew: what they are, they were at each instant since they rest.
+
+        In the order of all that are put to rest: if one of them is again before the rows are written, its last copy is shown.
+        """
+        self.core.rested += [self.core.copy_again(machine, 0) for machine in self._resting()]
         self.audited = []  # they would be compared with what is written now
 
     def _resting(self) -> list[Machine]:
