@@ -72,6 +72,8 @@ class Store:
         """End it."""
         self.process.kill()
         self.process.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
 
 
 class Proxy:
