@@ -183,7 +183,11 @@ def test_where_nothing_is_left_the_detectors_say_what_that_is(
     [
         (["--crashes", "1"], "is_lost", "f crashes"),
         (["--crashes", "1", "--rollback"], "has_forgotten", "a machine crashes: all go back to the snapshot"),
-        (["--duplicates", "1"], "has_one_twice", "f accepts note(1) from driver; seen [1, 2] -> [1, 2, 1], sum 3 -> 4"),
+        (
+            ["--duplicates", "1", "--mailbox-bound", "3"],
+            "has_one_twice",
+            "f accepts note(1) from driver; seen [1, 2] -> [1, 2, 1], sum 3 -> 4",
+        ),
         (["--overtakes", "1"], "has_two_first", "f accepts note(2) from driver, before what was sent earlier"),
     ],
 )
