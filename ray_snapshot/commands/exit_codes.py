@@ -40,7 +40,8 @@ OF: dict[str, dict[int, str]] = {
     "synth": {0: "made"},
     "simulate": {0: "every snapshot is as its protocol promises", 1: "one is not"},
     "explore": {
-        0: "every state was looked at, and nothing is wrong; of --reach and --avoid: each order asked for is shown",
+        0: "every state (with --within: every state within) was looked at, and nothing is wrong; of --reach and --avoid: each"
+        " order asked for is shown",
         1: "a counterexample; of --reach and --avoid: there is no such order",
         4: "no counterexample, or no such order found, but not every state was looked at, or something could not be told",
     },

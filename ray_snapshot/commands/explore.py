@@ -14,6 +14,7 @@ import typer
 
 from ray_snapshot.commands.beginnings import Beginning, Build, Classes, Modules, Until, predicate, this_folder_first
 from ray_snapshot.commands.consent import Trust
+from ray_snapshot.commands.options import Crashes, Duplicates, MailboxBound, Overtakes, Rollback
 from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
@@ -70,15 +71,18 @@ def explore(
     protocol: Annotated[
         str | None, typer.Option(help="Try the steps of this protocol, too, and judge the snapshot that it takes.")
     ] = None,
-    crashes: Annotated[int, typer.Option(min=0, help="So many machines may be lost at any moment.")] = 0,
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="A crash takes all machines back to a snapshot, taken at any moment.")
-    ] = False,
-    duplicates: Annotated[int, typer.Option(min=0, help="So many messages may come once more.")] = 0,
-    overtakes: Annotated[int, typer.Option(min=0, help="So many messages may overtake others of their channel.")] = 0,
-    mailbox_bound: Annotated[
-        int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
+    within: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DETECTOR",
+            help="Go on only from states in which this holds, as TLC's CONSTRAINT: MODULE:NAME; may be repeated.",
+        ),
     ] = None,
+    crashes: Crashes = 0,
+    rollback: Rollback = False,
+    duplicates: Duplicates = 0,
+    overtakes: Overtakes = 0,
+    mailbox_bound: MailboxBound = None,
     classes: Classes = None,
     until: Until = None,
     module: Modules = None,
@@ -95,24 +99,24 @@ def explore(
     from ray_snapshot import testing
 
     begin = Beginning(start, function, classes or (), until, module or (), trust)
+    limits: dict[str, Any] = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
+                              "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
     if reach or avoid:
         if always or never or eventually or protocol is not None:
             raise SettingError(
                 "--reach and --avoid ask for orders, --always, --never, --eventually and --protocol whether all are right: ask"
                 " one after the other"
             )
-        limits = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
-                  "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
         with this_folder_first(), _told() as tell:
-            found_orders = _orders(begin.build(), reach or [], avoid or [], limits, tell)
+            bounded = {**limits, "within": _predicates(within)}
+            found_orders = _orders(begin.build(), reach or [], avoid or [], bounded, tell)
         _show_orders(found_orders, diagram, schedule, as_json)
         return
     with this_folder_first(), _told() as tell:
         build = begin.build()
         found = testing.explore(
             build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
-            protocol=protocol, crashes=crashes, rollback=rollback, duplicates=duplicates, overtakes=overtakes,
-            mailbox_bound=mailbox_bound, most_states=most_states, workers=workers, progress=tell,
+            within=_predicates(within), protocol=protocol, **limits, workers=workers, progress=tell,
         )  # fmt: skip
     _write(found.counterexample, diagram, schedule)
     print(_as_json(found) if as_json else found)
@@ -149,7 +153,7 @@ def _order_as_json(found: Orders) -> str:
     steps, loop_from = ([], None) if found.order is None else (found.order.steps, found.order.loop_from)
     told = {found.word: found.goal, "found": found.order is not None, "complete": found.complete, "states": found.states,
             "steps": steps, "loop_from": loop_from}  # fmt: skip
-    return json.dumps(told)
+    return json.dumps(told | _bounded(found))
 
 
 def _predicates(references: list[str] | None) -> list[Any]:
@@ -170,7 +174,12 @@ def _write(found: Counterexample | None, diagram: str | None, schedule: str | No
 def _as_json(found: Exploration) -> str:
     steps = [] if found.counterexample is None else found.counterexample.steps
     told = {"ok": found.ok, "complete": found.complete, "states": found.states, "broken": found.broken, "steps": steps}
-    return json.dumps(told)
+    return json.dumps(told | _bounded(found))
+
+
+def _bounded(found: Exploration | Orders) -> dict[str, Any]:
+    """Of a search with a constraint: its name, and how many states are outside."""
+    return {} if found.within is None else {"within": found.within, "outside": found.outside}
 
 
 @contextmanager

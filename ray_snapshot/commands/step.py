@@ -14,10 +14,11 @@ import typer
 
 from ray_snapshot.commands.beginnings import Beginning, Classes, Modules, Until, this_folder_first
 from ray_snapshot.commands.consent import Trust
-from ray_snapshot.commands.options import HistoryPath
+from ray_snapshot.commands.options import Crashes, Duplicates, HistoryPath, MailboxBound, Overtakes, Rollback
 from ray_snapshot.errors import RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
+    from ray_snapshot.testing.schedules import Schedule
     from ray_snapshot.testing.stepping import Choice, Walk
 
 PROMPT = "step> "
@@ -55,26 +56,40 @@ def step(
             metavar="MODULE:FUNCTION", help="What the program does then, as of `explore`.", show_default=False
         ),
     ] = None,
-    schedule: Annotated[str | None, typer.Option(help="Go along this schedule first, and stay at its end.")] = None,
-    mailbox_bound: Annotated[
-        int | None, typer.Option(min=1, help="Messages in a channel past which its sender is held; default: no bound.")
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="Go along this schedule first, with its faults and its mailbox bound, and stay at its end."),
     ] = None,
+    crashes: Crashes = 0,
+    rollback: Rollback = False,
+    duplicates: Duplicates = 0,
+    overtakes: Overtakes = 0,
+    mailbox_bound: MailboxBound = None,
     classes: Classes = None,
     until: Until = None,
     module: Modules = None,
     trust: Trust = False,
 ) -> None:
     """Go on from a snapshot by hand, without Ray: choose each step, see what it changes, and go back."""
+    from ray_snapshot.testing.faults import Faults
+    from ray_snapshot.testing.runs import bound_of, faults_of
+    from ray_snapshot.testing.schedules import schedule_of
     from ray_snapshot.testing.stage import Stage
     from ray_snapshot.testing.stepping import Walk
 
+    faults = Faults(crashes, rollback, duplicates, overtakes)
+    way = None if schedule is None else schedule_of(schedule)
+    if way is not None:
+        faults = faults.beside(faults_of(way.settings))
+        mailbox_bound = bound_of(way.settings) if mailbox_bound is None else mailbox_bound
+    faults.check()
     with this_folder_first():
         build = Beginning((history, snapshot), function, classes or (), until, module or (), trust).build()
         title = getattr(build, "__name__", "a snapshot")
         with Stage(build) as stage:
-            walk = Walk(stage, bound=mailbox_bound)
-            if schedule is not None:
-                _follow(walk, schedule)
+            walk = Walk(stage, bound=mailbox_bound, faults=faults)
+            if way is not None:
+                _follow(walk, way)
             Dialogue(walk, title).run()
 
 
@@ -86,10 +101,8 @@ def _say(text: str) -> None:
     print(text[:room] + one_line(text[room:]))
 
 
-def _follow(walk: Walk, path: str) -> None:
-    from ray_snapshot.testing.schedules import schedule_of
-
-    walk.follow(schedule_of(path))
+def _follow(walk: Walk, way: Schedule) -> None:
+    walk.follow(way)
     for number, line in enumerate(walk.told(), 1):
         _say(f"{number:>4}. {line}")
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot.errors import SettingError
 from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import Judge, judge_of
 from ray_snapshot.testing.liveness import Edges, Lasso, lasso_of
@@ -97,20 +98,24 @@ class Exploration:
     states: int
     """How many distinct states were reached."""
     complete: bool
-    """Whether these are all that can be reached, and every predicate could be told in each. False where a counterexample
-    ended the search."""
+    """Whether these are all that can be reached, and every predicate could be told in each: with `within`, all that can be
+    reached without going on from a state outside. False where a counterexample ended the search."""
     counterexample: Counterexample | None = None
     why: list[str] = field(default_factory=list)
     """Why it is not complete, a sentence each."""
     ends: int = 0
     """How many states have nothing left to happen."""
     depth: int = 0
-    """How many steps the farthest state is away, on the shortest way to it."""
+    """How many steps the farthest state is away, on the shortest way to it; with `within`, the farthest that is within."""
     executions: int = 0
     """How many actions were carried out; all others were known."""
     seconds: float = 0.0
     """How long the search took."""
     reduction: str = "off: every order was tried, for every action may be seen by a predicate over all machines"
+    within: str | None = None
+    """The name of the constraint; None: there was none."""
+    outside: int = 0
+    """How many of the states break the constraint: they were judged, and not gone on from."""
 
     @property
     def ok(self) -> bool:
@@ -127,9 +132,17 @@ class Exploration:
 
     def __str__(self) -> str:
         rate = f", {self.states / self.seconds:,.0f} a second" if self.seconds > 1 else ""
-        head = f"{self.states:,} states{rate}; {'complete' if self.complete else 'not complete'}"
+        bounded = "" if self.within is None else told_within(self.within, self.outside)
+        head = f"{self.states:,} states{rate}; {'complete' if self.complete else 'not complete'}{bounded}"
         reasons = [f"  not complete: {reason}" for reason in self.why]
         return "\n".join([head, *reasons, str(self.counterexample) if self.counterexample else "no counterexample"])
+
+
+def told_within(name: str, outside: int) -> str:
+    """How far a search went that has a constraint, for a person."""
+    if not outside:
+        return f", and all are within {name}"
+    return f" within {name}: {outside:,} of them {'is' if outside == 1 else 'are'} outside, and not gone on from"
 
 
 Births = tuple[Any, ...]
@@ -150,6 +163,7 @@ class Search:
         never: Sequence[Any] = (),
         eventually: Sequence[Any] = (),
         stays: Sequence[Any] = (),
+        within: Sequence[Any] = (),
         faults: Faults = NO_FAULTS,
         bound: int | None = None,
         most_states: int = MOST_STATES,
@@ -163,12 +177,17 @@ class Search:
         self.always, self.never, self.eventually, self.stays = (
             [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
         )
+        self.within = [judge_of(item, self.space, self.shown) for item in within]
+        """What all states hold that are gone on from."""
+        self.outside = 0
+        self.farthest = 0
+        """How many steps the last state that was gone on from is away."""
         self.most_states = most_states
         self.progress = progress
         self.ends_at_failures = ends_at_failures
         """Whether an action that raises is no counterexample, but the end of its run: then it leads nowhere."""
         self.failures = 0
-        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": faults.crashes, **faults.settings}
+        self.settings: dict[str, Any] = {"mailbox_bound": bound, **faults.settings}
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
         self.parents = array("q")
@@ -200,10 +219,16 @@ class Search:
         why += [*self.space.partial]
         why += self._about_faults()
         is_whole = found is None and self.expanded == len(self.states)
+        depth = self.farthest if self.within else max(self.depths, default=0)
         return Exploration(
-            len(self.states), is_whole and not why, found, why, self.ends, max(self.depths, default=0),
-            self.stage.executions, time.perf_counter() - self.began,
+            len(self.states), is_whole and not why, found, why, self.ends, depth, self.stage.executions,
+            time.perf_counter() - self.began, within=self.named_within, outside=self.outside,
         )  # fmt: skip
+
+    @property
+    def named_within(self) -> str | None:
+        """The names of the constraint's parts; None: there is none."""
+        return " and ".join(judge.name for judge in self.within) or None
 
     def _breadth_first(self, why: list[str]) -> Counterexample | None:
         memory = Memory()
@@ -211,10 +236,31 @@ class Search:
             for move in self.space.start():
                 if (wrong := self._arrive(-1, (), move)) is not None:
                     return wrong
+            self._check_beginnings()
             return self._expand_all(memory, why)
         except _FullError:
             why.append(f"it was stopped at most_states={self.most_states:,}; {self._left:,} states are not expanded")
             return None
+
+    def _check_beginnings(self) -> None:
+        """Raises `SettingError` where a constraint leaves nothing to search."""
+        for judge in self.within:
+            if all(judge.holds(state) is False for state in self.states):
+                raise SettingError(
+                    f"within={judge.name}: it does not hold in the state in which the system begins, so no step would be taken."
+                    " It says of which states the search goes on, as TLC's CONSTRAINT does"
+                )
+
+    def _is_outside(self, state: State) -> bool:
+        """Whether a state breaks the constraint; one of which it cannot be told is gone on from."""
+        for judge in self.within:
+            holds = judge.holds(state)
+            if holds is False:
+                return True
+            if holds is None:
+                name = f"the constraint {judge.name}"
+                self.unknown[name] = self.unknown.get(name, 0) + 1
+        return False
 
     def _expand_all(self, memory: Memory, why: list[str]) -> Counterexample | None:
         pace = Pace()
@@ -232,6 +278,13 @@ class Search:
 
     def _expand(self, number: int) -> Counterexample | None:
         state = self.states[number]
+        if self.within:
+            if self._is_outside(state):
+                self.outside += 1
+                if self.edges is not None:
+                    self.edges.end_state(is_end=False)  # an end of the search, and not of a run
+                return None
+            self.farthest = self.depths[number]
         space, edges, numbers, is_end = self.space, self.edges, self.numbers, True
         for task in space.tasks(state):
             need_not_come = is_fault(task)

@@ -58,14 +58,24 @@ class Faults:
         """Raises `SettingError` for what is no setting."""
         for name in ("crashes", "duplicates", "overtakes"):
             if getattr(self, name) < 0:
-                raise SettingError(f"explore: {name}={getattr(self, name)}: how many are tried, 0 or more")
+                raise SettingError(f"{name}={getattr(self, name)}: how many are tried, 0 or more")
         if self.rollback and not self.crashes:
-            raise SettingError("explore: rollback=True says what a crash does: say crashes=1, too")
+            raise SettingError("rollback=True says what a crash does: say crashes=1, too")
+
+    def beside(self, other: Faults) -> Faults:
+        """As many of each as both need."""
+        return Faults(
+            max(self.crashes, other.crashes),
+            self.rollback or other.rollback,
+            max(self.duplicates, other.duplicates),
+            max(self.overtakes, other.overtakes),
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that are not the default, as a schedule has them."""
-        return {name: getattr(self, name) for name in ("rollback", "duplicates", "overtakes") if getattr(self, name)}
+        """As a schedule has them: `crashes`, and the others that are not the default."""
+        others = {name: getattr(self, name) for name in ("rollback", "duplicates", "overtakes") if getattr(self, name)}
+        return {"crashes": self.crashes, **others}
 
 
 NO_FAULTS = Faults()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ray_snapshot.testing.exploring import MOST_STATES, Counterexample, Progress, Search
+from ray_snapshot.testing.exploring import MOST_STATES, Counterexample, Progress, Search, listed, told_within
 from ray_snapshot.testing.faults import Faults
 from ray_snapshot.testing.space import NeedsClockError
 from ray_snapshot.testing.stage import Stage
@@ -30,11 +30,15 @@ class Orders:
     states: int
     """How many distinct states were looked at."""
     complete: bool
-    """Whether the answer is certain: an order was found, or all were tried."""
+    """Whether the answer is certain: an order was found, or all were tried (with `within`: all that stay within)."""
     why: list[str] = field(default_factory=list)
     """Why it is not certain, a sentence each."""
     failures: int = 0
     """So many steps were met at which an action raises: a run ends there, as on Ray."""
+    within: str | None = None
+    """The name of the constraint; None: there was none."""
+    outside: int = 0
+    """How many of the states break it."""
 
     def __bool__(self) -> bool:
         raise TypeError("Orders are neither true nor false: ask .order, and .complete")
@@ -45,9 +49,14 @@ class Orders:
             return "\n".join([f"{self.word} {self.goal}: {self._told()}", *lines])
         verb = "reaches" if self.word == "reach" else "avoids"
         if self.complete:
-            return f"{self.word} {self.goal}: no order {verb} it ({self.states:,} states, all there are){self._ended()}"
-        lines = [f"{self.word} {self.goal}: no order that {verb} it was found in {self.states:,} states{self._ended()}"]
+            states = f"{self.states:,} states, all there are{self._bounded()}"
+            return f"{self.word} {self.goal}: no order {verb} it ({states}){self._ended()}"
+        states = f"{self.states:,} states{self._bounded()}"
+        lines = [f"{self.word} {self.goal}: no order that {verb} it was found in {states}{self._ended()}"]
         return "\n".join([*lines, *(f"  not complete: {reason}" for reason in self.why)])
+
+    def _bounded(self) -> str:
+        return "" if self.within is None else told_within(self.within, self.outside)
 
     def _told(self) -> str:
         assert self.order is not None
@@ -66,7 +75,7 @@ def reach(build: Callable[[Any], object], goal: Any, **options: Any) -> Orders:
     """A shortest order in which a goal comes to hold; `.order` is None if there is none.
 
     `goal`: a detector, or a function of the machine objects by name. `options`: `crashes`, `most_states`, `mailbox_bound`,
-    `rollback`, `duplicates`, `overtakes`, `progress`, as of `explore`. An action that raises ends its run. Raises as
+    `rollback`, `duplicates`, `overtakes`, `within`, `progress`, as of `explore`. An action that raises ends its run. Raises as
     `explore` does.
     """
     return _asked("reach", build, goal, "never", **options)
@@ -90,6 +99,7 @@ def _asked(
     rollback: bool = False,
     duplicates: int = 0,
     overtakes: int = 0,
+    within: Any = (),
     most_states: int = MOST_STATES,
     mailbox_bound: int | None = None,
     progress: Progress | None = None,
@@ -100,7 +110,7 @@ def _asked(
         with Stage(build) as stage:
             search = Search(
                 stage, **{role: [goal]}, has_clock=has_clock, faults=faults, bound=mailbox_bound,
-                most_states=most_states, progress=progress, ends_at_failures=True,
+                within=listed(within), most_states=most_states, progress=progress, ends_at_failures=True,
             )  # fmt: skip
             try:
                 found = search.run()
@@ -108,5 +118,6 @@ def _asked(
                 continue
             name = (search.never or search.eventually)[0].name
             is_certain = found.counterexample is not None or found.complete
-            return Orders(word, name, found.counterexample, found.states, is_certain, found.why, search.failures)
+            return Orders(word, name, found.counterexample, found.states, is_certain, found.why, search.failures,
+                          found.within, found.outside)  # fmt: skip
     raise AssertionError("a search with the clock has asked for the clock")

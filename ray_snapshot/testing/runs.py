@@ -127,14 +127,22 @@ def _told(step: tuple[Any, ...]) -> str:
 def faults_of(settings: Mapping[str, Any]) -> Faults:
     """The faults of the search that a schedule is of; raises `ScheduleError` for what are none."""
     given = {name: settings[name] for name in ("crashes", "rollback", "duplicates", "overtakes") if name in settings}
-    if not all(isinstance(value, int) for value in given.values()):
+    if not all(isinstance(value, int) and value >= 0 for value in given.values()):
         raise ScheduleError(f"the schedule has settings {given}: they are numbers", step=None)
     return Faults(**given)
 
 
+def bound_of(settings: Mapping[str, Any]) -> int | None:
+    """The mailbox bound of a schedule; raises `ScheduleError` for what is none."""
+    bound = settings.get("mailbox_bound")
+    if bound is not None and (type(bound) is not int or bound < 1):
+        raise ScheduleError(f"the schedule has mailbox_bound {bound!r}: it is a number, 1 or more, or null", step=None)
+    return bound
+
+
 def replay_states(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """Replay a schedule of the space of states."""
-    bound, faults = schedule.settings.get("mailbox_bound"), faults_of(schedule.settings)
+    bound, faults = bound_of(schedule.settings), faults_of(schedule.settings)
     with Stage(build) as stage:
         space = Space(stage, has_clock=True, bound=bound, faults=faults)
         shown = Shown(space)

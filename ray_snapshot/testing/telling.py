@@ -45,7 +45,8 @@ class Teller:
         before_all: dict[str, list[MessageId]] = {}
         for place, (machine, effect, task) in enumerate(effects):
             if effect is None:
-                words.append(self._fault(task[0], machine))
+                self._note_fault(task[0])
+                words.append(self.fault(task[0], machine))
                 continue
             accepted = self._accept(before, task) if not place else self._accept(move.after, task)
             sent = self._send(effect, before_all)
@@ -57,12 +58,17 @@ class Teller:
                 words.append(told)
         self.steps.append("; ".join(words))
 
-    def _fault(self, word: str, machine: str) -> str:
+    def _note_fault(self, word: str) -> None:
         if word == "snapshot":
             self._kept = {channel: [*numbers] for channel, numbers in self._waiting.items()}
-            return "a snapshot is taken"
         if word == "rollback":
             self._waiting = {channel: [*numbers] for channel, numbers in self._kept.items()}
+
+    def fault(self, word: str, machine: str) -> str:
+        """What goes wrong in a step that is no action."""
+        if word == "snapshot":
+            return "a snapshot is taken"
+        if word == "rollback":
             return "a machine crashes: all go back to the snapshot"
         return f"{machine} crashes"
 

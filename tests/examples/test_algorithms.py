@@ -21,8 +21,6 @@ from ray_snapshot import testing
 from ray_snapshot.examples import algorithms
 from ray_snapshot.examples.algorithms import echo, lamport_mutex, raft_election, transaction_commit, two_phase_commit
 from ray_snapshot.examples.algorithms.__main__ import main as algorithms_main
-from ray_snapshot.testing.exploring import Search
-from ray_snapshot.testing.stage import Stage
 
 PACKAGE = "ray_snapshot.examples.algorithms"
 
@@ -200,31 +198,16 @@ def test_five_resource_managers_have_the_8832_states_of_the_published_model() ->
     assert seen == published_models.two_phase([f"rm-{number}" for number in range(5)])
 
 
-class Within(Search):
-    """A search that does not go on from states outside of a constraint, as TLC does not."""
+def lamports(build: Any, max_clock: int) -> testing.Exploration:
+    """Lamport's processes while no clock is past `max_clock`: the model's constraint."""
 
-    def __init__(self, stage: Stage, *, max_clock: int, **options: Any) -> None:
-        super().__init__(stage, **options)
-        self.max_clock = max_clock
-        self.inside = self.deepest = 0
+    def max_clock_holds(states: Any) -> bool:
+        return all(process.clock <= max_clock for process in states.values())
 
-    def _expand(self, number: int) -> Any:
-        states = self.always[0].machines(self.states[number])  # type: ignore[attr-defined]
-        if any(process.clock > self.max_clock for process in states.values()):
-            return None
-        self.inside += 1
-        self.deepest = self.depths[number]
-        return super()._expand(number)
-
-
-def within(build: Any, max_clock: int) -> tuple[int, int]:
-    """(states, depth) of Lamport's processes while no clock is past `max_clock`."""
-    with Stage(build) as stage:
-        search = Within(stage, max_clock=max_clock, always=[lamport_mutex.one_at_a_time], most_states=5_000_000)
-        found = search.run()
+    found = testing.explore(build, always=[lamport_mutex.one_at_a_time], within=max_clock_holds, most_states=5_000_000)
     assert found.ok, str(found)
     assert found.complete, found.why
-    return search.inside, search.deepest
+    return found
 
 
 def two_processes(system: Any) -> None:
@@ -237,7 +220,8 @@ def test_lamports_processes_have_as_many_states_as_their_published_model(
     build: Any, processes: int, max_clock: int
 ) -> None:
     model = published_models.lamport_mutex(processes, max_clock)
-    assert within(build, max_clock)[0] == len(model)
+    found = lamports(build, max_clock)
+    assert found.states - found.outside == len(model)
     assert len(model) > 500
 
 
@@ -248,8 +232,8 @@ def test_lamports_processes_have_the_724274_states_of_their_published_model() ->
     github.com/tlaplus/Examples, specifications/lamport_mutex/manifest.json. One action of ours is one action of the model,
     and a state of ours is a state of the model.
     """
-    states, depth = within(lamport_mutex.published, 6)
-    assert (states, depth + 1) == (724_274, 61)
+    found = lamports(lamport_mutex.published, 6)
+    assert (found.states - found.outside, found.depth + 1) == (724_274, 61)
 
 
 # ---- on Ray -------------------------------------------------------------------------------------------------------------
