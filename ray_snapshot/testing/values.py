@@ -33,7 +33,7 @@ _UNCHANGING = _ATOMS | {
 """Whether two of these are one object shows nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Encoded:
     """A value as bytes."""
 
@@ -42,6 +42,8 @@ class Encoded:
     """The calls whose results it refers to: (caller, number)."""
     opaque: tuple[str, ...] = ()
     """The types of what could not be pickled and is shared between all copies."""
+    is_plain: bool = False
+    """Whether it is made of plain values alone: then nothing tells a copy of it from the value itself."""
 
 
 _KEPT: list[Any] = []
@@ -247,18 +249,24 @@ def _is_plain(value: Any, seen: set[int]) -> bool:
     kind = type(value)
     if kind in _ATOMS:
         return True
+    items: Any = value
     if kind is dict:
-        if id(value) in seen or not all(type(key) in _ATOMS for key in value):
+        if id(value) in seen or not _ATOMS.issuperset(map(type, value)):
             return False
         seen.add(id(value))
-        return all(type(item) in _ATOMS or _is_plain(item, seen) for item in value.values())
-    if kind is list:
+        items = value.values()
+    elif kind is list:
         if id(value) in seen:
             return False
         seen.add(id(value))
     elif kind is not tuple:
         return False
-    return all(type(item) in _ATOMS or _is_plain(item, seen) for item in value)
+    if _ATOMS.issuperset(map(type, items)):
+        return True
+    for item in items:  # a loop: this is asked of every message
+        if type(item) not in _ATOMS and not _is_plain(item, seen):
+            return False
+    return True
 
 
 def encoded(value: Any) -> Encoded:
@@ -268,7 +276,7 @@ def encoded(value: Any) -> Encoded:
         plain = pickle.Pickler(buffer, 5)
         plain.fast = True
         plain.dump(value)
-        return Encoded(buffer.getvalue())
+        return Encoded(buffer.getvalue(), is_plain=True)
     pickler = _Canonical(buffer)
     pickler.dump(value)
     return Encoded(buffer.getvalue(), frozenset(pickler.refs), tuple(pickler.opaque))
