@@ -118,6 +118,8 @@ class Guards:
         if module is None or name in self._modules:
             return
         self._modules.add(name)
+        if self._ours.keys().isdisjoint(map(id, vars(module).values())):
+            return
         for key, value in [*vars(module).items()]:
             ours = self._ours.get(id(value))
             if ours is not None:

@@ -22,6 +22,7 @@ from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnaps
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
+from ray_snapshot.testing.memory import seldom_collected
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
@@ -96,8 +97,8 @@ class HostedWorld(World):
         super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can be found again is not copied with a world."""
-        return {**self.__dict__, "_listed": {}, "_touched": None, "_arounds": {}}
+        """What can be found again is not copied with a world, nor what is told of a run alone."""
+        return {**self.__dict__, "done": [], "_listed": {}, "_touched": None, "_arounds": {}}
 
     @property
     def stage(self) -> Stage:
@@ -559,7 +560,7 @@ class Player:
 
     def take(self, step: Step) -> None:
         """One step."""
-        self.drawn = []
+        self.drawn.clear()
         if step[0] == "begin":
             self.world.begin()
         else:
@@ -627,7 +628,7 @@ def simulate_hosted(
     judges = [check_detector(item) for item in detectors]
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
-    with Stage(build, keeps_bodies=True) as stage:
+    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
         player = Player(stage, settings, chance.randrange)
         try:
             is_over = _play(player, chance, snapshots, crashes, most_steps)
@@ -685,7 +686,7 @@ def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     check_steps(schedule)
     settings = {"hosts": None, **schedule.settings}
     check_hosts(settings["protocol"], settings["hosts"])
-    with Stage(build, keeps_bodies=True) as stage:
+    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
         player = Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):

@@ -50,7 +50,7 @@ from ray_snapshot.testing.acts import (
 )
 from ray_snapshot.testing.chance import Chance
 from ray_snapshot.testing.guards import Guards, Site, caught_at, told_site
-from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, fill, state_of
+from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, encoded_arguments, fill, state_of
 
 RUN = "testing"
 """The run id of all machines here: the same in every process, so that a schedule fits in every process."""
@@ -528,7 +528,7 @@ class Stage:
     ) -> tuple[bytes, frozenset[Ref]]:
         source = self.acting().machine
         try:
-            found = encoded((args, kwargs))
+            found = encoded_arguments(args, kwargs)
         except Exception as error:
             raise _unpicklable(source, target, method, f"{type(error).__name__}: {error}") from error
         if found.opaque:

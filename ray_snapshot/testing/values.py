@@ -271,15 +271,27 @@ def _is_plain(value: Any, seen: set[int]) -> bool:
 
 def encoded(value: Any) -> Encoded:
     """A value as bytes; raises what its own pickling hooks raise."""
-    buffer = io.BytesIO()
     if _is_plain(value, set()):
-        plain = pickle.Pickler(buffer, 5)
-        plain.fast = True
-        plain.dump(value)
-        return Encoded(buffer.getvalue(), is_plain=True)
+        return Encoded(_dumped(value), is_plain=True)
+    buffer = io.BytesIO()
     pickler = _Canonical(buffer)
     pickler.dump(value)
     return Encoded(buffer.getvalue(), frozenset(pickler.refs), tuple(pickler.opaque))
+
+
+def encoded_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
+    """`encoded((args, kwargs))`, sooner told plain."""
+    if kwargs or not _ATOMS.issuperset(map(type, args)):
+        return encoded((args, kwargs))
+    return Encoded(_dumped((args, kwargs)), is_plain=True)
+
+
+def _dumped(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    plain = pickle.Pickler(buffer, 5)
+    plain.fast = True
+    plain.dump(value)
+    return buffer.getvalue()
 
 
 def decoded(data: bytes) -> Any:

@@ -6,8 +6,10 @@ where chance is asked otherwise on purpose.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,14 @@ from typing import Any
 import explored_machines as machines
 import pytest
 
+import ray_snapshot as rs
 from ray_snapshot import testing
+from ray_snapshot.errors import NotDeterministicError
 from ray_snapshot.protocol.choosing import PROTOCOLS
+from ray_snapshot.testing import hosted
+from ray_snapshot.testing.acts import Act
+from ray_snapshot.testing.stage import Stage
+from ray_snapshot.testing.values import encoded, state_of
 
 RECORDED = Path(__file__).with_name("recorded_runs.json")
 BUILDS = (
@@ -71,6 +79,138 @@ def test_a_seed_gives_the_run_that_it_always_gave(build: Any) -> None:
     for name, found, settings in _runs():
         if found is build:
             assert _facts(testing.simulate(build, **settings)) == recorded[name], name
+
+
+def _listed_anew(world: hosted.HostedWorld) -> list[Any]:
+    return pickle.loads(pickle.dumps(world)).enabled()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_steps_that_are_kept_are_those_that_listing_all_anew_would_give(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled, looked = hosted.HostedWorld.enabled, []
+
+    def both(world: hosted.HostedWorld) -> list[Any]:
+        found = enabled(world)
+        monkeypatch.setattr(hosted.HostedWorld, "enabled", enabled)
+        assert found == _listed_anew(world), f"after {world.taken} steps"
+        monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
+    for build in (passing_on, machines.asking, machines.family, machines.hurrying, machines.leaving):
+        for settings in SETTINGS:
+            testing.simulate(build, protocol=protocol, **settings)
+    assert max(looked) > 3, "else there was nothing to choose"
+
+
+class Giver(rs.SnapshotMixin):
+    """Asks, and lets another one, on another host, wait for the answer."""
+
+    def give(self, asked: Any, waiter: Any) -> None:
+        waiter.take.send(asked.read.remote())
+
+
+class Taker(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.got: Any = None
+
+    def take(self, ref: Any) -> None:
+        import ray
+
+        self.got = ray.get(ref)
+
+
+def passing_on(system: Any) -> None:
+    asked = system.spawn(machines.Account, 7, name="asked")
+    waiter = system.spawn(Taker, name="waiter")
+    system.spawn(Giver, name="giver").give.send(asked, waiter)
+
+
+def test_an_answer_to_one_machine_wakes_another_that_waits_for_it() -> None:
+    for seed in range(5):
+        run = testing.simulate(passing_on, seed=seed, snapshots=1)
+        assert run.is_over
+        assert run.machines["waiter"].got == 7, f"seed {seed}"
+
+
+class Grower(rs.SnapshotMixin):
+    """Its attributes are set in no order of their names, and one of them is never plain for long."""
+
+    def __init__(self) -> None:
+        self.zeal = 0
+        self.beds: list[dict[str, int]] = []
+        self.seen: Any = None
+
+    def grow(self, left: int, *, planted: list[int]) -> None:
+        self.zeal += 1
+        self.beds.append({"left": left})
+        planted.append(left)
+        self.seen = {left} if left % 3 == 0 else planted
+        self.age = [*vars(self)]
+        if left:
+            self.handle.grow.send(left - 1, planted=planted)
+            planted.append(-1)
+
+
+def growing(system: Any) -> None:
+    system.spawn(Grower, name="grower").grow.send(12, planted=[])
+
+
+def test_a_machine_that_keeps_its_object_does_what_one_made_anew_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = testing.simulate(growing, seed=3, snapshots=4)
+    body = Stage.body
+    made: list[str] = []
+    monkeypatch.setattr(Stage, "_body_of", lambda self, act: made.append(act.machine) or self.body(*_of(act)))
+    anew = testing.simulate(growing, seed=3, snapshots=4)
+    assert made.count("grower") > 13
+    assert _facts(kept) == _facts(anew)
+    assert encoded(state_of(kept.machines["grower"])) == encoded(state_of(anew.machines["grower"]))
+    monkeypatch.undo()
+    made.clear()
+    monkeypatch.setattr(Stage, "body", lambda self, *of: made.append(of[0]) or body(self, *of))
+    testing.simulate(growing, seed=3, snapshots=0)
+    assert 0 < made.count("grower") < 13 + 6, "actions that are done twice, and those behind a set"
+
+
+def _of(act: Act) -> tuple[str, int, bytes | None]:
+    return act.machine, act.kind, act.before
+
+
+def test_an_action_is_still_done_twice_now_and_then() -> None:
+    class Moody(rs.SnapshotMixin):
+        def __init__(self) -> None:
+            self.count = 0
+
+        def roll(self, left: int, _: int = 0) -> None:
+            self.count += 1
+            if left:
+                self.handle.roll.send(left - 1, next(moods) if self.count > 3 else 0)
+
+    moods = iter(range(100))
+
+    def build(system: Any) -> None:
+        system.spawn(Moody, name="moody").roll.send(20)
+
+    with pytest.raises(NotDeterministicError, match="sends something else as its message 1"):
+        testing.simulate(build, seed=1)
+
+
+def test_a_run_leaves_the_collector_of_garbage_as_it_was() -> None:
+    before = gc.get_threshold()
+    run = testing.simulate(machines.bank, seed=1)
+    testing.replay(machines.bank, run.schedule)
+    assert gc.get_threshold() == before
+
+
+def test_what_happened_can_be_told_when_the_run_is_over_and_the_run_be_pickled() -> None:
+    run = testing.simulate(machines.throwing, seed=4, snapshots=1)
+    again = pickle.loads(pickle.dumps(run))
+    assert again.steps == run.steps
+    assert again.events == run.events
+    assert len(run.steps) == len(run.events) > 2
 
 
 if __name__ == "__main__":
