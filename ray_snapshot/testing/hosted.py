@@ -22,6 +22,7 @@ from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnaps
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
+from ray_snapshot.testing.history import Performed, Told
 from ray_snapshot.testing.memory import seldom_collected
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
@@ -29,7 +30,6 @@ from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, check_steps
 from ray_snapshot.testing.space import Space, raise_if_begun_wrong
 from ray_snapshot.testing.stage import Stage
-from ray_snapshot.testing.history import Performed, Told
 from ray_snapshot.testing.telling import short
 from ray_snapshot.testing.values import encoded
 from ray_snapshot.verdicts import Standards, Verdict

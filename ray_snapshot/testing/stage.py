@@ -64,8 +64,8 @@ _RETURNED_NOTHING = Done(Answer(encoded(None).data))
 class Stage:
     """Where the actions of one search or run are done; in a `with` block. One at a time, in one thread.
 
-    `keeps_bodies`: mostly an action begins where the last one of its machine has ended, as in one run; then the machine's object
-    stays, where nothing tells it from a copy.
+    `keeps_bodies`: mostly an action begins where the last one of its machine has ended, as in one run; then the machine's
+    object stays, where nothing tells it from a copy.
     """
 
     def __init__(self, build: Callable[[Any], object], *, keeps_bodies: bool = False) -> None:
@@ -348,7 +348,9 @@ class Stage:
             return
         for place, (first, second) in enumerate(zip(one.outputs, other.outputs, strict=False)):
             if first != second:
-                raise self._differs(act, f"sends something else as its message {place + 1}", told_site(one.sites[place]))
+                raise self._differs(
+                    act, f"sends something else as its message {place + 1}", told_site(one.sites[place])
+                )
         if len(one.outputs) != len(other.outputs):
             more = max(one, other, key=lambda outcome: len(outcome.outputs))
             shorter = min(len(one.outputs), len(other.outputs))
@@ -366,7 +368,9 @@ class Stage:
             place for place in range(count) if now.outputs[place : place + 1] != before.outputs[place : place + 1]
         )
         raise self._differs(
-            act, f"sends something else as its message {place + 1} when it is done again", told_site(before.sites[place])
+            act,
+            f"sends something else as its message {place + 1} when it is done again",
+            told_site(before.sites[place]),
         )
 
     def _unlike(self, one: bytes, other: bytes) -> str:

@@ -263,10 +263,7 @@ def _is_plain(value: Any, seen: set[int]) -> bool:
         return False
     if _ATOMS.issuperset(map(type, items)):
         return True
-    for item in items:  # a loop: this is asked of every message
-        if type(item) not in _ATOMS and not _is_plain(item, seen):
-            return False
-    return True
+    return all(type(item) in _ATOMS or _is_plain(item, seen) for item in items)
 
 
 def encoded(value: Any) -> Encoded:

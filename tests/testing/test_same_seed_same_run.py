@@ -100,7 +100,15 @@ def test_the_steps_that_are_kept_are_those_that_listing_all_anew_would_give(
         return found
 
     monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
-    for build in (passing_on, machines.asking, machines.family, machines.hurrying, machines.leaving):
+    for build in (
+        bursting,
+        expecting,
+        passing_on,
+        machines.asking,
+        machines.family,
+        machines.hurrying,
+        machines.leaving,
+    ):
         for settings in SETTINGS:
             testing.simulate(build, protocol=protocol, **settings)
     assert max(looked) > 3, "else there was nothing to choose"
@@ -129,6 +137,31 @@ def passing_on(system: Any) -> None:
     system.spawn(Giver, name="giver").give.send(asked, waiter)
 
 
+class Burster(rs.SnapshotMixin):
+    """Sends more than may be on its way at once; and to a machine that is not there yet."""
+
+    def burst(self, left: int, other: Any) -> None:
+        other.take.send(left)
+        if left:
+            self.handle.burst.send(left - 1, other)
+
+    def take(self, _: int) -> None:
+        pass
+
+    def bear(self, name: str) -> None:
+        self.spawn(Burster, name=name)
+
+
+def bursting(system: Any) -> None:
+    other = system.spawn(Burster, name="other")
+    system.spawn(Burster, name="burster").burst.send(12, other)
+
+
+def expecting(system: Any) -> None:
+    system.spawn(Burster, name="burster").burst.send(3, system.machine("late"))
+    system.spawn(Burster, name="mother").bear.send("late")
+
+
 def test_an_answer_to_one_machine_wakes_another_that_waits_for_it() -> None:
     for seed in range(5):
         run = testing.simulate(passing_on, seed=seed, snapshots=1)
@@ -143,13 +176,22 @@ class Grower(rs.SnapshotMixin):
         self.zeal = 0
         self.beds: list[dict[str, int]] = []
         self.seen: Any = None
+        self.orders: list[Any] = []
 
     def grow(self, left: int, *, planted: list[int]) -> None:
         self.zeal += 1
         self.beds.append({"left": left})
         planted.append(left)
-        self.seen = {left} if left % 3 == 0 else planted
-        self.age = [*vars(self)]
+        self.orders.append([*vars(self)])
+        if isinstance(self.seen, set):
+            self.orders.append([*self.seen])
+        self.seen = planted
+        if left % 4 == 0:
+            self.seen = set()
+            self.seen.add(8)
+            self.seen.add(0)  # in a set made anew the other one comes first
+        if left == 6:
+            self.age = 1
         if left:
             self.handle.grow.send(left - 1, planted=planted)
             planted.append(-1)
