@@ -1,4 +1,7 @@
-"""An action of a machine as a value: what it is done with, and what comes of it. Never imports Ray."""
+"""An action of a machine as a value: what it is done with, and what comes of it. Never imports Ray.
+
+Nothing changes what is made here. Those of which each action makes one are not frozen: a frozen one takes three times as long.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Ref = tuple[str, int]
 """(caller, number)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Sent:
     """One thing that an action does to the world: `mail`, `call`, `timer`, `create`, `stop` or `snapshot`."""
 
@@ -31,7 +34,7 @@ class Sent:
     """Who has sent it, where it was in flight already when the system began (`moments`); else the machine that acts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Answer:
     """What a call came to: a value, or an error, as bytes."""
 
@@ -42,7 +45,7 @@ class Answer:
     """Of an error that the called action raised: where. It comes as a `RayTaskError`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Done:
     """The action is over."""
 
@@ -94,7 +97,7 @@ class Around:
     stopped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Act:
     """An action that may be done, again and again."""
 
@@ -116,7 +119,7 @@ class Act:
         return self.before is None and self.method == LOAD
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Outcome:
     """What came of an action, as far as its inputs went."""
 
@@ -129,7 +132,7 @@ class Outcome:
     refs: frozenset[Ref] = frozenset()
     """Calls that the state refers to."""
     asked_clock: bool = field(default=False, compare=False)
-    sites: tuple[str | None, ...] = field(default=(), compare=False)
-    """Where each output was sent."""
+    sites: tuple[Any, ...] = field(default=(), compare=False)
+    """Where each output was sent (`guards.told_site`)."""
     is_opaque: bool = field(default=False, compare=False)
     """Whether the state holds what cannot be pickled, and so cannot be compared."""

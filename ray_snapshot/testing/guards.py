@@ -52,6 +52,19 @@ class _Stopped(BaseException):
     """Ends an action that asks the real clock or real chance."""
 
 
+Site = tuple[types.CodeType, int] | None
+"""Where a frame is in its code."""
+
+
+def told_site(site: Site) -> str | None:
+    """ "file:line"."""
+    if site is None:
+        return None
+    code, place = site
+    line = next((line for first, last, line in code.co_lines() if first <= place < last), None)
+    return f"{code.co_filename}:{line}"
+
+
 class Guards:
     """The guards of one stage."""
 
@@ -67,6 +80,8 @@ class Guards:
         """By class: the names outside of its machines that its methods may change."""
         self.own: set[str] = set()
         """Files of machine classes, wherever they are installed."""
+        self._library: dict[str, bool] = {}
+        """By file: what `is_library` says."""
         self._originals: list[tuple[types.ModuleType, str, Any]] = []
         self._ours: dict[int, Any] = {}
         """By `id` of a function: what stands in for it."""
@@ -103,6 +118,8 @@ class Guards:
         if module is None or name in self._modules:
             return
         self._modules.add(name)
+        if self._ours.keys().isdisjoint(map(id, vars(module).values())):
+            return
         for key, value in [*vars(module).items()]:
             ours = self._ours.get(id(value))
             if ours is not None:
@@ -145,14 +162,26 @@ class Guards:
 
     def is_library(self, file: str) -> bool:
         """Whether a file is Python's, a library's, or ours, and no machine's."""
-        return file not in self.own and unwinding.is_library(file)
+        found = self._library.get(file)
+        if found is None:
+            found = self._library[file] = file not in self.own and unwinding.is_library(file)
+        return found
 
     def site(self) -> str | None:
         """ "file:line" of the innermost frame that is the user's."""
+        return told_site(self.place())
+
+    def place(self) -> Site:
+        """The same, to be put in words by `told_site` if it is asked for."""
         frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None and self.is_library(frame.f_code.co_filename):
+        library = self._library
+        while frame is not None:
+            code = frame.f_code
+            is_library = library.get(code.co_filename)
+            if not (self.is_library(code.co_filename) if is_library is None else is_library):
+                return code, frame.f_lasti
             frame = frame.f_back
-        return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return None
 
     # ---- what catches the unwinding -----------------------------------------------------------------------------------
 
@@ -168,6 +197,7 @@ class Guards:
             file = getattr(sys.modules.get(one.__module__), "__file__", None)
             if file is not None and one is not object and not _is_ours(one):
                 self.own.add(file)
+                self._library.clear()
                 self._replace_in(one.__module__)
         if any(
             _names_a_date(getattr(inspected(item), "__code__", None), one)

@@ -22,6 +22,8 @@ from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnaps
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
+from ray_snapshot.testing.history import Performed, Told
+from ray_snapshot.testing.memory import seldom_collected
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
@@ -29,9 +31,9 @@ from ray_snapshot.testing.schedules import Schedule, check_steps
 from ray_snapshot.testing.space import Space, raise_if_begun_wrong
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.telling import short
-from ray_snapshot.testing.values import decoded, encoded
+from ray_snapshot.testing.values import encoded
 from ray_snapshot.verdicts import Standards, Verdict
-from ray_snapshot.views.space_time import Cut, Event
+from ray_snapshot.views.space_time import Cut
 
 SNAPSHOT_CHANCE = 0.05
 """How readily chance starts the next snapshot, a step."""
@@ -70,21 +72,33 @@ class HostedWorld(World):
         self.timeouts: dict[str, float] = {}
         """When waits are over, by machine."""
         self.names: tuple[str, ...] = ()
-        self.made_by_driver: list[str] = []
+        self.unbuilt: set[str] = set()
+        """Machines that the program has created, and that are still to be constructed."""
+        self.inside: set[str] = set()
+        """Machines that wait inside an action."""
         self.came: dict[Ref, tuple[MessageId, Answer, Any]] = {}
         """Answers that have come: (message, answer, colour)."""
         self.calls: Counter[str] = Counter()
         self.owed: dict[Ref, str] = {}
         """By call: the machine that was called."""
         self.failure: str | None = None
-        self.labels: list[str] = []
+        self.done: list[Performed] = []
         """What each action of the log did."""
         self.in_flight: list[Sent] = []
         """What its senders send again, once all machines are there."""
         self.stops: list[Sent] = []
         """Machines that had stopped when the system began."""
         self.dealt = 0
+        self._listed: dict[str, list[Step]] = {}
+        """By host: the steps that it had when something last touched it."""
+        self._touched: set[str] | None = None
+        """Hosts whose steps may be others by now; None: all."""
+        self._arounds: dict[str, Around] = {}
         super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What can be found again is not copied with a world, nor what is told of a run alone."""
+        return {**self.__dict__, "done": [], "_listed": {}, "_touched": None, "_arounds": {}}
 
     @property
     def stage(self) -> Stage:
@@ -108,15 +122,26 @@ class HostedWorld(World):
 
     def is_being_built(self) -> bool:
         """Whether a machine that the program has created is still to be constructed."""
-        for name in self.made_by_driver:
-            machine = self.hosts[self.places[name]].core.machines.get(name)
-            if machine is None or machine.body is None:
-                return True
-        return False
+        return bool(self.unbuilt)
 
     def enabled(self) -> list[Step]:
         """Every step that something waits for; of timers and timeouts only those that are due first."""
-        steps = super().enabled()
+        listed = self._listed
+        if self._touched is None:
+            listed = self._listed = {name: self.enabled_on(name) for name in self.hosts}
+        else:
+            for name in self._touched:
+                listed[name] = self.enabled_on(name)
+        self._touched = set()
+        steps: list[Step] = []
+        for own in listed.values():
+            steps += own
+        if self.network.batches:
+            steps += [("deliver", index) for index in range(len(self.network.batches))]
+        if self.network.lost:
+            steps += [("resend", index) for index in range(len(self.network.lost))]
+        if self.control:
+            steps += [("control", index) for index in range(len(self.control))]
         if not (self.dues or self.timeouts):
             return steps
         steps += [("timeout", name) for name in sorted(self.timeouts) if self.runs(self.places[name])]
@@ -131,7 +156,36 @@ class HostedWorld(World):
         channel, number = self.hosts[step[1]].timers[step[2]]
         return self.dues[channel.owner.name, channel.target, number]
 
+    def enabled_on(self, name: str) -> list[Step]:
+        """The steps of one host: there are no collectors here, and no other generations."""
+        host = self.hosts[name]
+        return [] if host.is_down else host.steps(self._callers(name), self.places, self.rules.window)
+
+    def _touch(self, step: Step) -> None:
+        """Note which hosts a step may give other steps."""
+        touched = self._touched
+        if touched is None:
+            return
+        kind = step[0]
+        if kind in _ON_ITS_HOST:
+            touched.add(step[1])
+        elif kind == "deliver":
+            carried = self.network.batches[step[1]]
+            touched.update((carried.source, carried.target))
+        elif kind == "control":
+            message = self.control[step[1]]
+            if message[0] == "answer":  # others may wait for it than those who called
+                touched.update(self.places[name] for name in self.inside)
+            elif message[0] not in _CENTRAL:
+                touched.add(message[1])
+        elif kind in ("resume", "timeout"):
+            touched.add(self.places[step[1]])
+        elif kind != "snapshot":
+            self._touched = None
+
     def _callers(self, name: str) -> list[str]:
+        if not self.inside:
+            return []
         found = []
         for machine in self.hosts[name].core.machines.values():
             if machine.is_suspended and isinstance(machine.body.state, Inside) and self._ready(machine.body.state.wait):
@@ -153,13 +207,19 @@ class HostedWorld(World):
 
     def perform(self, step: Step, choice: int = 0) -> None:  # noqa: ARG002 - chance is asked when it is needed
         """Take one step."""
-        kind, *where = step
+        self._touch(step)
         self.taken += 1
-        own = _OWN.get(kind)
-        if own is None:
-            _STEPS[kind](self, *where)
-        else:
-            own(self, *where)
+        (_OWN.get(step[0]) or _STEPS[step[0]])(self, *step[1:])
+
+    def make_room(self, host: SimHost, child: str, place: str) -> None:
+        """The child that this host creates will live there; other hosts may have asked for that."""
+        super().make_room(host, child, place)
+        self._touched = None
+
+    def connect(self, source: str, target: str) -> None:
+        """Declare a channel that closes no cycle."""
+        super().connect(source, target)
+        self._touched = None
 
     def _accept_next(self, name: str) -> None:
         host = self.hosts[name]
@@ -213,6 +273,7 @@ class HostedWorld(World):
         host.core.resume(machine)
         inputs = (*record.inputs, ("answer", *answer, self._around(host)))
         accepted = [message for message, _, _ in there]
+        self.inside.discard(machine.name)
         self._do(host, machine, record.act, inputs, record.emitted, record.taken, accepted)
 
     def _be_born(self, name: str) -> None:
@@ -225,6 +286,7 @@ class HostedWorld(World):
         machine = host.core.machine(creation.child)
         machine.is_suspended = True  # not to act before its constructor is done
         host.core.born(creation.child, Body(_Joins(joins), Rest(record.kind, b"")), joins)  # type: ignore[arg-type]
+        self.unbuilt.discard(creation.child)
         self.programs[creation.child] = _Joins(joins)  # type: ignore[assignment]
         machine.is_suspended = False
         act = Act(creation.child, record.kind, None, record.method, (record.payload,), around=self._around(host))
@@ -272,7 +334,10 @@ class HostedWorld(World):
     # ---- one action -------------------------------------------------------------------------------------------------
 
     def _around(self, host: SimHost) -> Around:
-        return Around(self.names, tuple(sorted(host.core.addresses.stopped)))
+        found, stopped = self._arounds.get(host.core.host), host.core.addresses.stopped
+        if found is None or found.names is not self.names or len(found.stopped) != len(stopped):
+            found = self._arounds[host.core.host] = Around(self.names, tuple(sorted(stopped)))
+        return found
 
     def _outcome(self, act: Act, inputs: tuple[Any, ...]) -> Outcome:
         while True:
@@ -309,8 +374,9 @@ class HostedWorld(World):
         logged.after = machine.body.state
         for sent in fresh:
             self._carry(host, machine, sent, logged)
-        self.labels.append(self._label(act, taken, fresh))
+        self.done.append(Performed(logged, act.method, taken, fresh))
         if isinstance(end, Waits):
+            self.inside.add(machine.name)
             host.core.suspend(machine)
             if end.timeout is not None:
                 self.timeouts[machine.name] = round(self.clock + end.timeout, 9)
@@ -330,6 +396,9 @@ class HostedWorld(World):
 
     def go_on(self) -> None:
         """What was in flight when the system began (`moments`) is sent again by its senders, in its order."""
+        if not (self.in_flight or self.stops):
+            return
+        self._touched = None
         in_flight, self.in_flight = self.in_flight, []
         for sent in in_flight:
             host = self.hosts[self.places[sent.source]]
@@ -373,7 +442,7 @@ class HostedWorld(World):
             self.make_room(host, sent.target, place)
             self.names = tuple(sorted((*self.names, sent.target)))
             if source == DRIVER and not sent.source:
-                self.made_by_driver.append(sent.target)
+                self.unbuilt.add(sent.target)
             unborn = Unborn(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
             core.create(source, sent.target, place, unborn, 0.0)
             logged.sent.append((source, sent.target, "creation", 1))
@@ -395,20 +464,6 @@ class HostedWorld(World):
             self.control.append(("halt_machine", self.places[name], name))
         self.control += [("learn_stopped", other, (name,)) for other in self.hosts if other != host.core.host]
 
-    def _label(self, act: Act, taken: tuple[tuple[str, str, Any], ...], fresh: Sequence[Sent]) -> str:
-        got = [
-            f"{mail.method}({_args(mail.payload)}) from {source}" for source, _, mail in taken if isinstance(mail, Mail)
-        ]
-        out = [
-            f"{sent.method}({_args(sent.payload)}) to {sent.target}"
-            if sent.what != "create"
-            else f"creation of {sent.target}"
-            for sent in fresh
-            if sent.what in ("mail", "call", "timer", "create") and not sent.source
-        ]
-        begun = " and ".join(got) or act.method
-        return f"{act.machine}: {begun}" + (f"; sends {', '.join(out)}" if out else "")
-
 
 _OWN: dict[str, Callable[..., None]] = {
     "accept": HostedWorld._accept_next,
@@ -419,10 +474,10 @@ _OWN: dict[str, Callable[..., None]] = {
     "crash": HostedWorld._lose,
 }
 
-
-def _args(payload: bytes) -> str:
-    args, kwargs = decoded(payload)
-    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+_ON_ITS_HOST = frozenset({"accept", "birth", "fire", "record", "copy", "flush", "resolve", "report", "late"})
+"""Steps that name the one host that they touch."""
+_CENTRAL = frozenset({"part", "register"})
+"""Control messages that touch no host."""
 
 
 # ---- snapshots -------------------------------------------------------------------------------------------------------
@@ -496,6 +551,7 @@ class Player:
         KNOWN[known] = Knowledge(stage, self._draw)
         self.world = HostedWorld(known, settings["protocol"], settings["hosts"])
         self.connected = 0
+        self.has_barriers = settings["protocol"] in BARRIERS
 
     def _draw(self, options: int) -> int:
         found = self.chance(options)
@@ -504,14 +560,14 @@ class Player:
 
     def take(self, step: Step) -> None:
         """One step."""
-        self.drawn = []
+        self.drawn.clear()
         if step[0] == "begin":
             self.world.begin()
         else:
             self.world.perform(step)
         if not self.world.is_being_built():
             self.world.go_on()
-            if self.settings["protocol"] in BARRIERS:
+            if self.has_barriers:
                 self._connect()
         self.steps.append((*step, tuple(self.drawn)))
 
@@ -534,14 +590,10 @@ class Player:
             if name != DRIVER and isinstance(record, Rest | Inside):
                 cell = found.space.cell(MACHINE, name)
                 machines[name] = found.shown.object(cell, found.space.id_of(record))
-        events = [
-            Event(action.machine, action.index, action.accepted, tuple(action.sent), label)
-            for action, label in zip(world.log.actions, world.labels, strict=True)
-        ]
         cuts = [Cut(f"snapshot {number}", dict(cut)) for number, cut in sorted(world.log.cuts.items())]
         return Run(
-            machines, Schedule(tuple(self.steps), self.settings), world.labels, seed, snapshots, verdicts,
-            world.failure, is_over, events, cuts,
+            machines, Schedule(tuple(self.steps), self.settings), Told(world.done), seed, snapshots, verdicts,
+            world.failure, is_over, cuts,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -576,7 +628,7 @@ def simulate_hosted(
     judges = [check_detector(item) for item in detectors]
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
-    with Stage(build) as stage:
+    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
         player = Player(stage, settings, chance.randrange)
         try:
             is_over = _play(player, chance, snapshots, crashes, most_steps)
@@ -609,7 +661,7 @@ def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, m
                     continue
         if not steps:
             return True
-        player.take(chance.choice(steps))
+        player.take(_one_of(steps, chance))
     for _ in range(most_steps):  # machines stop where they are, and what was begun of snapshots comes to its end
         steps = [step for step in world.enabled() if step[0] not in ("accept", "fire", "resume", "timeout", "birth")]
         if not world.central.coordinator.pending or not steps:
@@ -618,13 +670,23 @@ def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, m
     return False
 
 
+def _one_of(steps: Sequence[Step], chance: random.Random) -> Step:
+    """As `random.Random.choice`, which looks more often at what it is given."""
+    count = len(steps)
+    bits = count.bit_length()
+    place = chance.getrandbits(bits)
+    while place >= count:
+        place = chance.getrandbits(bits)
+    return steps[place]
+
+
 def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """`testing.replay` of a schedule of a run under a protocol."""
     forced = Forced()
     check_steps(schedule)
     settings = {"hosts": None, **schedule.settings}
     check_hosts(settings["protocol"], settings["hosts"])
-    with Stage(build) as stage:
+    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
         player = Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):

@@ -99,8 +99,9 @@ class _HostedSearch:
             saved, way = queue[place]
             queue[place] = b"", way
             place += 1
-            for step in pickle.loads(saved).enabled():
-                after: HostedWorld = pickle.loads(saved)
+            after: HostedWorld = pickle.loads(saved)
+            for number, step in enumerate(after.enabled()):
+                after = pickle.loads(saved) if number else after
                 path = (*way, step, *_taken_eagerly(after, step))
                 mark = after.mark(has_clock=self.has_clock)
                 if mark in seen:

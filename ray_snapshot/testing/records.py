@@ -1,4 +1,7 @@
-"""What the cells of a state hold, and what a step is. Never imports Ray."""
+"""What the cells of a state hold, and what a step is. Never imports Ray.
+
+Nothing changes what is made here; as in `acts`, those of which each action makes one are not frozen.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class When(NamedTuple):
     """The same by the clock; None: nobody has asked for the time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Mail:
     """A message in a channel."""
 
@@ -60,7 +63,7 @@ class Unborn:
     """Whether its creation was in flight when the system began (`moments`): it is constructed at any moment."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Rest:
     """A machine between two actions."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ray_snapshot.errors import ScheduleError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.faults import Faults
+from ray_snapshot.testing.history import Told, Written
 from ray_snapshot.testing.judging import ByFunction
 from ray_snapshot.testing.records import Move, State
 from ray_snapshot.testing.rows import Shown
@@ -31,8 +33,8 @@ class Run:
     """The machine objects at the end, by name; they are copies, to be looked at."""
     schedule: Schedule
     """What `testing.replay` takes."""
-    steps: list[str]
-    """What happened, a line a step."""
+    told: Told | Written = field(repr=False)
+    """What happened, to be put in words."""
     seed: int | None = None
     """What chose the order; None: a schedule did."""
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -43,10 +45,18 @@ class Run:
     """What an action raised; None: nothing."""
     is_over: bool = True
     """Whether there was nothing left to happen; False: `most_steps` came first, or the schedule ended."""
-    events: list[Any] = field(default_factory=list, repr=False)
-    """Its actions, as `views.space_time` draws them."""
     cuts: list[Any] = field(default_factory=list, repr=False)
     """How many actions of each machine lie before each snapshot."""
+
+    @cached_property
+    def steps(self) -> list[str]:
+        """What happened, a line a step."""
+        return self.told.lines()
+
+    @cached_property
+    def events(self) -> list[Any]:
+        """Its actions, as `views.space_time` draws them."""
+        return self.told.events()
 
     def diagram(self, path: str | os.PathLike[str]) -> str:
         """Draw the run as a space-time diagram (SVG) into a file; returns the path."""
@@ -156,5 +166,10 @@ def replay_states(build: Callable[[Any], object], schedule: Schedule) -> Run:
         state = walk(space, schedule, note)
         machines = ByFunction(len, space, shown).machines(state)
         is_over = not space.tasks(state)
-        return Run(machines, schedule, teller.steps, failure=failures[0] if failures else None, is_over=is_over,
-                   events=teller.events)  # fmt: skip
+        return Run(
+            machines,
+            schedule,
+            Written(teller.steps, teller.events),
+            failure=failures[0] if failures else None,
+            is_over=is_over,
+        )

@@ -49,8 +49,8 @@ from ray_snapshot.testing.acts import (
     Waits,
 )
 from ray_snapshot.testing.chance import Chance
-from ray_snapshot.testing.guards import Guards, caught_at
-from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, fill, state_of
+from ray_snapshot.testing.guards import Guards, Site, caught_at, told_site
+from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, encoded_arguments, fill, state_of
 
 RUN = "testing"
 """The run id of all machines here: the same in every process, so that a schedule fits in every process."""
@@ -58,11 +58,21 @@ RUN = "testing"
 LONGEST_TIMER_S = 1e8
 
 
-class Stage:
-    """Where the actions of one search or run are done; in a `with` block. One at a time, in one thread."""
+_RETURNED_NOTHING = Done(Answer(encoded(None).data))
 
-    def __init__(self, build: Callable[[Any], object]) -> None:
+
+class Stage:
+    """Where the actions of one search or run are done; in a `with` block. One at a time, in one thread.
+
+    `keeps_bodies`: mostly an action begins where the last one of its machine has ended, as in one run; then the machine's
+    object stays, where nothing tells it from a copy.
+    """
+
+    def __init__(self, build: Callable[[Any], object], *, keeps_bodies: bool = False) -> None:
         self.build = build
+        self.keeps_bodies = keeps_bodies
+        self._bodies: dict[str, tuple[bytes, Any]] = {}
+        """By machine: (state, its object in just that state)."""
         self.run_id = RUN
         self.kinds: list[Any] = [None]
         """Machine classes; 0 is the driver's program."""
@@ -90,7 +100,7 @@ class Stage:
         self._inputs: list[Any] = []
         self._place = 0
         self._outputs: list[Sent] = []
-        self._sites: list[str | None] = []
+        self._sites: list[Site] = []
         self._end: End | None = None
         """Where the action was unwound."""
         self._checked: dict[tuple[int, str], int] = {}
@@ -168,7 +178,7 @@ class Stage:
         self.tracked.look()
         self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, list(inputs), 0
         self._outputs, self._sites, self._end, self._asked_clock = [], [], None, False
-        body = None if act.machine == DRIVER else self.body(act.machine, act.kind, act.before)
+        body = None if act.machine == DRIVER else self._body_of(act)
         self._body, self._halted = body, None
         globals_before = self.guards.begin(act.kind)
         error: BaseException | None = None
@@ -202,6 +212,23 @@ class Stage:
             )
         self._check_unwound(act, error)
         return self._outcome(act, body, result, error)
+
+    def _body_of(self, act: Act) -> Any:
+        """The machine's object in the state before an action, its context lent to it."""
+        if self._bodies:
+            state, found = self._bodies.pop(act.machine, (b"", None))
+            if found is not None and state is act.before:
+                lend(found, StagedContext(self, act.machine))
+                return found
+        return self.body(act.machine, act.kind, act.before)
+
+    def _keep(self, machine: str, body: Any, state: Any, data: bytes) -> None:
+        """Keep a machine's object for its next action: in the state that `data` is of, its attributes in the same order."""
+        attributes = body.__dict__
+        if [*attributes] != [*state]:
+            attributes.clear()
+            attributes.update(state)
+        self._bodies[machine] = data, body
 
     def restored(self, machine: str, kind: int, state: bytes) -> Encoded:
         """The state of a machine that its hooks record and take back, on an object that no constructor has run for.
@@ -258,7 +285,13 @@ class Stage:
             raise self._differs(act, "asks for less when it is done again")
         shown, refs, is_opaque = b"", frozenset[Ref](), False
         if body is not None:
-            state = encoded(state_of(body)) if self._halted is None else self._halted
+            if self._halted is None:
+                found = state_of(body)
+                state = encoded(found)
+                if self.keeps_bodies and state.is_plain and type(found) is dict and error is None:
+                    self._keep(act.machine, body, found, state.data)
+            else:
+                state = self._halted
             shown, refs, is_opaque = state.data, state.refs, bool(state.opaque)
             for name in _opaque_attributes(body) if is_opaque else ():
                 self.opaque[f"{act.machine}.{name}"] = None
@@ -276,6 +309,8 @@ class Stage:
 
     def _ended(self, act: Act, result: Any, error: BaseException | None) -> End:
         if error is None:
+            if result is None:
+                return _RETURNED_NOTHING
             try:
                 answer = encoded(result)
                 return Done(Answer(answer.data, refs=answer.refs))
@@ -313,11 +348,13 @@ class Stage:
             return
         for place, (first, second) in enumerate(zip(one.outputs, other.outputs, strict=False)):
             if first != second:
-                raise self._differs(act, f"sends something else as its message {place + 1}", one.sites[place])
+                raise self._differs(
+                    act, f"sends something else as its message {place + 1}", told_site(one.sites[place])
+                )
         if len(one.outputs) != len(other.outputs):
             more = max(one, other, key=lambda outcome: len(outcome.outputs))
             shorter = min(len(one.outputs), len(other.outputs))
-            raise self._differs(act, "does not always send as many messages", more.sites[shorter])
+            raise self._differs(act, "does not always send as many messages", told_site(more.sites[shorter]))
         if one.shown != other.shown:
             raise self._differs(act, f"leaves another state behind ({self._unlike(one.shown, other.shown)})")
         raise self._differs(act, "ends otherwise")
@@ -331,7 +368,9 @@ class Stage:
             place for place in range(count) if now.outputs[place : place + 1] != before.outputs[place : place + 1]
         )
         raise self._differs(
-            act, f"sends something else as its message {place + 1} when it is done again", before.sites[place]
+            act,
+            f"sends something else as its message {place + 1} when it is done again",
+            told_site(before.sites[place]),
         )
 
     def _unlike(self, one: bytes, other: bytes) -> str:
@@ -451,7 +490,7 @@ class Stage:
         if self.acting().is_loading:
             raise NotAMachineError("sent in restore_state: only a machine's own actions send, not hooks or predicates")
         self._outputs.append(sent)
-        self._sites.append(self.guards.site())
+        self._sites.append(self.guards.place())
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`MethodSender.send`."""
@@ -493,7 +532,7 @@ class Stage:
     ) -> tuple[bytes, frozenset[Ref]]:
         source = self.acting().machine
         try:
-            found = encoded((args, kwargs))
+            found = encoded_arguments(args, kwargs)
         except Exception as error:
             raise _unpicklable(source, target, method, f"{type(error).__name__}: {error}") from error
         if found.opaque:

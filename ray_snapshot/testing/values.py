@@ -33,7 +33,7 @@ _UNCHANGING = _ATOMS | {
 """Whether two of these are one object shows nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Encoded:
     """A value as bytes."""
 
@@ -42,6 +42,8 @@ class Encoded:
     """The calls whose results it refers to: (caller, number)."""
     opaque: tuple[str, ...] = ()
     """The types of what could not be pickled and is shared between all copies."""
+    is_plain: bool = False
+    """Whether it is made of plain values alone: then nothing tells a copy of it from the value itself."""
 
 
 _KEPT: list[Any] = []
@@ -247,31 +249,46 @@ def _is_plain(value: Any, seen: set[int]) -> bool:
     kind = type(value)
     if kind in _ATOMS:
         return True
+    items: Any = value
     if kind is dict:
-        if id(value) in seen or not all(type(key) in _ATOMS for key in value):
+        if id(value) in seen or not _ATOMS.issuperset(map(type, value)):
             return False
         seen.add(id(value))
-        return all(type(item) in _ATOMS or _is_plain(item, seen) for item in value.values())
-    if kind is list:
+        items = value.values()
+    elif kind is list:
         if id(value) in seen:
             return False
         seen.add(id(value))
     elif kind is not tuple:
         return False
-    return all(type(item) in _ATOMS or _is_plain(item, seen) for item in value)
+    if _ATOMS.issuperset(map(type, items)):
+        return True
+    return all(type(item) in _ATOMS or _is_plain(item, seen) for item in items)
 
 
 def encoded(value: Any) -> Encoded:
     """A value as bytes; raises what its own pickling hooks raise."""
-    buffer = io.BytesIO()
     if _is_plain(value, set()):
-        plain = pickle.Pickler(buffer, 5)
-        plain.fast = True
-        plain.dump(value)
-        return Encoded(buffer.getvalue())
+        return Encoded(_dumped(value), is_plain=True)
+    buffer = io.BytesIO()
     pickler = _Canonical(buffer)
     pickler.dump(value)
     return Encoded(buffer.getvalue(), frozenset(pickler.refs), tuple(pickler.opaque))
+
+
+def encoded_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
+    """`encoded((args, kwargs))`, sooner told plain."""
+    if kwargs or not _ATOMS.issuperset(map(type, args)):
+        return encoded((args, kwargs))
+    return Encoded(_dumped((args, kwargs)), is_plain=True)
+
+
+def _dumped(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    plain = pickle.Pickler(buffer, 5)
+    plain.fast = True
+    plain.dump(value)
+    return buffer.getvalue()
 
 
 def decoded(data: bytes) -> Any:

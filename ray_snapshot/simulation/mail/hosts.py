@@ -68,7 +68,8 @@ class SimHost:
             steps.append(("birth", name))
         if core.runnable:
             steps.append(("accept", name))
-        steps += [("resume", caller) for caller in callers]
+        if callers:
+            steps += [("resume", caller) for caller in callers]
         return steps
 
     def _duties(self, places: Collection[str], window: int) -> list[Step]:

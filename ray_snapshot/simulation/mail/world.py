@@ -284,6 +284,8 @@ class World:
         batches = self.hosts[name].core.take_batches(self.rules.window)
         carried = [Carried(name, target, batch, generation=self.generation) for target, batch in batches]
         self.network.batches += carried
+        if self.trace is None:
+            return ""
         return "; ".join(str(one).removeprefix(f"{name} ") for one in carried)
 
     def _deliver(self, index: int) -> str:
@@ -315,7 +317,7 @@ class World:
         if target not in world.hosts or world.hosts[target].is_down:
             return f"{target} is down: lost"
         world.hosts[target].core.arrive(carried.batch)
-        return str(carried)
+        return "" if self.trace is None else str(carried)
 
     def _fire(self, name: str, index: int) -> str:
         return self.hosts[name].fire(index)

@@ -1,0 +1,261 @@
+"""A seed stands for one run: what it gave once, it gives with every later version, under each protocol.
+
+`recorded_runs.json` holds what each run came to. It is written anew (`python tests/testing/test_same_seed_same_run.py`) only
+where chance is asked otherwise on purpose.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import explored_machines as machines
+import pytest
+
+import ray_snapshot as rs
+from ray_snapshot import testing
+from ray_snapshot.errors import NotDeterministicError
+from ray_snapshot.protocol.choosing import PROTOCOLS
+from ray_snapshot.testing import hosted
+from ray_snapshot.testing.acts import Act
+from ray_snapshot.testing.stage import Stage
+from ray_snapshot.testing.values import encoded, state_of
+
+RECORDED = Path(__file__).with_name("recorded_runs.json")
+BUILDS = (
+    machines.bank, machines.asking, machines.family, machines.joining, machines.racing, machines.throwing,
+    machines.clocked, machines.choosing, machines.hurrying, machines.leaving, machines.keeping,
+)  # fmt: skip
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"seed": 1, "snapshots": 3},
+    {"seed": 2, "snapshots": 2, "hosts": 2, "crashes": 1, "most_steps": 300},
+)
+COLUMNS = {
+    "machines": ("machine", "state", "status"),
+    "messages": ("source", "target", "kind", "number", "method", "args"),
+    "channels": ("source", "target", "kind", "sent_count", "accepted_count", "in_flight_count"),
+}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()[:16]
+
+
+def _facts(run: testing.Run) -> dict[str, Any]:
+    snapshots = [
+        snapshot.to_arrow(name).select(columns).to_pylist()
+        for snapshot in run.snapshots
+        for name, columns in COLUMNS.items()
+    ]
+    return {
+        "count": len(run.schedule),
+        "schedule": _digest(run.schedule.steps),
+        "steps": _digest([*run.steps]),
+        "events": _digest([repr(event) for event in run.events]),
+        "snapshots": _digest(snapshots),
+        "machines": _digest({name: vars(machine) for name, machine in run.machines.items()}),
+        "verdicts": [verdict.holds for verdict in run.verdicts],
+        "failed": run.failure is not None,
+        "is_over": run.is_over,
+    }
+
+
+def _runs() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    for build in BUILDS:
+        for protocol in PROTOCOLS:
+            for settings in SETTINGS:
+                name = f"{build.__name__} {protocol} {settings['seed']}"
+                yield name, build, {**settings, "protocol": protocol, "detectors": ["termination", "deadlock"]}
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
+def test_a_seed_gives_the_run_that_it_always_gave(build: Any) -> None:
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    for name, found, settings in _runs():
+        if found is build:
+            assert _facts(testing.simulate(build, **settings)) == recorded[name], name
+
+
+def _listed_anew(world: hosted.HostedWorld) -> list[Any]:
+    return pickle.loads(pickle.dumps(world)).enabled()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_steps_that_are_kept_are_those_that_listing_all_anew_would_give(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled, looked = hosted.HostedWorld.enabled, []
+
+    def both(world: hosted.HostedWorld) -> list[Any]:
+        found = enabled(world)
+        monkeypatch.setattr(hosted.HostedWorld, "enabled", enabled)
+        assert found == _listed_anew(world), f"after {world.taken} steps"
+        monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
+    for build in (
+        bursting,
+        expecting,
+        passing_on,
+        machines.asking,
+        machines.family,
+        machines.hurrying,
+        machines.leaving,
+    ):
+        for settings in SETTINGS:
+            testing.simulate(build, protocol=protocol, **settings)
+    assert max(looked) > 3, "else there was nothing to choose"
+
+
+class Giver(rs.SnapshotMixin):
+    """Asks, and lets another one, on another host, wait for the answer."""
+
+    def give(self, asked: Any, waiter: Any) -> None:
+        waiter.take.send(asked.read.remote())
+
+
+class Taker(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.got: Any = None
+
+    def take(self, ref: Any) -> None:
+        import ray
+
+        self.got = ray.get(ref)
+
+
+def passing_on(system: Any) -> None:
+    asked = system.spawn(machines.Account, 7, name="asked")
+    waiter = system.spawn(Taker, name="waiter")
+    system.spawn(Giver, name="giver").give.send(asked, waiter)
+
+
+class Burster(rs.SnapshotMixin):
+    """Sends more than may be on its way at once; and to a machine that is not there yet."""
+
+    def burst(self, left: int, other: Any) -> None:
+        other.take.send(left)
+        if left:
+            self.handle.burst.send(left - 1, other)
+
+    def take(self, _: int) -> None:
+        pass
+
+    def bear(self, name: str) -> None:
+        self.spawn(Burster, name=name)
+
+
+def bursting(system: Any) -> None:
+    other = system.spawn(Burster, name="other")
+    system.spawn(Burster, name="burster").burst.send(12, other)
+
+
+def expecting(system: Any) -> None:
+    system.spawn(Burster, name="burster").burst.send(3, system.machine("late"))
+    system.spawn(Burster, name="mother").bear.send("late")
+
+
+def test_an_answer_to_one_machine_wakes_another_that_waits_for_it() -> None:
+    for seed in range(5):
+        run = testing.simulate(passing_on, seed=seed, snapshots=1)
+        assert run.is_over
+        assert run.machines["waiter"].got == 7, f"seed {seed}"
+
+
+class Grower(rs.SnapshotMixin):
+    """Its attributes are set in no order of their names, and one of them is never plain for long."""
+
+    def __init__(self) -> None:
+        self.zeal = 0
+        self.beds: list[dict[str, int]] = []
+        self.seen: Any = None
+        self.orders: list[Any] = []
+
+    def grow(self, left: int, *, planted: list[int]) -> None:
+        self.zeal += 1
+        self.beds.append({"left": left})
+        planted.append(left)
+        self.orders.append([*vars(self)])
+        if isinstance(self.seen, set):
+            self.orders.append([*self.seen])
+        self.seen = planted
+        if left % 4 == 0:
+            self.seen = set()
+            self.seen.add(8)
+            self.seen.add(0)  # in a set made anew the other one comes first
+        if left == 6:
+            self.age = 1
+        if left:
+            self.handle.grow.send(left - 1, planted=planted)
+            planted.append(-1)
+
+
+def growing(system: Any) -> None:
+    system.spawn(Grower, name="grower").grow.send(12, planted=[])
+
+
+def test_a_machine_that_keeps_its_object_does_what_one_made_anew_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = testing.simulate(growing, seed=3, snapshots=4)
+    body = Stage.body
+    made: list[str] = []
+    monkeypatch.setattr(Stage, "_body_of", lambda self, act: made.append(act.machine) or self.body(*_of(act)))
+    anew = testing.simulate(growing, seed=3, snapshots=4)
+    assert made.count("grower") > 13
+    assert _facts(kept) == _facts(anew)
+    assert encoded(state_of(kept.machines["grower"])) == encoded(state_of(anew.machines["grower"]))
+    monkeypatch.undo()
+    made.clear()
+    monkeypatch.setattr(Stage, "body", lambda self, *of: made.append(of[0]) or body(self, *of))
+    testing.simulate(growing, seed=3, snapshots=0)
+    assert 0 < made.count("grower") < 13 + 6, "actions that are done twice, and those behind a set"
+
+
+def _of(act: Act) -> tuple[str, int, bytes | None]:
+    return act.machine, act.kind, act.before
+
+
+def test_an_action_is_still_done_twice_now_and_then() -> None:
+    class Moody(rs.SnapshotMixin):
+        def __init__(self) -> None:
+            self.count = 0
+
+        def roll(self, left: int, _: int = 0) -> None:
+            self.count += 1
+            if left:
+                self.handle.roll.send(left - 1, next(moods) if self.count > 3 else 0)
+
+    moods = iter(range(100))
+
+    def build(system: Any) -> None:
+        system.spawn(Moody, name="moody").roll.send(20)
+
+    with pytest.raises(NotDeterministicError, match="sends something else as its message 1"):
+        testing.simulate(build, seed=1)
+
+
+def test_a_run_leaves_the_collector_of_garbage_as_it_was() -> None:
+    before = gc.get_threshold()
+    run = testing.simulate(machines.bank, seed=1)
+    testing.replay(machines.bank, run.schedule)
+    assert gc.get_threshold() == before
+
+
+def test_what_happened_can_be_told_when_the_run_is_over_and_the_run_be_pickled() -> None:
+    run = testing.simulate(machines.throwing, seed=4, snapshots=1)
+    again = pickle.loads(pickle.dumps(run))
+    assert again.steps == run.steps
+    assert again.events == run.events
+    assert len(run.steps) == len(run.events) > 2
+
+
+if __name__ == "__main__":
+    facts = {name: _facts(testing.simulate(build, **settings)) for name, build, settings in _runs()}
+    lines = [f"{json.dumps(name)}: {json.dumps(one)}" for name, one in facts.items()]
+    RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
