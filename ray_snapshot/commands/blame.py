@@ -162,7 +162,7 @@ def _print(one: Blame, actions: int) -> None:
         return
     action = one.action
     lines = [
-        f"{one.detector}: broken by action {action.number} of {action.machine}, the {one.done}th of {actions} in all",
+        f"{one.detector}: broken by action {action.number} of {action.machine}, step {one.done} of {actions} in all",
         f"  {action.machine}.{action.method}{_given(action.accepted) if action.behind is None else _behind(action.behind)}",
         *([f"  at {one.source}"] if one.source else []),
         *([f"  state: {_text(one.before)} -> {_text(one.after)}"] if action.machine != "driver" else []),

@@ -134,7 +134,7 @@ def test_it_is_told_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixtur
     history = history_of(tmp_path / "h", a_run(4, 2, method="give_less"))
     assert cli.main(["blame", history, "--module", "witness_machines"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "conservation: broken by action 2 of a, the 6th of 10 in all"
+    assert lines[0] == "conservation: broken by action 2 of a, step 6 of 10 in all"
     assert lines[1] == '  a.give_less({"$machine": "b"}, 4) from driver'
     assert lines[2].startswith(f"  at {witness_machines.__file__}:")
     assert lines[3:5] == ['  state: {"coins": 10} -> {"coins": 6}', "  sends take(3) to b"]

@@ -294,23 +294,6 @@ def test_children_timers_calls_joins_and_errors_are_done_again(
         assert answer.code == 0, answer.out + answer.err
 
 
-@pytest.mark.nightly
-def test_an_action_that_waits_inside_is_named_with_its_place(
-    ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
-) -> None:
-    with rs.System("office", history=tmp_path, trace=True, detectors=QUICK) as system:
-        boss, other = (system.spawn(Office, tags={}, name=name) for name in ("boss", "other"))
-        system.start()
-        boss.ask.send(other)
-        system.wait_for("termination")
-        system.snapshot()
-
-    answer = witness(tmp_path, "latest")
-
-    assert (answer.code, answer.err.count("\n")) == (2, 1)
-    assert re.search(r"action 2 of boss \(ask\) waited inside for a reply, at .*witness_machines.py:\d+", answer.err)
-
-
 def lose_a_host(folder: Path) -> None:
     with rs.System("bank", history=folder, trace=True, detectors=QUICK) as system:
         people = [system.machine(name) for name in ("a", "b")]
