@@ -51,6 +51,15 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
     assert left == (path, arguments, main, folder)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_secret() -> None:
+    """What other files have met as secret would be left out here, too."""
+    from ray_snapshot import redaction
+
+    if redaction.is_active:
+        redaction.forget()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests neither find the key of checkpoints that is this user's, nor leave one behind."""

@@ -56,12 +56,6 @@ def states(draw: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_is_secret() -> None:
-    """Whatever other tests of this process have met."""
-    redaction.forget()
-
-
 @given(states())
 @example([{"a": [{"x": 1}, {"y": 2}]}, {"a": [1]}])
 @example([{"a": '},{"'}, {"a": '"},{"a":"'}])
