@@ -100,6 +100,8 @@ class _Nodes:
     """Per row of `waits`: the call that it names, as `calls` counts; -1: none, or an unknown one."""
     on_recorded: Integers
     """Per row of `waits`: the recorded machine that it names as the one waited for; -1: none, or a stranger."""
+    unborn: Any
+    """Arrow array: the names of machines whose creation is in flight."""
 
     @property
     def recorded_count(self) -> int:
@@ -173,8 +175,9 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     blocked[running] |= held_up[running]
     blocked[np.flatnonzero(nodes.calls.also >= nodes.calls.first_room) + nodes.first_call] = True
     seeds, expected = _seeds(snapshot, nodes, rows, status, undeclared | _inside(snapshot, nodes))
-    seeds |= _unhindered(nodes, rows, blocked)
-    outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
+    unborn = nodes.flags(nodes.named(nodes.unborn))
+    seeds |= _unhindered(nodes, rows, blocked) | unborn
+    outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph, unborn)
     unseen = reaching(snapshot)
     outside |= nodes.flags(_suspects(nodes, unseen))
     if unseen:  # what was not observed may call a machine, though not answer for it
@@ -210,8 +213,9 @@ def _nodes(snapshot: Snapshot) -> _Nodes:
     waits = snapshot.tables["waits"]
     awaited = calls.find(texts(waits["on_call_id"]))
     on_recorded = recorded.positions(texts(waits["on_machine"]))
-    names = _node_names(snapshot, recorded, awaited, on_recorded)
-    return _Nodes(names, recorded, calls, awaited, on_recorded)
+    unborn = _unborn(snapshot, recorded)
+    names = _node_names(snapshot, recorded, awaited, on_recorded, unborn)
+    return _Nodes(names, recorded, calls, awaited, on_recorded, unborn)
 
 
 def _recorded(machines: Integers) -> Integers:
@@ -246,8 +250,9 @@ def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
     return np.concatenate([found, np.zeros(node_count - len(found), np.bool_)])
 
 
-def _node_names(snapshot: Snapshot, recorded: NameIndex, awaited: Integers, on_recorded: Integers) -> Any:
-    """Recorded machines, then the other names waited for (calls by their id), then the node of waits without a name."""
+def _node_names(snapshot: Snapshot, recorded: NameIndex, awaited: Integers, on_recorded: Integers, unborn: Any) -> Any:
+    """Recorded machines, then the other names waited for (calls by their id) and those about to be born, then the node of waits
+    without a name."""
     waits = snapshot.tables["waits"]
     on_machine, on_call = texts(waits["on_machine"]), texts(waits["on_call_id"])
     by_call = is_call_id(on_call)
@@ -256,9 +261,19 @@ def _node_names(snapshot: Snapshot, recorded: NameIndex, awaited: Integers, on_r
         on_machine.filter(pa.array(~by_call & (on_recorded < 0))),
         short.filter(pa.array(recorded.positions(short) < 0)),
         on_call.filter(pa.array(by_call & (awaited < 0))),
+        unborn,
     ]
     strangers = pa.concat_arrays(unknown).drop_null().unique()
     return pa.concat_arrays([recorded.names, strangers, pa.array([_UNNAMED])])
+
+
+def _unborn(snapshot: Snapshot, recorded: NameIndex) -> Any:
+    """The names of machines whose creation is in flight: they move by themselves, for their constructors will run."""
+    messages = snapshot.tables["messages"]
+    names = texts(
+        messages["target"].filter(pc.and_(pc.equal(messages["number"], 0), pc.equal(messages["kind"], "mail")))
+    )
+    return names.filter(pa.array(recorded.positions(names) < 0))
 
 
 def _short_names(lists: Any) -> Any:
@@ -464,7 +479,9 @@ def _woken(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> tuple[Booleans, Bo
     pending = pc.fill_null(pc.greater_equal(messages["due_at"], started_at), True).to_numpy()
     strange = (target < 0) | (target >= nodes.recorded_count)
     timer = ~strange & pending & is_any_of(messages["kind"], "timer")
-    expected = receiver.filter(pa.array(strange)).unique().to_pylist()
+    unborn = nodes.flags(nodes.named(nodes.unborn))
+    unknown = (target < 0) | (strange & ~unborn[target])
+    expected = receiver.filter(pa.array(unknown)).unique().to_pylist()
     return nodes.flags(target[~strange]), nodes.flags(target[timer]), expected
 
 
@@ -490,12 +507,12 @@ def _without_waiting(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> Any:
 
 
 def _outside(
-    snapshot: Snapshot, nodes: _Nodes, untold: Booleans, silent: Booleans, graph: Graph
+    snapshot: Snapshot, nodes: _Nodes, untold: Booleans, silent: Booleans, graph: Graph, unborn: Booleans
 ) -> tuple[Booleans, list[str]]:
-    """Nodes of which the snapshot does not know enough: waited for but not recorded, or waiting without a row that says
-    for what. And why, for a person. A reply that is there already hides nothing."""
+    """Nodes of which the snapshot does not know enough: waited for but not recorded nor about to be born, or waiting without a
+    row that says for what. And why, for a person. A reply that is there already hides nothing."""
     strangers = np.arange(nodes.recorded_count, nodes.first_call)
-    strangers = strangers[nodes.flags(graph.target[~graph.satisfied])[strangers]]
+    strangers = strangers[(nodes.flags(graph.target[~graph.satisfied]) & ~unborn)[strangers]]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
     why = [_why_unknown(name) for name in names]
     why += [f"what {name} waits for" for name in nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()]

@@ -144,11 +144,7 @@ def _asked(
         names = foreign_names(trace_of(history, run_id))
         modules += {name.partition(":")[0].partition(".")[0] for name in names}
     modal = asked(history, run_id, item, must=must, modules=modules, most_cuts=most_cuts)
-    reason = None
-    if modal.holds is None:
-        reason = (
-            f"not within {most_cuts:,} cuts" if modal.cuts >= most_cuts else "a detector could not tell on some cut"
-        )
+    reason = None if modal.reason is None else one_line(modal.reason)
     cut = None if modal.cut is None else [*modal.cut.items()]
     return {"holds": modal.holds, "reason": reason, "cut": cut, "steps": len(modal.log.actions), "cuts": modal.cuts}
 

@@ -49,6 +49,8 @@ class Modal:
     """Where `definitely` does not hold, and cuts were gone through: a path of the run on which the predicate never holds."""
     cuts: int
     """How many cuts were looked at; 0 where machines were asked each by itself."""
+    reason: str | None
+    """Why that is not known: the bound, or the first cut on which a detector could not tell, and what it said."""
     log: Log = field(repr=False)
 
     def diagram(self, path: str | os.PathLike[str]) -> str:
@@ -161,8 +163,8 @@ class _Run:
             self.stopped, self.raised_by = dict(stage.stopped_by), dict(stage.raised_by)
             self.refused_by = {key: (stop,) for key, stop in stage.refused_by.items()}
             """Where a machine has stopped itself, of which a call was then refused: who goes on knows of that."""
-        self.is_unsure = False
-        """Whether a detector could not tell on some cut."""
+        self.doubt: str | None = None
+        """The first cut on which a detector could not tell, and what it said there."""
         self.accepted = {(action.machine, action.number): action.accepted for action in log.actions if not action.step}
         self.call_ids = {message.key: message.call_id for action in log.actions for message in action.sent}
 
@@ -209,10 +211,10 @@ class _Run:
                 name: [body is not None and bool(holds(body)) for body in self.bodies[name]]
                 for name, holds in predicate.items()
             }
-            return self._told(each(self.causes, true))
+            return self._told(each(self.causes, true), most_cuts)
         holds = self._of_detector(predicate) if hasattr(predicate, "evaluate") else self._of_function(predicate)
         found = any_of(self.causes, holds, most_cuts)
-        return self._told(replace(found, holds=None) if found.holds is False and self.is_unsure else found)
+        return self._told(replace(found, holds=None) if found.holds is False and self.doubt else found, most_cuts)
 
     def _of_function(self, predicate: Any) -> Callable[[Cut], bool]:
         def holds(cut: Cut) -> bool:
@@ -223,9 +225,12 @@ class _Run:
 
     def _of_detector(self, item: Any) -> Callable[[Cut], bool]:
         def holds(cut: Cut) -> bool:
-            said = evaluate(item, self._snapshot(self._counts(cut))).holds
-            self.is_unsure |= said is None
-            return said is True
+            counts = self._counts(cut)
+            said = evaluate(item, self._snapshot(counts))
+            if said.holds is None and self.doubt is None:
+                place = ", ".join(f"{count} of {name}" for name, count in counts.items())
+                self.doubt = f"behind {place} it cannot be told: {said.sentence}"
+            return said.holds is True
 
         return holds
 
@@ -275,9 +280,12 @@ class _Run:
     def _counts(self, cut: Cut) -> dict[str, int]:
         return dict(zip(self.causes.machines, cut, strict=True))
 
-    def _told(self, answer: Answer) -> Modal:
+    def _told(self, answer: Answer, most_cuts: int) -> Modal:
         cut = None if answer.cut is None else self._counts(answer.cut)
-        return Modal(answer.holds, cut, tuple(map(self._counts, answer.path)), answer.cuts, self.log)
+        reason = None
+        if answer.holds is None:
+            reason = f"not within {most_cuts:,} cuts" if answer.cuts >= most_cuts else self.doubt
+        return Modal(answer.holds, cut, tuple(map(self._counts, answer.path)), answer.cuts, reason, self.log)
 
 
 def _said(body: Any) -> tuple[str, declared.Wait | None]:

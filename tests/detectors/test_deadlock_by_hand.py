@@ -327,6 +327,23 @@ def test_a_wait_for_a_machine_that_was_not_recorded_cannot_be_told() -> None:
     assert verdict.evidence["depends_on"] == ["ghost, which is waited for but not recorded"]
 
 
+def birth(name: str, **changed: Any) -> dict[str, Any]:
+    return {"source": "driver", "target": name, "kind": "mail", "number": 0, "method": "__init__", **changed}
+
+
+def test_a_machine_that_is_about_to_be_born_will_act() -> None:
+    """It is a message in flight; whatever its constructor does, somebody who waits for it is not stuck yet."""
+    stuck = [blocked("a", "all", "b"), blocked("b", "all", "a")]
+    assert judge(blocked("a", "all", "unborn"), messages=[birth("unborn")]).holds is False
+    also = {"source": "driver", "target": "unborn", "kind": "mail", "number": 1, "method": "go"}
+    assert judge(blocked("a", "all", "unborn"), messages=[birth("unborn"), also]).holds is False
+    assert judge(*stuck, messages=[birth("unborn")]).holds is True, "it frees nobody who does not wait for it"
+    assert judge(blocked("a", "all", "idle"), idle("idle"), messages=[birth("unborn")]).holds is False, "it may send"
+    assert judge(blocked("a", "all", "ghost"), messages=[birth("unborn")]).holds is None
+    for other in ({"number": 1}, {"kind": "timer"}):
+        assert judge(blocked("a", "all", "unborn"), messages=[birth("unborn", **other)]).holds is None
+
+
 def test_a_blocked_machine_of_which_no_wait_was_recorded_cannot_be_told() -> None:
     verdict = judge(idle("a", "blocked"))
     assert verdict.holds is None

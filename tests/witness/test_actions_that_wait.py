@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -385,7 +386,21 @@ def test_who_waits_for_whom_is_known_on_every_cut(tmp_path: Path) -> None:
     assert testing.possibly(locked, "latest", detectors.Deadlock(), modules=MODULES).holds is True
     free = history_of(tmp_path / "free", Order().run())
     found = testing.possibly(free, "latest", detectors.Deadlock(), modules=MODULES)
-    assert found.holds is None, "where a machine is not made yet it cannot be told; elsewhere there is none"
+    assert (found.holds, found.reason) == (False, None), "nor where a machine that is waited for is not made yet"
+
+
+def test_why_it_is_not_known_is_told(tmp_path: Path) -> None:
+    history = history_of(tmp_path / "free", Order().run())
+
+    @rs.detector
+    def perhaps(snapshot: rs.Snapshot) -> bool | None:
+        return None if snapshot.machine_count else False
+
+    found = testing.possibly(history, "latest", perhaps, modules=MODULES)
+    assert found.holds is None
+    assert re.match(r"behind (\d of \w+(, )?)+ it cannot be told: \S", str(found.reason)), found.reason
+    found = testing.possibly(history, "latest", lambda _: False, modules=MODULES, most_cuts=2)
+    assert (found.holds, found.reason) == (None, "not within 2 cuts")
 
 
 def test_what_the_driver_has_heard_is_behind_what_it_then_sends(tmp_path: Path) -> None:
