@@ -183,6 +183,7 @@ def _mismatch(evidence: dict[str, Any], now: Sums, expected: Fraction) -> str:
     text = f"Not conserved: {say(abs(difference))} {'too many' if difference > 0 else 'missing'} ({where})."
     if now.is_empty:
         text += " No machine and no message has anything where the paths lead: are they right?"
-    if "changed" in evidence:
+    changed = evidence.get("changed", {})
+    if changed.get("machine_count") or changed.get("channel_count"):
         text += f" Since {evidence['since']}: {changes_text(evidence['changed'])}."
     return text

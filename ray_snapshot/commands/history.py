@@ -161,6 +161,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
     if not json:
         _say_passed(count, bad, bad_tables)
         _say_what_repeats(opened, system)
+        _say_what_was_given_up(opened, system)
         for sentence in unchecked:
             print_text(f"not checked: {sentence}")
         print_text(
@@ -175,6 +176,15 @@ def _say_passed(count: int, bad: int, bad_tables: int) -> None:
         return
     tables = f", and {bad_tables} tables beside them" if bad_tables else ""
     print_text(f"{count} snapshots verified, {bad} did not pass{tables}")
+
+
+def _say_what_was_given_up(history: History, system: str | None) -> None:
+    """Say of how many snapshots there was nothing but their row to verify."""
+    import pyarrow.compute as pc
+
+    count = pc.sum(pc.equal(history.snapshot_table(system)["status"], "aborted")).as_py()
+    if count:
+        print_text(f"given up, and without rows: {count} of them; `ray-snapshot list` says why")
 
 
 def _say_what_repeats(history: History, system: str | None) -> None:

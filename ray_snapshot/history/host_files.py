@@ -289,6 +289,13 @@ class Gathering:
         """What a commit says of the files."""
         return [file.action(wanted.partition, data_change=True) for wanted, file in self.files.items()]
 
+    def by_reason(self) -> dict[str, list[str]]:
+        """What is given up, in order, by the reason why."""
+        found: dict[str, list[str]] = {}
+        for snapshot_id, reason in sorted(self.lost.items()):
+            found.setdefault(reason, []).append(snapshot_id)
+        return found
+
     def settled(self) -> dict[str, list[int]]:
         """By host: the snapshots whose rows it need not keep, once they are committed."""
         found: dict[str, list[int]] = {}

@@ -360,8 +360,9 @@ class HistoryWriter:
         with tables.faults(self.path, host_files.TABLE, "written", HistoryWriteError):
             batch.gathering.run()
         self._pace.give_back(batch.gathering.files_left - len(batch.gathering.files))
-        for snapshot_id, reason in batch.gathering.lost.items():
-            print(f"ray-snapshot: history {self.path} lists {snapshot_id} as aborted: {reason}", file=sys.stderr)
+        for reason, lost in batch.gathering.by_reason().items():
+            last = f" to {lost[-1]} ({len(lost)} snapshots)" if len(lost) > 1 else ""
+            print(f"ray-snapshot: history {self.path} lists {lost[0]}{last} as aborted: {reason}", file=sys.stderr)
         return batch.gathering
 
     def _with_machines(self, found: Mapping[str, pa.Table], rows: Sequence[pa.Table]) -> dict[str, pa.Table]:

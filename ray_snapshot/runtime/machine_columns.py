@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -75,11 +74,8 @@ def _of_waits(waits: list[tuple[str | None, int | None, tuple[str, ...]]]) -> di
 
 
 def _of_instants(copies: Sequence[MachineCopy]) -> dict[str, Any]:
-    aligned = [copy.alignment_s is not None for copy in copies]
     return {
-        "recorded_at": [int(body.recorded_at * 1e6) for body in map(attrgetter("extra"), copies)],
-        "alignment_ms": [copy.alignment_s and copy.alignment_s * 1e3 for copy in copies],
-        "blocked_count": [
-            copy.blocked_count if is_aligned else None for copy, is_aligned in zip(copies, aligned, strict=True)
-        ],
+        "recorded_at": [int(copy.extra.recorded_at * 1e6) for copy in copies],
+        "alignment_ms": [None if copy.alignment_s is None else copy.alignment_s * 1e3 for copy in copies],
+        "blocked_count": [None if copy.alignment_s is None else copy.blocked_count for copy in copies],
     }

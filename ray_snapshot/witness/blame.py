@@ -140,7 +140,7 @@ def _snapshot_of(stage: Stage, number: int) -> Snapshot:
         for (source, target, kind), sent in stage.sent.items()
     ]
     return Snapshot.from_rows(
-        snapshot_id=f"behind-action-{number}",
+        snapshot_id=f"step {number}",
         run_id=stage.run_id,
         sequence=number,
         machines=[

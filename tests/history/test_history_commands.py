@@ -138,6 +138,15 @@ def test_verify_exits_1_and_names_each_snapshot_that_did_not_pass(run: Any, rows
     assert [json.loads(line)["snapshot_id"] for line in out if not json.loads(line)["passed"]] == ["bank-00001"]
 
 
+def test_verify_says_how_many_were_given_up(run: Any, tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(snapshot(2, status="aborted", abort_reason="a host died", machine_count=0))
+        writer.add(snapshot(3))
+    code, out, _ = run("verify", str(tmp_path))
+    assert (code, out[0]) == (0, "2 snapshots verified, all passed")
+    assert out[1] == "given up, and without rows: 1 of them; `ray-snapshot list` says why"
+
+
 def test_verify_and_show_say_that_at_least_once_repeats_by_design(run: Any, tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(snapshot(2, protocol="at-least-once-barrier", consistent=False))

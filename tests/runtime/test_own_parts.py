@@ -433,6 +433,17 @@ def test_a_host_killed_at_any_step_loses_no_snapshot_that_its_file_has(
             lost.load()
 
 
+def test_snapshots_that_are_lost_for_one_reason_are_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    town = Town(tmp_path, 1)
+    first, *_, last = [town.add(one) or one.snapshot_id for one in (plain(town, number) for number in (1, 2, 3))]
+    town.hosts["h1"].is_dead = True
+    town.writer.flush()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "as aborted" in line]
+    assert line.endswith(f"lists {first} to {last} (3 snapshots) as aborted: h1 has died")
+
+
 def test_snapshots_without_rows_of_the_dead_host_are_all_there(tmp_path: Path) -> None:
     town = Town(tmp_path, 1)
     whole = random.Random(5)
