@@ -174,8 +174,8 @@ def replies_that_are_there_are_not_known(patch: Patch) -> None:
     """A call that has ended could be something that acts, and drops handles."""
     outside = wait_graph._outside
 
-    def of_all(snapshot: Any, nodes: Any, untold: Any, silent: Any, graph: Any) -> Any:
-        return outside(snapshot, nodes, untold, silent, replace(graph, satisfied=np.zeros_like(graph.satisfied)))
+    def of_all(snapshot: Any, nodes: Any, untold: Any, silent: Any, graph: Any, unborn: Any) -> Any:
+        return outside(snapshot, nodes, untold, silent, replace(graph, satisfied=np.zeros_like(graph.satisfied)), unborn)
 
     patch.setattr(wait_graph, "_outside", of_all)
 
