@@ -16,7 +16,7 @@ from resting import Asked, Flat, Joined, Lively, Resting, Step, Telling, Trusted
 
 from ray_snapshot import encoding_many, redaction
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.runtime.host import alone, unchanged
+from ray_snapshot.runtime.host import alone, copier, unchanged
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -202,7 +202,12 @@ def what_is_written_together_keeps_no_secret(patch: Patch) -> None:
 
 def who_is_written_together_while_others_have_it_is_kept(patch: Patch) -> None:
     """References are not counted."""
-    patch.setattr(Unchanged, "lasts", lambda *_: True)
+    patch.setattr(Unchanged, "all_that_last", lambda self, machines: [True] * len(machines))
+
+
+def hooks_of_their_own_are_not_looked_for_among_attributes(patch: Patch) -> None:
+    """What is put into an object under the name of a hook is an attribute like any other."""
+    patch.setattr(copier, "HOOKS", frozenset())
 
 
 def _not_looked_at(patch: Patch, hook: str) -> None:
@@ -222,11 +227,14 @@ MUTANTS = [
     Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("hold", 0), *ONCE)),
     Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("stop", 0), *ONCE)),
     Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("declare", 0, 1), *ONCE)),
-    Mutant(whoever_is_of_a_bare_class_is_bare, (*FLAT, ("send", 0, "claim"), ("send", 1, "claim"), *ONCE)),
+    Mutant(
+        hooks_of_their_own_are_not_looked_for_among_attributes,
+        (*FLAT, ("send", 0, "claim"), ("send", 1, "claim"), *ONCE),
+    ),
     Mutant(what_is_written_together_keeps_no_secret, (("secret", 1), *FLAT, *ONCE)),
     Mutant(
         who_is_written_together_while_others_have_it_is_kept,
-        (*FLAT, ("send", 0, "register"), *TWICE, ("poke", 1), *ONCE),
+        (*FLAT, ("send", 0, "register"), ("send", 1, "add", 1), *TWICE, ("poke", 1), *ONCE),
     ),
     Mutant(
         what_a_machine_accepts_changes_nothing,

@@ -23,7 +23,7 @@ from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import MachineFailedError, SettingError
 from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host import resting, unchanged
-from ray_snapshot.runtime.host.alone import is_alone
+from ray_snapshot.runtime.host.alone import are_alone, is_alone
 from ray_snapshot.runtime.host.config import AUDIT, asked_audit
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -144,6 +144,10 @@ class Slotted:
     __slots__ = ("__dict__", "inner")
 
 
+class Zone(datetime.tzinfo):
+    """What a date may have, and does not tell."""
+
+
 class Odd:
     """Answers with another `__dict__`."""
 
@@ -162,10 +166,16 @@ def _machine(attributes: Callable[[], dict[str, Any]], name: str = "m") -> Any:
 
 
 def _is_alone(machine: Any, *, is_checkpointing: bool = False) -> bool:
-    return is_alone(machine, is_checkpointing=is_checkpointing)
+    """Asked of it alone, and where it can be of it among others, which are alone."""
+    found = is_alone(machine, is_checkpointing=is_checkpointing)
+    if not is_checkpointing:
+        others = [_machine(lambda: {"a": 1}), _machine(lambda: {"a": "text"})]
+        assert are_alone([others[0], machine, others[1]]) == [True, found, True]
+    return found
 
 
 SHARED: list[Any] = [1]
+KEY = Held()
 
 ALONE: dict[str, Any] = {
     "plain": lambda: {"a": 1, "b": "text", "c": None, "d": (1, 2), "e": frozenset({1}), "f": ()},
@@ -178,6 +188,8 @@ SHARES: dict[str, Any] = {
     "a list of a module": lambda: {"a": SHARED},
     "a list in a tuple": lambda: {"a": (SHARED,)},
     "deep": lambda: {"a": [{"b": [SHARED]}]},
+    "a date with a zone of its own": lambda: {"a": datetime.datetime(2026, 1, 1, tzinfo=Zone())},
+    "a key that others have": lambda: {(KEY,): 1},
     "twice": lambda: {"a": (same := [1]), "b": same},
     "a thread": lambda: {"a": threading.Thread()},
     "a lock": lambda: {"a": threading.Lock()},
@@ -224,6 +236,16 @@ def test_each_reference_is_counted() -> None:
         assert not _is_alone(machine)
         taken.clear()
         assert _is_alone(machine)
+
+
+@pytest.mark.parametrize("take", [lambda body: body, vars, weakref.ref], ids=["object", "attributes", "weak"])
+def test_among_machines_of_plain_values_each_reference_is_counted(take: Callable[[Any], Any]) -> None:
+    machines = [_machine(lambda number=number: {"number": number}) for number in range(3)]
+    assert are_alone(machines) == [True, True, True]
+    taken = [take(machines[1].body)]
+    assert are_alone(machines) == [True, False, True]
+    taken.clear()
+    assert are_alone(machines) == [True, True, True]
 
 
 def test_what_is_pickled_must_be_plain_and_its_handles_placed() -> None:

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from ray_snapshot import redaction
@@ -89,26 +90,23 @@ class Copier:
         kind: Any = type(machines[0].body)
         if not (self.is_plain and is_bare(kind)) or self.classes.joins[kind] or self.stage.forced in machines:
             return False
-        inside, declared, has_copy = self.stage.suspended, self.ports.sources, self.unchanged.has_copy
-        for machine in machines:
-            name = machine.name
-            if machine.is_stopped or machine.is_held or name in inside or name in declared or has_copy(name):
-                return False
-            if not HOOKS.isdisjoint(machine.body.__dict__):
-                return False
-        return True
+        if any(machine.is_stopped or machine.is_held for machine in machines):
+            return False
+        names = [machine.name for machine in machines]
+        by_itself = (self.stage.suspended, self.ports.sources, self.unchanged.kept_of(names))
+        return all(those.keys().isdisjoint(names) for those in by_itself if those)
 
     def _texts_of(self, machines: Sequence[Machine]) -> list[BodyCopy] | None:
         """Copies of bare machines; None if there is a state that must be looked at by itself."""
         unchanged, action = self.unchanged, self.stage.action
         acting = None if action is None else action[0]
-        keeps = [
-            machine is not acting and unchanged.is_idle(machine) and unchanged.lasts(machine) for machine in machines
-        ]
         kind = type(machines[0].body)
+        idle = [machine is not acting and unchanged.is_idle(machine) for machine in machines]
+        lasting = iter(unchanged.all_that_last([*compress(machines, idle)]))
+        keeps = [is_idle and next(lasting) for is_idle in idle]
         states = [machine.body.__dict__ for machine in machines]
         texts = texts_of(states)
-        if texts is None:
+        if texts is None or not HOOKS.isdisjoint(states[0]):  # all have the same fields
             return None
         name, shape = kind.__name__, shape_of(kind, states[0])
         found = [BodyCopy(name, "passive", text, shape=shape) for text in texts]
