@@ -28,6 +28,7 @@ from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.pace import Every
 from ray_snapshot.protocol.choosing import CALLS
+from ray_snapshot.runtime import shutting_down
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, check_shared, connect
@@ -338,6 +339,7 @@ def open_beside(steps: Iterable[Callable[[], object]], give_up: Callable[[], obj
 
 def _kept(found: Watch) -> Watch:
     _watches.append(found)
+    shutting_down.opened(found, close_quietly)
     WATCHES[:] = [found]
     atexit.register(close_quietly)
     found.go_on()

@@ -65,7 +65,7 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     calls = _concat([_rows([row for part in full for row in part.calls] + joining, CALLS), *also.of("calls")], CALLS)
     machines = with_waits(_concat([part.machines for part in full], MACHINES), half)
     machines = _concat([with_delay(machines, header.started_at), *also.of("machines")], MACHINES)
-    tables = {"machines": by_name(machines), "channels": channels, "messages": messages, "calls": calls}
+    tables = {"machines": by_name(machines), "channels": channels, "messages": messages, "calls": by_name(calls)}
     derived = [row for name, found in waiting.items() for row in wait_rows(name, found.wait)]
     held = _held_or_not([row for part in full for row in part.waits], channels)
     waits = _rows(held + derived + also.waits, WAITS)
@@ -270,11 +270,14 @@ def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=inner(schema)) if rows else inner(schema).empty_table()
 
 
-def by_name(machines: pa.Table) -> pa.Table:
-    """Machines in the order of their names, whichever host reported first: what is said of them is said in one order."""
-    names = machines["machine"]
-    is_rising = pc.all(pc.less(names[:-1], names[1:])).as_py()
-    return machines if is_rising is not False else machines.take(pc.sort_indices(names))
+def by_name(rows: pa.Table) -> pa.Table:
+    """Rows in the order of their machines' names, whichever host reported first: what is said of them is said in one order.
+
+    Calls of one machine stay in the order of its host.
+    """
+    names = rows["machine"]
+    is_rising = pc.all(pc.less_equal(names[:-1], names[1:])).as_py()
+    return rows if is_rising is not False else rows.take(pc.sort_indices(names))
 
 
 def with_delay(machines: pa.Table, started_at: float) -> pa.Table:

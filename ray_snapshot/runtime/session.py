@@ -8,6 +8,7 @@ waited for.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import uuid
@@ -38,6 +39,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import check_system_name
 from ray_snapshot.news import News
+from ray_snapshot.runtime import shutting_down
 from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
@@ -356,14 +358,18 @@ class Session(ABC):
             return
         troubles: list[RaySnapshotError | None] = []
         try:
-            if ray.is_initialized():
+            if shutting_down.has_ray(self):
                 self._finish(troubles)
+            elif self.history is not None:
+                lost = f"what was not written yet is not in {self.history}; close it before ray.shutdown()"
+                print(f"system {self.name}: Ray is gone: {lost}", file=sys.stderr)
         finally:
             if self._notifier is not None:
                 self._notifier.close()
             try:
                 self._leave()
             finally:
+                shutting_down.closed(self)
                 self._has_closed.set()
         for trouble in [self._part.failure, *troubles]:
             if trouble is not None and not self._part.has_raised(trouble):
@@ -435,6 +441,9 @@ class Session(ABC):
     def _check(self) -> None:
         if self._is_closed:
             raise SystemNotRunningError(f"system {self.name} was closed", system=self.name)
+        if not shutting_down.has_ray(self):
+            text = f"system {self.name} has ended: this program has left the Ray that it ran on; close it before ray.shutdown()"
+            raise SystemNotRunningError(text, system=self.name)
         self._part.check()
 
     def _ask(self, refs: Any, what: str, timeout: float = 60.0) -> Any:
@@ -468,7 +477,7 @@ class Session(ABC):
 
     def _kill(self, actors: list[Any]) -> None:
         """Kill actors, and wait until Ray says that they are gone."""
-        if not ray.is_initialized():
+        if not shutting_down.has_ray(self):
             return
         gone = [actor.watched.remote() for actor in actors]
         for actor in actors:

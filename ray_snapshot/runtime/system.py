@@ -30,7 +30,7 @@ from ray_snapshot.errors import (
 from ray_snapshot.first_array import warm_up
 from ray_snapshot.history.restorable import not_restorable
 from ray_snapshot.names import NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
-from ray_snapshot.runtime import waits
+from ray_snapshot.runtime import shutting_down, waits
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, check_shared, connect
@@ -165,6 +165,7 @@ class System(Session):
         if not _OPEN:
             atexit.register(_close_forgotten)
         _OPEN.append(self)
+        shutting_down.opened(self, self.close)
         if self.settings.grace and (self.history is not None or self._is_checkpointing):
             _LEAVING.install()
 

@@ -97,14 +97,23 @@ def test_the_analyst_takes_them_by_their_places_though_ray_swaps_the_calls(monke
     assert asyncio.run(swapped()) == ["first", "second", "third"]
 
 
-def test_machines_stand_in_the_order_of_their_names_whichever_host_reports_first() -> None:
+def test_machines_and_calls_stand_in_the_order_of_names_whichever_host_reports_first() -> None:
     def part(*names: str) -> bytes:
         rows = [{"machine": name, "status": "passive", "recorded_at": 0} for name in names]
         machines = pa.RecordBatch.from_pylist(rows, schema=inner(MACHINES))
         nothing = (pa.RecordBatch.from_pylist([], schema=schema) for schema in (inner(MESSAGES), ENDS))
-        return pickle.dumps(HostPart(*nothing, machines=machines))
+        calls = [{"machine": name, "method": text, "status": "running"} for name in names for text in ("z", "y")]
+        return pickle.dumps(HostPart(*nothing, machines=machines, calls=calls))
 
     parts = [part("c", "a"), part("driver"), part("d", "b")]
     header = SnapshotHeader(1, "shop", "run", "chandy-lamport", [], 0.0)
     for order in (parts, parts[::-1]):
-        assert list(Collected(header, order).snapshot().machines) == ["a", "b", "c", "d", "driver"]
+        found = Collected(header, order).snapshot()
+        assert list(found.machines) == ["a", "b", "c", "d", "driver"]
+        calls = found.tables["calls"].select(["machine", "method"]).to_pylist()
+        assert [(call["machine"], call["method"]) for call in calls[:4]] == [
+            ("a", "z"),
+            ("a", "y"),
+            ("b", "z"),
+            ("b", "y"),
+        ]

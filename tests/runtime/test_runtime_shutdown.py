@@ -99,6 +99,84 @@ with system:
 }
 
 
+SHUT_DOWN = """
+import sys
+from ray import shutdown
+import ray
+import ray_snapshot as rs
+from ray_snapshot.runtime import shutting_down
+
+class Here(rs.SnapshotMixin):
+    def hear(self): pass
+
+def opened(name):
+    ray.init(include_dashboard=False, num_cpus=2, logging_level="ERROR")
+    system = rs.System(name, history=sys.argv[1])
+    system.spawn(Here, name="here")
+    system.start()
+    return system
+
+def told(act):
+    try:
+        act()
+    except rs.RaySnapshotError as error:
+        print(type(error).__name__, error)
+
+own = shutting_down._cell().cell_contents
+"""
+
+CLOSED_FIRST = """
+with opened("first") as system:
+    system.snapshot()
+    shutdown()
+    told(system.snapshot)
+    told(lambda: system.machine("here").hear.send())
+assert not ray.is_initialized() and shutting_down._cell().cell_contents is own
+"""
+
+GONE = """
+with opened("second") as system:
+    own()  # by a way that cannot be seen
+    told(system.snapshot)
+    ray.init(include_dashboard=False, num_cpus=2, logging_level="ERROR")
+    told(system.snapshot)
+with rs.System("second") as system:
+    system.spawn(Here, name="here")
+    system.start()
+    print("again:", system.snapshot().machine_count)
+"""
+
+
+def _done(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script that has been run, with a Ray of its own and the path of a history."""
+    script = folder / "script.py"
+    script.write_text(text)
+    command = [sys.executable, str(script), str(folder / "history")]
+    found = subprocess.run(
+        command, env=clean_environment(), capture_output=True, text=True, timeout=2 * BOUND_S, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+def test_what_is_open_when_the_program_shuts_ray_down_is_closed_first(tmp_path: Path) -> None:
+    said = _done(SHUT_DOWN + CLOSED_FIRST, tmp_path).stdout.splitlines()
+    assert said[0] == "SystemNotRunningError system first was closed"
+    assert said[1].startswith("NotAMachineError here.hear: this process is no part of the machine's system")
+    assert rs.History(tmp_path / "history").snapshots(), "written before Ray was gone"
+
+
+@pytest.mark.nightly
+def test_for_a_system_whose_ray_is_gone_no_other_is_started(tmp_path: Path) -> None:
+    done = _done(SHUT_DOWN + GONE, tmp_path)
+    gone = "SystemNotRunningError system second has ended: this program has left the Ray that it ran on;"
+    said = done.stdout.splitlines()
+    assert [line.startswith(gone) for line in said] == [True, True, False]
+    assert said[2] == "again: 2"
+    lost = f"what was not written yet is not in {tmp_path / 'history'}; close it before ray.shutdown()"
+    assert f"system second: Ray is gone: {lost}" in done.stderr.splitlines()
+
+
 RARE = {"is interrupted in ray.get", "ends by an error"}
 
 
