@@ -65,7 +65,7 @@ def _of_states(states: list[Any]) -> dict[str, Any]:
 
 
 def _of_waits(waits: list[tuple[str | None, int | None, tuple[str, ...]]]) -> dict[str, Any]:
-    if all(wait is NO_WAIT or not (wait[2] or wait[0]) for wait in waits):
+    if waits.count(NO_WAIT) == len(waits):
         kind = MACHINES.field("waits_for").type
         none = pa.ListArray.from_arrays(pa.array([0] * (len(waits) + 1), pa.int32()), pa.array([], kind.value_type))
         return {"waits_for": none.cast(kind)}
