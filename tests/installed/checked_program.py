@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ray_snapshot as rs
 from ray_snapshot import detectors
 
@@ -47,7 +49,7 @@ if __name__ == "__main__":
         "bank", history="history/", every=0.5, trace=True, detectors=[money, detectors.Termination(), rich]
     ) as system:
         a = system.spawn(Account, 100, name="a")
-        many: list[rs.MachineHandle[Account]] = system.spawn_many(Account, args=[(1,)] * 3)
+        many: Sequence[rs.MachineHandle[Account]] = system.spawn_many(Account, args=[(1,)] * 3)
         till: rs.MachineHandle[Till] = Till.remote()
         system.connect(a, till, port="left")
         system.subscribe(hear, repeat=True)
