@@ -133,9 +133,9 @@ def _clear(detector: Deadlock, snapshot: Snapshot, waits: WaitGraph) -> Verdict:
 def _at_stake(snapshot: Snapshot) -> Snapshot | None:
     """The snapshot with rows only of what waits, is waited for, or runs or is sent calls; None if no machine is active.
 
-    If one is, anything can move: what is left out then changes nothing of what is in, and so not whether anything is stuck. Only
-    that is to be asked of it: it has one active machine, in no order with the others. Not with `undeclared` or `resources` in
-    the coverage: these name other machines.
+    If one is, it may send to any passive machine. So what is left out changes nothing of what is in, and anything is stuck in
+    the one if and only if it is in the other. Nothing else is to be asked of it: rows are in no order. Not with `undeclared` or
+    `resources` in the coverage: these name other machines.
     """
     here, absent = snapshot.parted
     active = np.flatnonzero(~is_any_of(here["status"], "blocked", "passive", "stopped"))

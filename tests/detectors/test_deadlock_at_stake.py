@@ -14,7 +14,7 @@ from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock, deadlock
 from ray_snapshot.snapshot import Absent
 
-SEEDS = 120
+SEEDS = 80
 _THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -23,7 +23,9 @@ def made_up(seed: int) -> Snapshot:
     chance = random.Random(seed)
     names = [f"m{number}" for number in range(chance.randint(2, 9))]
     is_simple = chance.random() < 0.6
-    statuses = chance.choice(["blocked active passive", "blocked passive", "blocked passive passive active stopped odd"])
+    statuses = chance.choice(
+        ["blocked active passive", "blocked passive", "blocked passive passive active stopped odd"]
+    )
     machines: list[dict[str, Any]] = [
         {"machine": name, "status": chance.choice(statuses.split()), "max_concurrency": chance.choice([1, 1, 2])}
         for name in names
@@ -33,7 +35,10 @@ def made_up(seed: int) -> Snapshot:
             row |= {"wait_mode": chance.choice(["all", "any"]), "waits_for": chance.sample(names, 1)}
     if chance.random() < 0.1:
         machines.append({"machine": chance.choice(names), "status": chance.choice(statuses.split())})
-    run = [{"machine": chance.choice(names), "call_id": f"m0/{n}", "method": "work"} for n in range(0 if is_simple else chance.randint(0, 4))]
+    run = [
+        {"machine": chance.choice(names), "call_id": f"m0/{n}", "method": "work"}
+        for n in range(0 if is_simple else chance.randint(0, 4))
+    ]
     sent: list[dict[str, Any]] = []
     for number in range(chance.randint(0, 1 if is_simple else 8)):
         kind = chance.choice(["mail", "mail", "call", "timer"])
@@ -68,7 +73,11 @@ def apart(taken: Snapshot) -> Snapshot:
     rest = machines.filter(elsewhere)
 
     def fetch(names: list[str] | None, _: float = 0) -> pa.Table:
-        return rest if names is None else rest.filter(pa.array([one in names for one in rest["machine"].to_pylist()], pa.bool_()))
+        return (
+            rest
+            if names is None
+            else rest.filter(pa.array([one in names for one in rest["machine"].to_pylist()], pa.bool_()))
+        )
 
     absent = Absent({"": rest.num_rows}, {}, {}, 0, fetch, lambda *_: [])
     return Snapshot({**taken.tables, "machines": machines.filter(pa.compute.invert(elsewhere))}, absent)
@@ -154,7 +163,9 @@ def _without_short_form(real: Callable[[Snapshot], Snapshot | None]) -> Callable
         waits, machines = found.tables["waits"], found.tables["machines"]
         named = pa.concat_arrays([waits["machine"].combine_chunks(), waits["on_machine"].combine_chunks()])
         is_active = pa.compute.invert(pa.compute.is_in(machines["status"], pa.array(["blocked", "passive", "stopped"])))
-        return found.with_machines(machines.filter(pa.compute.or_(pa.compute.is_in(machines["machine"], named), is_active)))
+        return found.with_machines(
+            machines.filter(pa.compute.or_(pa.compute.is_in(machines["machine"], named), is_active))
+        )
 
     return made
 
@@ -162,4 +173,4 @@ def _without_short_form(real: Callable[[Snapshot], Snapshot | None]) -> Callable
 @pytest.mark.parametrize("mutant", [_though_none_is_active, _with_all_awake, _without_short_form])
 def test_a_mutant_is_caught(monkeypatch: pytest.MonkeyPatch, mutant: Any) -> None:
     monkeypatch.setattr(deadlock, "_at_stake", mutant(deadlock._at_stake))
-    assert next(differing(monkeypatch, range(SEEDS)), None) is not None
+    assert next(differing(monkeypatch, range(5 * SEEDS)), None) is not None
