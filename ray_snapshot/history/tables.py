@@ -436,6 +436,9 @@ def _wanted(snapshot_ids: Collection[str] | None, equal: Mapping[str, str | None
     import pyarrow.dataset as ds
 
     wanted = None if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
+    if snapshot_ids:  # of more than a few values, Arrow does not look whether any is between the bounds of a group
+        field = ds.field("snapshot_id")
+        wanted = (field >= min(snapshot_ids)) & (field <= max(snapshot_ids)) & wanted
     for column, value in equal.items():
         if value is not None:
             is_equal = ds.field(column) == value

@@ -14,7 +14,7 @@ import pytest
 from small_histories import bank, relapses, snapshot, table, write
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, at_rest, bounds
+from ray_snapshot.history import History, at_rest, bounds, tables
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine import evaluating, needed
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
@@ -119,6 +119,18 @@ def test_few_rows_are_read_and_most_verdicts_need_no_more(histories: list[Histor
     by_run, undecided = {"r": evaluating.detectors_of({}, [])}, set[str]()
     assert len(dict(evaluating._without_rest(made, rows[:5], by_run, undecided))) == 5
     assert not undecided
+
+
+def test_groups_of_rows_are_skipped_however_many_snapshots_are_asked_for(tmp_path: Path) -> None:
+    synthesise(tmp_path / "long", Settings(machines=80, snapshots=300), verdicts=False)
+    long = History(tmp_path / "long")
+    long.compact()
+    ids = ids_of(long)[:110]
+    found = tables.scan_encoded(
+        "machines", long.data_files("machines", snapshot_ids=ids), ids, ["snapshot_id", "status"]
+    )
+    assert 110 * 81 <= found.num_rows < 2 * 110 * 81
+    assert pa.types.is_dictionary(found["status"].type)
 
 
 def test_a_run_in_which_one_was_not_decided_is_loaded_whole(histories: list[History]) -> None:
