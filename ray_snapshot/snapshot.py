@@ -333,11 +333,15 @@ class Snapshot:
 
     def with_machines(self, machines: pa.Table) -> Snapshot:
         """The same with these rows of `machines`, and nothing absent."""
+        return self.with_rows(machines=machines)
+
+    def with_rows(self, *, machines: pa.Table, **others: pa.Table) -> Snapshot:
+        """The same with these rows of `machines` and of other tables, and nothing absent."""
         tables = self.tables.found if isinstance(self.tables, _Tables) else self.tables
         row = tables["snapshots"]
         place = row.schema.get_field_index("machine_count")
         row = row.set_column(place, row.schema.field(place), pa.array([machines.num_rows], pa.int64()))
-        return Snapshot({**tables, "snapshots": row, "machines": machines})
+        return Snapshot({**tables, "snapshots": row, "machines": machines, **others})
 
     def load(self, seconds: float | None = None) -> None:
         """Fetch what is absent, if anything is, within a bound in seconds. Raises `SnapshotRowsLostError`."""

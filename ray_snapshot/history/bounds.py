@@ -9,7 +9,7 @@ Imports no Ray.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from operator import attrgetter
+from operator import attrgetter, mul
 from typing import Any
 
 import pyarrow as pa
@@ -59,11 +59,17 @@ def check_file(size: int, path: AnyPath, source: Any) -> None:
 
 
 def check_groups(
-    allowance: Allowance, path: AnyPath, about: Any, groups: Iterable[int], columns: Collection[str], source: Any
+    allowance: Allowance,
+    path: AnyPath,
+    about: Any,
+    groups: Iterable[int],
+    columns: Collection[str],
+    source: Any,
+    encoded: Collection[str] = (),
 ) -> None:
     """Use the allowance up for groups of rows of a file, in some of its columns; `about`: its footer.
 
-    Raises `ValueError` when it is used up.
+    `encoded`: columns whose texts are kept once each; see `check_encoded`. Raises `ValueError` when it is used up.
     """
     repeated: dict[str, list[int]] = {}
     rows = size = 0
@@ -76,7 +82,7 @@ def check_groups(
             if stored < 0 or values < 0:
                 raise ValueError(f"{path} has a footer of which nothing fits")
             size += stored + _FIXED * values
-            if kind == "BYTE_ARRAY" and is_repeated and stored * values > _SUSPICIOUS:
+            if kind == "BYTE_ARRAY" and is_repeated and name not in encoded and stored * values > _SUSPICIOUS:
                 repeated[name] = [*repeated.get(name, ()), number]
     allowance.use(path, rows, size)
     if repeated:
@@ -92,6 +98,14 @@ def _measure(allowance: Allowance, path: AnyPath, about: Any, repeated: dict[str
             for begin in range(0, len(numbers), _GROUPS_AT_ONCE):
                 found = parquet.read_row_groups(numbers[begin : begin + _GROUPS_AT_ONCE], columns=[name])
                 allowance.use(path, 0, sum(map(_length, found.column(0).chunks)))
+
+
+def check_encoded(allowance: Allowance, path: AnyPath, table: pa.Table) -> None:
+    """Raise `ValueError` if the texts of a table, read as dictionaries, would use the allowance up as a text a row."""
+    chunks = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
+    longest = (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in chunks)
+    if sum(map(mul, longest, map(len, chunks))) > allowance.bytes:
+        allowance.use(path, 0, sum(map(_length, chunks)))
 
 
 _FACTS = attrgetter("path_in_schema", "physical_type", "total_uncompressed_size", "num_values", "has_dictionary_page")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +22,37 @@ import pyarrow.compute as pc
 
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.history import checkpoints, compaction, leases, owners, places, retention, rows_alone, tables, upkeep
+from ray_snapshot.history import (
+    at_rest,
+    checkpoints,
+    compaction,
+    leases,
+    owners,
+    places,
+    retention,
+    rows_alone,
+    tables,
+    upkeep,
+)
 from ray_snapshot.history.records import Records, Row, parsed
-from ray_snapshot.history.verification import COUNTS, MOST_NARROW_ROWS, MOST_ROWS, row_batches, row_count, verify
+from ray_snapshot.history.verification import (
+    COUNTS,
+    MOST_ENCODED_ROWS,
+    MOST_NARROW_ROWS,
+    MOST_ROWS,
+    row_batches,
+    row_count,
+    verify,
+)
 from ray_snapshot.names import EDITED
 from ray_snapshot.schema import ADDED_LATER, TABLES
-from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.snapshot import Absent, Snapshot
 from ray_snapshot.verdicts import READY_MADE
 
 _READ_ATTEMPTS = 4
+_MANY_ROWS = ("machines", "channels")
+"""The tables that have a row for each machine or more."""
+
 _MOST_NAMED = 10
 _BACK = re.compile(r"-[0-9]{1,9}")
 _NAMED = {"system": ("snapshots", "system"), "run": ("snapshots", "run_id"), "detector": ("verdicts", "detector")}
@@ -237,6 +260,36 @@ class History:
             for snapshot_id in batch:
                 parts = {name: found[snapshot_id] for name, found in details.items()}
                 yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
+
+    def load_many_without_rest(
+        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]]
+    ) -> Iterator[Snapshot]:
+        """As `load_many`, but machines at rest are absent (`Snapshot.parted`), and channels with nothing in flight left out.
+
+        Also whole ones, where rows are not as a history is written. `columns`: those of machines and channels at least.
+        """
+        ids = list(snapshot_ids)
+        listed = self._snapshot_rows(ids) if ids else {}
+        for batch in row_batches({one: row_count(row) for one, row in listed.items()}, MOST_ENCODED_ROWS):
+            try:
+                encoded = {name: self._encoded(name, batch, columns[name]) for name in _MANY_ROWS}
+                chosen = at_rest.chosen(encoded["machines"], encoded["channels"], batch)
+            except (at_rest.UnusualError, pa.ArrowException, ValueError, OSError):
+                yield from self.load_many(batch, columns=columns)  # what is wrong is said there
+                continue
+            few = {
+                name: _split(self._read(name, snapshot_ids=batch, columns=columns.get(name)), batch)
+                for name in tables.DETAIL_TABLES
+                if name not in _MANY_ROWS
+            }
+            for snapshot_id, one in zip(batch, chosen, strict=True):
+                parts = {name: found[snapshot_id] for name, found in few.items()}
+                parts |= {"snapshots": listed[snapshot_id], "machines": one.machines, "channels": one.channels}
+                left_out = {"machines": one.absent.count, "channels": one.channel_count - one.channels.num_rows}
+                yield self.assembled(snapshot_id, parts, one.absent, left_out)
+
+    def _encoded(self, name: str, snapshot_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+        return tables.scan_encoded(name, self.data_files(name, snapshot_ids=snapshot_ids), snapshot_ids, columns)
 
     def whole(self, snapshot_id: str) -> dict[str, pa.Table]:
         """All rows of one snapshot, sorted, table by table; raises as `load` does."""
@@ -519,16 +572,25 @@ class History:
             snapshot_id=snapshot_id,
         )
 
-    def assembled(self, snapshot_id: str, parts: Mapping[str, pa.Table]) -> Snapshot:
-        """One snapshot of its rows; raises `HistoryFormatError` if they are not all there."""
+    def assembled(
+        self,
+        snapshot_id: str,
+        parts: Mapping[str, pa.Table],
+        absent: Absent | None = None,
+        left_out: Mapping[str, int] = MappingProxyType({}),
+    ) -> Snapshot:
+        """One snapshot of its rows; raises `HistoryFormatError` if they are not all there.
+
+        `left_out`: by table, how many of its rows are not in `parts`; of machines, those of `absent`.
+        """
         for name, part in parts.items():
             self._complete(name, part)
         with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
-            snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()})
+            snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()}, absent)
         if snapshot.status != "complete":  # an aborted one has what was recorded until then
             return snapshot
         for name, count in COUNTS:
-            rows, expected = parts[name].num_rows, getattr(snapshot, count)
+            rows, expected = parts[name].num_rows + left_out.get(name, 0), getattr(snapshot, count)
             if rows != expected:
                 raise self._damaged(
                     snapshot_id,

@@ -380,6 +380,33 @@ def scan(
     return _table(name, files, _wanted(snapshot_ids, equal or {}), list(columns or stored_schema(name).names))
 
 
+def scan_encoded(
+    name: str, files: Sequence[DataFile], snapshot_ids: Collection[str], columns: Sequence[str]
+) -> pa.Table:
+    """Columns of the groups of rows that may hold rows of snapshots, also rows of others; texts as dictionaries, one a column.
+
+    Raises `ArrowException` for files of another writer, `ValueError` for what `scan` refuses.
+    """
+    allowance = bounds.Allowance(sum(check_files(files)))
+    schema = stored_schema(name)
+    encoded = [column for column in columns if schema.field(column).type == pa.string()]
+    parts = []
+    for begin in range(0, len(files), _FILES_AT_ONCE):
+        some = files[begin : begin + _FILES_AT_ONCE]
+        found = dataset(name, some, allowance, _wanted(snapshot_ids, {}), columns, encoded)
+        parts.append(found.to_table(columns=list(columns)))
+        bounds.check_encoded(allowance, some[0].top / name, parts[-1])
+    if not parts:
+        parts = [_with_dictionaries(schema, encoded).empty_table().select(columns)]
+    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+
+
+def _with_dictionaries(schema: pa.Schema, encoded: Collection[str]) -> pa.Schema:
+    return pa.schema(
+        field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.name in encoded else field for field in schema
+    )
+
+
 def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high: str) -> pa.Table:
     """The rows of `files` in which `column` is from `low` to `high`, both included."""
     import pyarrow.dataset as ds
@@ -409,6 +436,9 @@ def _wanted(snapshot_ids: Collection[str] | None, equal: Mapping[str, str | None
     import pyarrow.dataset as ds
 
     wanted = None if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
+    if snapshot_ids:  # of more than a few values, Arrow does not look whether any is between the bounds of a group
+        field = ds.field("snapshot_id")
+        wanted = (field >= min(snapshot_ids)) & (field <= max(snapshot_ids)) & wanted
     for column, value in equal.items():
         if value is not None:
             is_equal = ds.field(column) == value
@@ -417,28 +447,36 @@ def _wanted(snapshot_ids: Collection[str] | None, equal: Mapping[str, str | None
 
 
 def dataset(
-    name: str, files: Sequence[DataFile], allowance: bounds.Allowance, wanted: Any, columns: Collection[str]
+    name: str,
+    files: Sequence[DataFile],
+    allowance: bounds.Allowance,
+    wanted: Any,
+    columns: Collection[str],
+    encoded: Collection[str] = (),
 ) -> Any:
     """The files as one Arrow dataset, without groups of rows that hold nothing that is `wanted`.
 
+    `encoded`: columns of texts that become dictionaries, whose length is the caller's to check (`bounds.check_encoded`).
     Raises `ValueError` for what is no file of its table, and for files that would take too much memory (see `bounds`).
     """
     import pyarrow.dataset as ds
 
     schema, parquet = stored_schema(name), ds.ParquetFileFormat()
+    read = ds.ParquetFileFormat(dictionary_columns=list(encoded)) if encoded else parquet  # that one can skip no groups
     fragments = []
     for file in files:
         partition = (ds.field("system") == file.system) & (ds.field("date") == file.date)
-        whole = parquet.make_fragment(
-            places.at(file.top).native_file(file.top, file.path), partition_expression=partition
-        )
+        opened = places.at(file.top).native_file(file.top, file.path)
+        whole = parquet.make_fragment(opened, partition_expression=partition)
         _check_names(file, whole.physical_schema.names)
         part = chosen_groups(whole, wanted, schema)
         source = partial(places.at(file.top).opened, file.top, file.path)
         groups = [group.id for group in part.row_groups]
-        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source)
+        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source, encoded)
+        if encoded:
+            part = read.make_fragment(opened, partition_expression=partition, row_groups=groups)
         fragments += [part] if groups else []
-    return ds.FileSystemDataset(fragments, schema, parquet)
+    return ds.FileSystemDataset(fragments, _with_dictionaries(schema, encoded), read)
 
 
 def _check_names(file: DataFile, names: Sequence[str]) -> None:

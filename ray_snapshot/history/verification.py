@@ -27,6 +27,9 @@ MOST_ROWS = 200_000
 MOST_NARROW_ROWS = 1_000_000
 """Where neither states nor arguments are read; each batch reads again the groups of rows that it shares with the next one."""
 
+MOST_ENCODED_ROWS = 3_000_000
+"""Where texts are read as numbers."""
+
 _SNAPSHOTS_AT_ONCE = 500
 _MOST_PROBLEMS = 20
 

@@ -1,8 +1,8 @@
 """Detectors on snapshots of a history: in Spark's tasks, or where the caller runs.
 
-The rows of one snapshot span many Arrow batches, so ids are distributed, and each task loads its snapshots whole, many at a
-time. A run with a detector that compares with earlier snapshots goes to one task, in order. Imports no job; read
-`detections` for which snapshots and detectors are assigned.
+The rows of one snapshot span many Arrow batches, so ids are distributed, and each task loads its snapshots, many at a time:
+without the rows of machines at rest where detectors can do without, else whole. A run with a detector that compares with
+earlier snapshots goes to one task, in order. Imports no job; read `detections` for which snapshots and detectors are assigned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
-from ray_snapshot.spark_jobs.engine.needed import needed_columns
+from ray_snapshot.spark_jobs.engine.needed import can_do_without_rest, is_decided_without_rest, needed_columns
 from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
 from ray_snapshot.views.tables import one_line
@@ -101,20 +101,55 @@ def evaluate_assignments(
     *,
     trust: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
-    compared, alone = _InOrder(history, before), partial(evaluate, evaluator="spark")
+    """Load the snapshots of `rows`, many at a time, as far as it needs, and evaluate their detectors."""
+    compared, undecided = _InOrder(history, before), set[str]()
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
-        assigned = {row["snapshot_id"]: row for row in chunk}
         by_run = {row["run_id"]: detectors_of(dict(row["specs"] or ()), extra, trust=trust) for row in chunk}
-        found: list[dict[str, Any]] = []
-        for snapshot in history.load_many(assigned, columns=needed_columns(chain.from_iterable(by_run.values()))):
-            row = assigned[snapshot.snapshot_id]
+        found = dict(_without_rest(history, chunk, by_run, undecided))
+        whole = {row["snapshot_id"]: row for row in chunk if row["snapshot_id"] not in found}
+        yield from _batches(chain.from_iterable(found.values()))
+        judged: list[dict[str, Any]] = []
+        for snapshot in history.load_many(whole, columns=needed_columns(chain.from_iterable(by_run.values()))):
+            row = whole[snapshot.snapshot_id]
             detectors = by_run[row["run_id"]]
-            if row["in_order"]:
-                found += compared.rows(snapshot, detectors)
-            else:
-                found += verdict_rows(snapshot, detectors, alone)
-        yield from pa.Table.from_pylist(found, WITH_STANDARD).to_batches()
+            judged += (
+                compared.rows(snapshot, detectors) if row["in_order"] else verdict_rows(snapshot, detectors, _alone)
+            )
+        yield from _batches(judged)
+
+
+def _batches(rows: Iterable[dict[str, Any]]) -> list[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = pa.Table.from_pylist(list(rows), WITH_STANDARD).to_batches()
+    return found
+
+
+def _alone(detector: Detector, snapshot: Snapshot) -> Verdict:
+    return evaluate(detector, snapshot, evaluator="spark")
+
+
+def _already(verdicts: Mapping[str, Verdict], detector: Detector, _: Snapshot) -> Verdict:
+    return verdicts[detector.name]
+
+
+def _without_rest(
+    history: History, rows: Iterable[Mapping[str, Any]], by_run: Mapping[str, Sequence[Detector]], undecided: set[str]
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """By snapshot, the rows of `EVALUATED` of those that need not be loaded whole.
+
+    `undecided`: runs in which one had to be, so that the later ones are not tried: who is stuck stays so.
+    """
+    runs = {row["snapshot_id"]: row["run_id"] for row in rows if not row["in_order"]}
+    runs = {one: run for one, run in runs.items() if run not in undecided and can_do_without_rest(by_run[run])}
+    columns = needed_columns(chain.from_iterable(by_run[run] for run in runs.values()))
+    for snapshot in history.load_many_without_rest(runs, columns=columns or {}):
+        run = runs[snapshot.snapshot_id]
+        if run in undecided:
+            continue
+        verdicts = {detector.name: _alone(detector, snapshot) for detector in by_run[run]}
+        if all(is_decided_without_rest(detector, verdicts[detector.name]) for detector in by_run[run]):
+            yield snapshot.snapshot_id, list(verdict_rows(snapshot, by_run[run], partial(_already, verdicts)))
+        else:
+            undecided.add(run)
 
 
 class _InOrder:
@@ -198,7 +233,7 @@ def detectors_of(
     stored = [
         _rebuilt(spec, name)
         if trust or (own := own_name(spec)) is None or own in named
-        else _Unreadable(name, _alone(own))
+        else _Unreadable(name, _unasked(own))
         for name, spec in specs.items()
     ]
     given = [_rebuilt(json.dumps(spec), spec["name"]) for spec in extra]
@@ -217,7 +252,7 @@ def own_name(spec: str) -> str | None:
     return str(data.get("name")) if isinstance(data, dict) and data.get("type") == "callable" else None
 
 
-def _alone(name: str) -> DetectorError:
+def _unasked(name: str) -> DetectorError:
     return DetectorError(
         f"it is the code {one_line(name)}, which the history alone names, and nothing that a history names is imported: say"
         " --trust if you trust whoever wrote it, or name it with --detector",
@@ -250,7 +285,7 @@ def verdict_rows(
     snapshot: Snapshot, detectors: Iterable[Detector], judged: Callable[[Detector, Snapshot], Verdict]
 ) -> Iterator[dict[str, Any]]:
     """One row of `EVALUATED` a detector, of what `judged` says."""
-    incarnation = pc.max(snapshot.tables["machines"]["incarnation"]).as_py()
+    incarnation = pc.max(snapshot.parted[0]["incarnation"]).as_py()  # the greatest is there, whatever is absent
     known = {**_row(snapshot), **_driver(snapshot), "incarnation": incarnation}
     for detector in detectors:
         about = {"stable": detector.stable, "alarm_when": detector.alarm_when}
@@ -274,7 +309,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
 
 def _driver(snapshot: Snapshot) -> dict[str, Any]:
     """What the driver did, as far as it takes part in the system."""
-    machines = snapshot.tables["machines"]
+    machines, _ = snapshot.parted
     rows = machines.filter(pc.equal(machines["machine"], DRIVER)).select(["status", "sent_count"]).to_pylist()
     driver = rows[0] if rows else {"status": None, "sent_count": None}
     return {"driver_status": driver["status"], "driver_sent_count": driver["sent_count"]}

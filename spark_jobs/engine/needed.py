@@ -1,4 +1,4 @@
-"""Which columns of a snapshot the ready-made detectors look at: no others are read for them.
+"""Which columns and rows of a snapshot the ready-made detectors look at: no others are read for them.
 
 A column that is left out is not there at all, so a detector that asks for it all the same fails by name, and does not take
 it for empty. Imports no job.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.schema import TABLES
-from ray_snapshot.verdicts import Detector
+from ray_snapshot.verdicts import Detector, Verdict
 
 _BY_STATUS = frozenset({"termination", "deadlock", "orphaned-wait"})
 """What detectors look at that read neither states nor arguments, by the `type` of their data."""
@@ -47,3 +48,21 @@ def needed_columns(detectors: Iterable[Detector]) -> dict[str, Sequence[str]] | 
         ]
         for table, left_out in _NEVER.items()
     }
+
+
+def can_do_without_rest(detectors: Iterable[Detector]) -> bool:
+    """Whether these detectors can be asked without the rows of machines at rest, and of channels with nothing in flight."""
+    return all(type(detector) is Deadlock or _is_of_the_whole(detector) for detector in detectors)
+
+
+def is_decided_without_rest(detector: Detector, verdict: Verdict) -> bool:
+    """Whether a verdict without these rows is the one with them.
+
+    Termination of the whole counts machines at rest. What waits for whom is in the rows that are there, but whom it concerns
+    may be told by others: so of `Deadlock` only "no" is taken.
+    """
+    return "error" not in verdict.evidence and (_is_of_the_whole(detector) or verdict.holds is False)
+
+
+def _is_of_the_whole(detector: Detector) -> bool:
+    return type(detector) is Termination and detector.machines is None

@@ -1,0 +1,181 @@
+"""The rows of many snapshots at once, without those of machines at rest and of channels with nothing in flight.
+
+Who asks which machine waits for which looks at few of a million rows. So texts are read as numbers (Parquet stores each of
+them once), rows are chosen by these, and only what is chosen becomes text. What is not as a history is written is not for
+here (`UnusualError`): it is loaded whole, and said there. Pure; imports no Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.history.rows_alone import NEEDED
+from ray_snapshot.names import DRIVER
+from ray_snapshot.snapshot import Absent, Snapshot
+
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+
+class UnusualError(Exception):
+    """These rows must be loaded whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is read of one snapshot."""
+
+    machines: pa.Table
+    absent: Absent
+    channels: pa.Table
+    channel_count: int
+    """Also of those that are left out."""
+
+
+def chosen(machines: pa.Table, channels: pa.Table, snapshot_ids: Sequence[str]) -> Iterator[Chosen]:
+    """What is read of each of some snapshots, in their order, from tables with dictionaries in place of texts.
+
+    Left out are machines that are passive, wait for nothing in short form, and are not the driver; but for one of the greatest
+    incarnation. Raises `UnusualError` before the first.
+    """
+    actors, channels_ = _Rows("machines", machines, snapshot_ids), _Rows("channels", channels, snapshot_ids)
+    name, name_count = actors.codes("machine")
+    if (actors.counts_of(name, name_count) > 1).any():
+        raise UnusualError
+    at_rest = _at_rest(actors)
+    at_rest[_greatest(actors)] = False
+    here, away = actors.of_each(~at_rest, name), actors.of_each(at_rest)
+    busy = channels_.of_each(_with_something_in_flight(channels_))
+    channel_counts = np.bincount(channels_.snapshot[channels_.snapshot >= 0], minlength=len(snapshot_ids)).tolist()
+    everything = zip(here, away, busy, channel_counts, strict=True)
+    return (
+        Chosen(actors.plain(mine), _absent(actors, rest), channels_.plain(some), count)
+        for mine, rest, some, count in everything
+    )
+
+
+class _Rows:
+    """A table with dictionaries in place of texts, and which snapshot each row is of."""
+
+    def __init__(self, name: str, table: pa.Table, snapshot_ids: Sequence[str]) -> None:
+        self.table = table
+        self.count = len(snapshot_ids)
+        self._codes: dict[str, tuple[Integers, int]] = {}
+        if any(table[column].null_count for column in NEEDED[name] if column in table.column_names):
+            raise UnusualError
+        codes, _ = self.codes("snapshot_id")
+        place = pc.index_in(self.texts("snapshot_id"), value_set=pa.array(snapshot_ids, pa.string()))
+        self.snapshot: Integers = np.append(integers(place, -1), -1)[codes]
+        """By row, as a place in the ids; -1: of another."""
+
+    def texts(self, column: str) -> Any:
+        """The different texts of a column."""
+        chunks = self.table[column].chunks
+        if len(chunks) > 1:
+            raise UnusualError
+        return chunks[0].dictionary if chunks else pa.array([], pa.string())
+
+    def codes(self, column: str) -> tuple[Integers, int]:
+        """By row which of `texts` a column has (null: the number of all); and that number."""
+        if column not in self._codes:
+            texts, chunks = self.texts(column), self.table[column].chunks
+            if len(texts) != len(texts.unique()):
+                raise UnusualError
+            codes = integers(chunks[0].indices, len(texts)) if chunks else np.zeros(0, np.int64)
+            self._codes[column] = codes, len(texts)
+        return self._codes[column]
+
+    def counts_of(self, code: Integers, most: int) -> Integers:
+        """How often each code is there in one snapshot."""
+        keys = (self.snapshot * (most + 1) + code)[self.snapshot >= 0]
+        if self.count * (most + 1) <= 16 * len(keys):
+            return np.bincount(keys).astype(np.int64)
+        times: Integers = np.unique(keys, return_counts=True)[1]
+        return times
+
+    def of_each(self, kept: Booleans, code: Integers | None = None) -> list[Integers]:
+        """The rows of each snapshot that are kept, in the order of the texts that `code` stands for."""
+        rows = np.flatnonzero(kept & (self.snapshot >= 0))
+        key = self.snapshot[rows]
+        if code is not None:
+            texts = self.texts("machine")
+            rank = np.empty(len(texts), np.int64)
+            rank[pc.sort_indices(texts).to_numpy()] = np.arange(len(texts))
+            key = key * (len(texts) + 1) + rank[code[rows]]
+        rows = rows[np.argsort(key, kind="stable")]
+        return np.split(rows, np.cumsum(np.bincount(self.snapshot[rows], minlength=self.count))[:-1])
+
+    def plain(self, rows: Integers) -> pa.Table:
+        """Some rows, with texts."""
+        found = self.table.take(pa.array(rows))
+        kinds = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in found.schema]
+        return found.cast(pa.schema(list(zip(found.column_names, kinds, strict=True))))
+
+
+def _with_something_in_flight(channels_: _Rows) -> Booleans:
+    """Which channels have something in flight, by their counts."""
+    found: Booleans = pc.not_equal(channels_.table["in_flight_count"], 0).to_numpy()
+    return found
+
+
+def integers(column: Any, null: int) -> Integers:
+    """A column of integers in numpy."""
+    column = pc.fill_null(column, null) if column.null_count else column
+    found: Integers = column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _at_rest(machines: _Rows) -> Booleans:
+    (name, _), (status, _) = machines.codes("machine"), machines.codes("status")
+    is_passive = np.append(_is(machines.texts("status"), "passive"), False)
+    is_driver = np.append(_is(machines.texts("machine"), DRIVER), False)
+    waits_for = pc.fill_null(pc.list_value_length(machines.table["waits_for"]), 0).to_numpy() > 0
+    found: Booleans = is_passive[status] & ~waits_for & ~is_driver[name]
+    return found
+
+
+def _is(texts: Any, word: str) -> Booleans:
+    found: Booleans = pc.equal(texts, word).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _greatest(machines: _Rows) -> Integers:
+    """A row of each snapshot that has the greatest incarnation in it."""
+    least = np.iinfo(np.int64).min
+    incarnation = integers(machines.table["incarnation"].combine_chunks(), least)
+    greatest = np.full(machines.count + 1, least)
+    np.maximum.at(greatest, machines.snapshot, incarnation)
+    rows = np.flatnonzero((incarnation == greatest[machines.snapshot]) & (machines.snapshot >= 0))
+    first = np.full(machines.count, -1)
+    first[machines.snapshot[rows]] = rows
+    return first[first >= 0]
+
+
+def _absent(machines: _Rows, rows: Integers) -> Absent:
+    name, _ = machines.codes("machine")
+    mine = name[rows]
+
+    def fetch(names: Sequence[str] | None, _: float = 0.0) -> pa.Table:
+        if names is None:
+            return machines.plain(rows)
+        is_asked = pc.is_in(machines.texts("machine"), value_set=pa.array(names, pa.string()))
+        return machines.plain(rows[is_asked.to_numpy(zero_copy_only=False)[mine]])
+
+    def partials(item: Any, snapshot: Snapshot) -> list[Any]:
+        return [item.partial(snapshot.with_machines(machines.plain(rows)))]
+
+    return Absent(_tally(machines, "class_name", rows), _tally(machines, "host", rows), {}, 0, fetch, partials)
+
+
+def _tally(machines: _Rows, column: str, rows: Integers) -> dict[str, int]:
+    code, count = machines.codes(column)
+    times = np.bincount(code[rows], minlength=count + 1).tolist()
+    texts = [*machines.texts(column).to_pylist(), ""]
+    return {text: number for text, number in zip(texts, times, strict=True) if number}

@@ -1,0 +1,257 @@
+"""What is said of snapshots without the rows of machines at rest is what is said of them whole; mutants say something else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_histories import bank, relapses, snapshot, table, write
+
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.history import History, at_rest, bounds, tables
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs.engine import evaluating, needed
+from ray_snapshot.synth import ANOMALIES, Settings, synthesise
+
+TIMED = ("evaluated_at", "duration_ms")
+
+
+def said(history: History, ids: list[str], *, is_whole: bool) -> Any:
+    """The rows of verdicts on some snapshots, or the error."""
+    rows = [{"snapshot_id": one, "run_id": one[:6], "sequence": 0, "specs": {}, "in_order": False} for one in ids]
+    with pytest.MonkeyPatch.context() as patch:
+        if is_whole:
+            patch.setattr(evaluating, "can_do_without_rest", lambda _: False)
+        try:
+            batches = list(evaluating.evaluate_assignments(rows, history, []))
+        except RaySnapshotError as error:
+            return f"{type(error).__name__}: {error}"
+    found = pa.Table.from_batches(batches, evaluating.WITH_STANDARD).drop_columns(list(TIMED))
+    return found.sort_by([("snapshot_id", "ascending"), ("detector", "ascending")]).to_pylist()
+
+
+def ids_of(history: History) -> list[str]:
+    return sorted(history.table("snapshots")["snapshot_id"].to_pylist())
+
+
+def some(seed: int) -> Iterator[Snapshot]:
+    """Snapshots by chance: machines of all kinds, a driver, waits in long and in short form, messages of all kinds."""
+    chance = random.Random(seed)
+    names = [f"m{number:02}" for number in range(chance.randint(1, 12))]
+    for number in range(chance.randint(1, 5)):
+        quiet = chance.random() < 0.3
+        words = ["passive"] if quiet else ["passive", "passive", "passive", "active", "blocked", "stopped", "odd"]
+        machines: list[dict[str, Any]] = [
+            {"machine": name, "status": chance.choice(words), "incarnation": chance.choice([1, 1, 1, 2, None])}
+            for name in names
+        ]
+        for row in machines:
+            if chance.random() < 0.15:
+                row |= {"wait_mode": "all", "waits_for": [chance.choice(names)]}
+        if chance.random() < 0.7:
+            machines.append({"machine": "driver", "status": chance.choice(["passive", "active"]), "sent_count": number})
+        waits = [
+            {"machine": row["machine"], "on_machine": chance.choice(names), "k": 1, "satisfied": False}
+            for row in machines
+            if row["status"] == "blocked" or chance.random() < 0.1
+        ]
+        kinds = ["mail", "mail", "timer", "call"]
+        messages: list[dict[str, Any]] = [
+            {"source": chance.choice(names), "target": chance.choice([*names, "new"]), "kind": chance.choice(kinds)}
+            for _ in range(0 if quiet else chance.randint(0, 4))
+        ]
+        channels = [
+            {
+                "source": names[0],
+                "target": name,
+                "sent_count": 3 + (sent := chance.choice([0, 0, 2])),
+                "accepted_count": 3,
+            }
+            | {"in_flight_count": sent}
+            for name in names
+        ]
+        coverage = {"uncovered": chance.choice([[], [], ["threads"]])}
+        if chance.random() < 0.1:
+            coverage["undeclared"] = {names[0]: "eat (lacks right)"}
+        given: dict[str, Any] = {"consistent": chance.random() < 0.9, "coverage": coverage}
+        yield snapshot("some-1", number, machines=machines, waits=waits, messages=messages, channels=channels, **given)
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> list[History]:
+    """One of a synthetic month with all that is planted, one made by hand, and some by chance."""
+    folder = tmp_path_factory.mktemp("rest")
+    synthesise(folder / "made", Settings(machines=250, snapshots=24, anomalies=tuple(ANOMALIES)), verdicts=False)
+    made = History(folder / "made")
+    made.compact()
+    by_hand = write(folder / "hand", [*bank(), *table(), *relapses()])
+    return [made, by_hand, *(write(folder / str(seed), list(some(seed))) for seed in range(12))]
+
+
+def test_the_same_is_said_of_any_snapshot(histories: list[History]) -> None:
+    answers = set()
+    for history in histories:
+        found = said(history, ids_of(history), is_whole=False)
+        assert found == said(history, ids_of(history), is_whole=True)
+        answers |= {(row["detector"], row["holds"]) for row in found}
+    assert answers == {(name, holds) for name in ("termination", "deadlock") for holds in (True, False, None)}
+
+
+def test_few_rows_are_read_and_most_verdicts_need_no_more(histories: list[History]) -> None:
+    made = histories[0]
+    ids = [one.snapshot_id for one in made.snapshots() if one.status == "complete"]
+    columns = needed.needed_columns(evaluating.detectors_of({}, []))
+    assert columns is not None
+    for taken in made.load_many_without_rest(ids, columns=columns):
+        here, absent = taken.parted
+        assert absent is not None
+        assert here.num_rows + absent.count == taken.machine_count == sum(absent.hosts.values()) + here.num_rows
+        assert here.num_rows < 0.7 * taken.machine_count
+        assert taken.tables["channels"].num_rows < taken.channel_count / 2
+        assert sorted(taken.tables["machines"]["machine"].to_pylist()) == sorted(made.load(taken.snapshot_id).machines)
+    rows = [{"snapshot_id": one, "run_id": "r", "specs": {}, "in_order": False} for one in ids]
+    by_run, undecided = {"r": evaluating.detectors_of({}, [])}, set[str]()
+    assert len(dict(evaluating._without_rest(made, rows[:5], by_run, undecided))) == 5
+    assert not undecided
+
+
+def test_groups_of_rows_are_skipped_however_many_snapshots_are_asked_for(tmp_path: Path) -> None:
+    synthesise(tmp_path / "long", Settings(machines=80, snapshots=300), verdicts=False)
+    long = History(tmp_path / "long")
+    long.compact()
+    ids = ids_of(long)[:110]
+    found = tables.scan_encoded(
+        "machines", long.data_files("machines", snapshot_ids=ids), ids, ["snapshot_id", "status"]
+    )
+    assert 110 * 81 <= found.num_rows < 2 * 110 * 81
+    assert pa.types.is_dictionary(found["status"].type)
+
+
+def test_a_run_in_which_one_was_not_decided_is_loaded_whole(histories: list[History]) -> None:
+    by_hand = histories[1]
+    rows = [{"snapshot_id": f"table-1-000{n}", "run_id": "table-1", "specs": {}, "in_order": False} for n in range(7)]
+    by_run, undecided = {"table-1": evaluating.detectors_of({}, [])}, set[str]()
+    found = dict(evaluating._without_rest(by_hand, rows, by_run, undecided))
+    assert list(found) == [row["snapshot_id"] for row in rows[:4]]  # from then on two wait for each other
+    assert undecided == {"table-1"}
+
+
+# ---- what others have written into a history -------------------------------------------------------------------------------
+
+
+def _set(column: str, row: int, value: Any) -> Callable[[pa.Table], pa.Table]:
+    def changed(found: pa.Table) -> pa.Table:
+        values = found[column].to_pylist()
+        values[row] = values[value] if column == "machine" else value
+        place = found.schema.get_field_index(column)
+        return found.set_column(place, found.schema.field(place), pa.array(values, found.schema.field(place).type))
+
+    return changed
+
+
+def _as(kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
+    def changed(found: pa.Table) -> pa.Table:
+        return found.cast(
+            pa.schema(field.with_type(kind) if field.type == pa.string() else field for field in found.schema)
+        )
+
+    return changed
+
+
+def _hidden(found: pa.Table) -> pa.Table:
+    """With rows of a snapshot that is not listed."""
+    more = _set("snapshot_id", 0, "bank-1-0001x")(found.slice(0, 1))
+    return pa.concat_tables([found.slice(0, 2), more, found.slice(2)])
+
+
+STRANGE: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
+    "a machine twice": ("machines", _set("machine", 1, 0)),
+    "a row is missing": ("machines", lambda found: found.slice(1)),
+    "a channel is missing": ("channels", lambda found: found.slice(1)),
+    "a row is doubled": ("machines", lambda found: pa.concat_tables([found.slice(0, 1), found])),
+    "no status": ("machines", _set("status", 0, None)),
+    "another status": ("machines", _set("status", 0, "sleeping")),
+    "no machine": ("machines", _set("snapshot_id", 0, None)),
+    "no class": ("machines", _set("class_name", 0, None)),
+    "no count": ("channels", _set("in_flight_count", 0, None)),
+    "less than nothing in flight": ("channels", _set("in_flight_count", 0, -1)),
+    "hidden machines": ("machines", _hidden),
+    "hidden channels": ("channels", _hidden),
+    "long texts": ("machines", _as(pa.large_string())),
+    "dictionaries": ("machines", _as(pa.dictionary(pa.int32(), pa.string()))),
+    "bytes": ("machines", _as(pa.binary())),
+    "no column": ("machines", lambda found: found.drop_columns(["incarnation"])),
+    "no rows": ("channels", lambda found: found.slice(0, 0)),
+    "upside down": ("machines", lambda found: found.take(pa.array(np.arange(found.num_rows)[::-1]))),
+}
+
+
+@pytest.mark.parametrize("encoded", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["encoded", "plain"])
+@pytest.mark.parametrize("change", list(STRANGE))
+def test_the_same_is_said_of_what_others_have_written(tmp_path: Path, change: str, encoded: bool) -> None:
+    history = write(tmp_path / "history", bank())
+    name, changed = STRANGE[change]
+    for file in (tmp_path / "history" / name).rglob("*.parquet"):
+        if "_delta_log" not in file.parts:
+            pq.write_table(changed(pq.ParquetFile(file).read()), file, use_dictionary=encoded)
+    found = said(history, ids_of(history), is_whole=False)
+    assert found == said(history, ids_of(history), is_whole=True)
+
+
+# ---- mutants ----------------------------------------------------------------------------------------------------
+
+
+def _differs(histories: list[History]) -> bool:
+    return any(said(one, ids_of(one), is_whole=False) != said(one, ids_of(one), is_whole=True) for one in histories[1:])
+
+
+def _none_is_greatest(machines: Any) -> Any:
+    return np.zeros(0, np.int64)
+
+
+def _all_are_at_rest(machines: Any) -> Any:
+    return np.ones(machines.table.num_rows, np.bool_)
+
+
+def _all_who_do_not_wait(machines: Any) -> Any:
+    codes, _ = machines.codes("status")
+    return np.append(pa.compute.not_equal(machines.texts("status"), "blocked").to_numpy(zero_copy_only=False), False)[
+        codes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "mutant"),
+    [
+        (at_rest, "_greatest", _none_is_greatest),
+        (at_rest, "_at_rest", _all_are_at_rest),
+        (at_rest, "_at_rest", _all_who_do_not_wait),
+        (at_rest, "_with_something_in_flight", lambda channels: np.zeros(channels.table.num_rows, np.bool_)),
+        (at_rest, "DRIVER", "nobody"),
+        (evaluating, "is_decided_without_rest", lambda *_: True),
+    ],
+    ids=["incarnation", "statuses", "active", "channels", "driver", "decided"],
+)
+def test_a_mutant_is_caught(
+    histories: list[History], monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any
+) -> None:
+    monkeypatch.setattr(module, name, mutant)
+    assert _differs(histories)
+
+
+def test_a_text_that_stands_for_more_than_its_file_may_is_refused() -> None:
+    text = pa.array(["x" * 1_000_000])
+    for rows, is_too_much in ((100, False), (1_000, True)):
+        column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), text)
+        found, allowance = pa.table({"machine": column}), bounds.Allowance(1_000)
+        if is_too_much:
+            with pytest.raises(ValueError, match="would exhaust memory"):
+                bounds.check_encoded(allowance, Path("machines"), found)
+        else:
+            bounds.check_encoded(allowance, Path("machines"), found)
