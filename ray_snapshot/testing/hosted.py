@@ -18,20 +18,21 @@ from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
+from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnapshot
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.history import Performed, Told
 from ray_snapshot.testing.memory import seldom_collected
-from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
+from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When, exact
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, check_steps
 from ray_snapshot.testing.space import Space, raise_if_begun_wrong
-from ray_snapshot.testing.stage import Stage
+from ray_snapshot.testing.stage import NO_REFS, Stage
 from ray_snapshot.testing.telling import short
-from ray_snapshot.testing.values import encoded
+from ray_snapshot.testing.values import as_bytes, encoded
 from ray_snapshot.verdicts import Standards, Verdict
 from ray_snapshot.views.space_time import Cut
 
@@ -54,6 +55,16 @@ class Knowledge:
     chance: Callable[[int], int]
     asked_clock: bool = False
     """Whether a machine has asked for the time."""
+
+
+_DELIVERIES: list[Step] = []
+
+
+def _deliveries(count: int) -> list[Step]:
+    """The deliveries of so many batches."""
+    while len(_DELIVERIES) < count:
+        _DELIVERIES.append(("deliver", len(_DELIVERIES)))
+    return _DELIVERIES[:count]
 
 
 KNOWN: dict[int, Knowledge] = {}
@@ -126,20 +137,23 @@ class HostedWorld(World):
 
     def enabled(self) -> list[Step]:
         """Every step that something waits for; of timers and timeouts only those that are due first."""
-        listed = self._listed
-        if self._touched is None:
+        listed, touched = self._listed, self._touched
+        if touched is None:
             listed = self._listed = {name: self.enabled_on(name) for name in self.hosts}
-        else:
-            for name in self._touched:
+            self._touched = set()
+        elif touched:
+            for name in touched:
                 listed[name] = self.enabled_on(name)
-        self._touched = set()
+            touched.clear()
         steps: list[Step] = []
         for own in listed.values():
-            steps += own
-        if self.network.batches:
-            steps += [("deliver", index) for index in range(len(self.network.batches))]
-        if self.network.lost:
-            steps += [("resend", index) for index in range(len(self.network.lost))]
+            if own:
+                steps += own
+        network = self.network
+        if network.batches:
+            steps += _deliveries(len(network.batches))
+        if network.lost:
+            steps += [("resend", index) for index in range(len(network.lost))]
         if self.control:
             steps += [("control", index) for index in range(len(self.control))]
         if not (self.dues or self.timeouts):
@@ -159,19 +173,18 @@ class HostedWorld(World):
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host: there are no collectors here, and no other generations."""
         host = self.hosts[name]
-        return [] if host.is_down else host.steps(self._callers(name), self.places, self.rules.window)
+        if host.is_down:
+            return []
+        return host.steps(self._callers(name) if self.inside else (), self.places, self.rules.window)
 
     def _touch(self, step: Step) -> None:
         """Note which hosts a step may give other steps."""
-        touched = self._touched
-        if touched is None:
-            return
-        kind = step[0]
-        if kind in _ON_ITS_HOST:
-            touched.add(step[1])
-        elif kind == "deliver":
+        touched, kind = self._touched, step[0]
+        assert touched is not None
+        if kind == "deliver":
             carried = self.network.batches[step[1]]
-            touched.update((carried.source, carried.target))
+            touched.add(carried.source)
+            touched.add(carried.target)
         elif kind == "control":
             message = self.control[step[1]]
             if message[0] == "answer":  # others may wait for it than those who called
@@ -184,8 +197,6 @@ class HostedWorld(World):
             self._touched = None
 
     def _callers(self, name: str) -> list[str]:
-        if not self.inside:
-            return []
         found = []
         for machine in self.hosts[name].core.machines.values():
             if machine.is_suspended and isinstance(machine.body.state, Inside) and self._ready(machine.body.state.wait):
@@ -207,9 +218,14 @@ class HostedWorld(World):
 
     def perform(self, step: Step, choice: int = 0) -> None:  # noqa: ARG002 - chance is asked when it is needed
         """Take one step."""
-        self._touch(step)
+        kind = step[0]
+        if self._touched is not None:
+            if kind in _ON_ITS_HOST:
+                self._touched.add(step[1])
+            else:
+                self._touch(step)
         self.taken += 1
-        (_OWN.get(step[0]) or _STEPS[step[0]])(self, *step[1:])
+        _ALL[kind](self, *step[1:])
 
     def make_room(self, host: SimHost, child: str, place: str) -> None:
         """The child that this host creates will live there; other hosts may have asked for that."""
@@ -221,25 +237,45 @@ class HostedWorld(World):
         super().connect(source, target)
         self._touched = None
 
+    def _flush(self, name: str) -> str:
+        batches = self.network.batches
+        for target, batch in self.hosts[name].core.take_batches(self.rules.window):
+            batches.append(Carried(name, target, batch))
+        return ""
+
+    def _arrive(self, carried: Carried) -> str:
+        """No batch comes twice here, and none from another generation."""
+        self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
+        host = self.hosts[carried.target]
+        if not host.is_down:
+            host.core.arrive(carried.batch)
+        return ""
+
     def _accept_next(self, name: str) -> None:
         host = self.hosts[name]
-        self._boundary(host)
+        numbers = host.core.boundary()
+        if numbers:
+            self.record(numbers, host.core.machines)
         found = host.core.next_action()
         if found is None:
             return
         machine, taken = found
-        record = machine.body.state
-        accepted = [(box.source, machine.name, box.kind, message[1]) for box, message in taken]
+        record: Rest = machine.body.state
+        name, count = machine.name, self.calls.get(machine.name)
+        used = tuple(range(count)) if count else ()
+        if len(taken) == 1:
+            ((box, message),) = taken
+            mail: Mail = message[3]
+            act = Act(name, record.kind, record.state, mail.method, (mail.payload,), False, used, self._around(host))
+            accepted = ((box.source, name, box.kind, message[1]),)
+            self._do(host, machine, act, (), 0, ((box.source, box.kind, mail),), accepted)
+            return
         mails: list[Mail] = [message[3] for _, message in taken]
-        method = mails[0].method
-        if len(mails) > 1:
-            method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
-        act = Act(
-            machine.name, record.kind, record.state, method, tuple(mail.payload for mail in mails), len(mails) > 1,
-            tuple(range(self.calls[machine.name])), self._around(host),
-        )  # fmt: skip
+        method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
+        payloads = tuple(mail.payload for mail in mails)
+        act = Act(name, record.kind, record.state, method, payloads, True, used, self._around(host))
         whole = tuple((box.source, box.kind, message[3]) for box, message in taken)
-        self._do(host, machine, act, (), 0, whole, accepted)
+        self._do(host, machine, act, (), 0, whole, [(box.source, name, box.kind, message[1]) for box, message in taken])
 
     def _resume_machine(self, name: str) -> None:
         host = self.hosts[self.places[name]]
@@ -334,18 +370,21 @@ class HostedWorld(World):
     # ---- one action -------------------------------------------------------------------------------------------------
 
     def _around(self, host: SimHost) -> Around:
-        found, stopped = self._arounds.get(host.core.host), host.core.addresses.stopped
+        core = host.core
+        found, stopped = self._arounds.get(core.host), core.addresses.stopped
         if found is None or found.names is not self.names or len(found.stopped) != len(stopped):
-            found = self._arounds[host.core.host] = Around(self.names, tuple(sorted(stopped)))
+            found = self._arounds[core.host] = Around(self.names, tuple(sorted(stopped)))
         return found
 
-    def _outcome(self, act: Act, inputs: tuple[Any, ...]) -> Outcome:
+    def _outcome(self, act: Act, inputs: tuple[Any, ...], *, has_sites: bool | None = None) -> Outcome:
+        known = KNOWN[self.known]
         while True:
-            found = self.stage.perform(act, inputs, self.clock)
-            KNOWN[self.known].asked_clock |= found.asked_clock
-            if not isinstance(found.end, Chooses):
+            found = known.stage.perform(act, inputs, self.clock, has_sites=has_sites)
+            if found.asked_clock:
+                known.asked_clock = True
+            if type(found.end) is not Chooses:
                 return found
-            inputs = (*found.inputs, ("chance", KNOWN[self.known].chance(found.end.options)))
+            inputs = (*found.inputs, ("chance", known.chance(found.end.options)))
 
     def _do(
         self,
@@ -355,38 +394,37 @@ class HostedWorld(World):
         inputs: tuple[Any, ...],
         emitted: int,
         taken: tuple[tuple[str, str, Any], ...],
-        accepted: list[MessageId],
+        accepted: Sequence[MessageId],
     ) -> None:
         """A machine acts: what it sends goes out, and it ends or waits."""
         outcome = self._outcome(act, inputs)
         if inputs and isinstance(machine.body.state, Inside):
-            before = self._outcome(act, machine.body.state.inputs)
+            before = self._outcome(act, machine.body.state.inputs, has_sites=True)
             self.stage.check_prefix(act, before, outcome)
         logged = self.log.begin(machine.name, accepted, 0)
-        fresh = outcome.outputs[emitted:]
+        fresh = outcome.outputs[emitted:] if emitted else outcome.outputs
         end = outcome.end
-        if isinstance(end, Waits):
+        if type(end) is Waits:
             machine.body.state = Inside(
-                act, outcome.shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout
+                act, as_bytes(outcome.shown), outcome.inputs, len(outcome.outputs), taken, end, end.timeout
             )
         else:
-            machine.body.state = Rest(act.kind, outcome.shown, is_stopped=any(one.what == "stop" for one in fresh))
-        logged.after = machine.body.state
+            machine.body.state = Rest(act.kind, outcome.shown, NO_REFS, any(one.what == "stop" for one in fresh))
         for sent in fresh:
             self._carry(host, machine, sent, logged)
         self.done.append(Performed(logged, act.method, taken, fresh))
-        if isinstance(end, Waits):
+        if type(end) is Waits:
             self.inside.add(machine.name)
             host.core.suspend(machine)
             if end.timeout is not None:
                 self.timeouts[machine.name] = round(self.clock + end.timeout, 9)
             return
-        calls = [mail.call for _, _, mail in taken if isinstance(mail, Mail) and mail.call is not None]
+        calls = [mail.call for _, _, mail in taken if type(mail) is Mail and mail.call is not None]
         for ref in calls:
             sent_reply = self.waits.next_reply(machine.name, ref[0])
             self._answer(ref, sent_reply, end.answer, host.core.colour_of(machine))  # type: ignore[union-attr]
             logged.sent.append(sent_reply)
-        if isinstance(end, Raised) and not calls:
+        if type(end) is Raised and not calls:
             self.failure = self.failure or end.text
             raise_if_begun_wrong(act, end)
         host.core.end_action(machine)
@@ -419,14 +457,16 @@ class HostedWorld(World):
         if sent.source and (sent.what == "stop" or self.is_being_built()):
             (self.stops if sent.what == "stop" else self.in_flight).append(sent)
             return
-        if sent.what in ("mail", "call"):
-            call = (source, int(sent.number or 0)) if sent.what == "call" else None
-            self.calls[source] += call is not None
+        what = sent.what
+        if what in ("mail", "call"):
+            call = (source, int(sent.number or 0)) if what == "call" else None
             mail = Mail(sent.method, sent.payload, call, sent.refs)
-            channel = core.send(machine, sent.target, sent.what, sent.method, mail, 0.0)
-            host.ask()
-            logged.sent.append((source, sent.target, sent.what, channel.sent))
+            channel = core.send(machine, sent.target, what, sent.method, mail, 0.0)
+            if core.addresses.unresolved:
+                host.ask()
+            logged.sent.append((source, sent.target, what, channel.sent))
             if call is not None:
+                self.calls[source] += 1
                 self.owed[call] = sent.target
                 if sent.target in self.places and self.hosts[self.places[sent.target]].is_down:
                     self._answer_for_lost(call, sent.target)
@@ -474,6 +514,12 @@ _OWN: dict[str, Callable[..., None]] = {
     "crash": HostedWorld._lose,
 }
 
+_ALL: dict[str, Callable[..., Any]] = {
+    **_STEPS,
+    **_OWN,
+    "flush": HostedWorld._flush,
+}
+
 _ON_ITS_HOST = frozenset({"accept", "birth", "fire", "record", "copy", "flush", "resolve", "report", "late"})
 """Steps that name the one host that they touch."""
 _CENTRAL = frozenset({"part", "register"})
@@ -494,11 +540,11 @@ class Interpreter:
         """The state that a snapshot is."""
         space, cells = self.space, {0: self.space.id_of(Here(Around(), None))}
         for name, record in recorded.states.items():
-            cells[space.cell(MACHINE, name)] = space.id_of(record)
+            cells[space.cell(MACHINE, name)] = space.id_of(exact(record))
         for (_, child), unborn in recorded.payloads.items():
-            cells[space.cell(MACHINE, child)] = space.id_of(unborn)
+            cells[space.cell(MACHINE, child)] = space.id_of(exact(unborn))
         for channel, messages in recorded.channels.items():
-            mails = tuple(space.id_of(mail) for _, _, mail in messages)
+            mails = tuple(space.id_of(exact(mail)) for _, _, mail in messages)
             is_timer = channel[2] == "timer"
             value = tuple((When(0.0, 0), mail) for mail in mails) if is_timer else mails
             cells[space.cell(TIMERS if is_timer else CHANNEL, channel)] = space.id_of(value)
@@ -561,15 +607,16 @@ class Player:
     def take(self, step: Step) -> None:
         """One step."""
         self.drawn.clear()
+        world = self.world
         if step[0] == "begin":
-            self.world.begin()
+            world.begin()
         else:
-            self.world.perform(step)
-        if not self.world.is_being_built():
-            self.world.go_on()
+            world.perform(step)
+        if not world.unbuilt:
+            world.go_on()
             if self.has_barriers:
                 self._connect()
-        self.steps.append((*step, tuple(self.drawn)))
+        self.steps.append((*step, tuple(self.drawn) if self.drawn else ()))
 
     def _connect(self) -> None:
         connections = self.world.stage.connections
@@ -589,7 +636,7 @@ class Player:
         for name, record in sorted(world.states().items()):
             if name != DRIVER and isinstance(record, Rest | Inside):
                 cell = found.space.cell(MACHINE, name)
-                machines[name] = found.shown.object(cell, found.space.id_of(record))
+                machines[name] = found.shown.object(cell, found.space.id_of(exact(record)))
         cuts = [Cut(f"snapshot {number}", dict(cut)) for number, cut in sorted(world.log.cuts.items())]
         return Run(
             machines, Schedule(tuple(self.steps), self.settings), Told(world.done), seed, snapshots, verdicts,
@@ -628,7 +675,7 @@ def simulate_hosted(
     judges = [check_detector(item) for item in detectors]
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
-    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
+    with Stage(build, is_one_run=True) as stage, seldom_collected():
         player = Player(stage, settings, chance.randrange)
         try:
             is_over = _play(player, chance, snapshots, crashes, most_steps)
@@ -645,7 +692,7 @@ def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, m
         if world.failure is not None:
             return False
         steps = world.enabled()
-        if world.is_being_built():
+        if world.unbuilt:
             steps = [step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")] or steps
         else:
             is_idle = not steps
@@ -686,7 +733,7 @@ def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     check_steps(schedule)
     settings = {"hosts": None, **schedule.settings}
     check_hosts(settings["protocol"], settings["hosts"])
-    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
+    with Stage(build, is_one_run=True) as stage, seldom_collected():
         player = Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):

@@ -175,7 +175,9 @@ def replies_that_are_there_are_not_known(patch: Patch) -> None:
     outside = wait_graph._outside
 
     def of_all(snapshot: Any, nodes: Any, untold: Any, silent: Any, graph: Any, unborn: Any) -> Any:
-        return outside(snapshot, nodes, untold, silent, replace(graph, satisfied=np.zeros_like(graph.satisfied)), unborn)
+        return outside(
+            snapshot, nodes, untold, silent, replace(graph, satisfied=np.zeros_like(graph.satisfied)), unborn
+        )
 
     patch.setattr(wait_graph, "_outside", of_all)
 
