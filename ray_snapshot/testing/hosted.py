@@ -16,14 +16,16 @@ from ray_snapshot.errors import HostDiedError, RaySnapshotError, ScheduleError, 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.simulation.mail.fingerprints import fingerprint
+from ray_snapshot.simulation.mail.fingerprints import carried_mark, fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnapshot
+from ray_snapshot.simulation.mail.sharing import TO_A_HOST
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.history import Performed, Told
+from ray_snapshot.testing.hosted_sharing import Keeper, SharedHosts
 from ray_snapshot.testing.memory import seldom_collected
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When, exact
 from ray_snapshot.testing.rows import Shown
@@ -55,6 +57,8 @@ class Knowledge:
     chance: Callable[[int], int]
     asked_clock: bool = False
     """Whether a machine has asked for the time."""
+    outcomes: dict[Act, Outcome] | None = None
+    """Of a search: what came of actions that asked for neither time nor chance."""
 
 
 _DELIVERIES: list[Step] = []
@@ -69,6 +73,15 @@ def _deliveries(count: int) -> list[Step]:
 
 KNOWN: dict[int, Knowledge] = {}
 """By the world's `known`: so that a world can be pickled."""
+
+
+def _taken(host: SimHost, window: int) -> list[Carried]:
+    return [Carried(host.core.host, target, batch) for target, batch in host.core.take_batches(window)]
+
+
+def _is_through(host: SimHost, target: str) -> None:
+    """A batch has come where it was sent."""
+    host.core.outputs[target].in_flight -= 1
 
 
 class HostedWorld(World):
@@ -89,7 +102,7 @@ class HostedWorld(World):
         """Machines that wait inside an action."""
         self.came: dict[Ref, tuple[MessageId, Answer, Any]] = {}
         """Answers that have come: (message, answer, colour)."""
-        self.calls: Counter[str] = Counter()
+        self.calls: dict[str, int] = {}
         self.owed: dict[Ref, str] = {}
         """By call: the machine that was called."""
         self.failure: str | None = None
@@ -105,6 +118,7 @@ class HostedWorld(World):
         self._touched: set[str] | None = None
         """Hosts whose steps may be others by now; None: all."""
         self._arounds: dict[str, Around] = {}
+        self._has_shared_central = False
         super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,6 +129,48 @@ class HostedWorld(World):
     def stage(self) -> Stage:
         """Where actions are done."""
         return KNOWN[self.known].stage
+
+    def share(self, keeper: Keeper) -> None:
+        """From now on it may be forked; its hosts are `hosted_sharing`'s."""
+        KNOWN[self.known].outcomes = {}
+        self.hosts = SharedHosts(self, keeper, {}, self.hosts)
+        self.hosts.keep()
+
+    def fork(self) -> HostedWorld:
+        """Another world in the same state, with the same hosts; this one takes no step any more."""
+        found = HostedWorld.__new__(HostedWorld)
+        vars(found).update(vars(self))
+        for name in _COPIED:
+            setattr(found, name, vars(self)[name].copy())
+        log = self.log
+        cuts = {number: cut.copy() for number, cut in log.cuts.items()}
+        found.log = replace(log, actions=log.actions.copy(), lengths=log.lengths.copy(), cuts=cuts)
+        found._touched = None if self._touched is None else self._touched.copy()
+        found.done, found._has_shared_central = [], True
+        assert isinstance(self.hosts, SharedHosts)
+        found.hosts = self.hosts.of(found)
+        return found
+
+    def _hear_centrally(self, message: Step) -> str:
+        self._own_central()
+        return super()._hear_centrally(message)
+
+    def _own_central(self) -> None:
+        """The central point is about to change: not that of the other worlds that have it."""
+        if self._has_shared_central:
+            self._has_shared_central = False
+            self.central = self.central.copy()
+            self.central.coordinator = self.central.coordinator.copy()
+
+    def _look(self, name: str) -> SimHost:
+        """A host, to be read only (`hosted_sharing`)."""
+        found = self.hosts.get(name)
+        assert found is not None
+        return found
+
+    def runs(self, name: str) -> bool:
+        """Whether the host is there."""
+        return not self._look(name).is_down
 
     def begin(self) -> None:
         """The program that builds the system runs, to its end or its first wait."""
@@ -127,7 +183,8 @@ class HostedWorld(World):
         """Equal for worlds that will behave alike; `has_clock`: machines ask for the time."""
         due = [(key, round(at - self.clock, 9)) for key, at in sorted(self.dues.items())]
         over = [(name, round(at - self.clock, 9)) for name, at in sorted(self.timeouts.items())]
-        return fingerprint(self), tuple(due), tuple(over), self.clock if has_clock else None
+        hosts = self.hosts.marks() if isinstance(self.hosts, SharedHosts) else None
+        return fingerprint(self, hosts), tuple(due), tuple(over), self.clock if has_clock else None
 
     # ---- which steps there are --------------------------------------------------------------------------------------
 
@@ -167,12 +224,12 @@ class HostedWorld(World):
             return self.timeouts[step[1]]
         if step[0] != "fire":
             return None
-        channel, number = self.hosts[step[1]].timers[step[2]]
+        channel, number = self._look(step[1]).timers[step[2]]
         return self.dues[channel.owner.name, channel.target, number]
 
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host: there are no collectors here, and no other generations."""
-        host = self.hosts[name]
+        host = self._look(name)
         if host.is_down:
             return []
         return host.steps(self._callers(name) if self.inside else (), self.places, self.rules.window)
@@ -198,7 +255,7 @@ class HostedWorld(World):
 
     def _callers(self, name: str) -> list[str]:
         found = []
-        for machine in self.hosts[name].core.machines.values():
+        for machine in self._look(name).core.machines.values():
             if machine.is_suspended and isinstance(machine.body.state, Inside) and self._ready(machine.body.state.wait):
                 found.append(machine.name)
         return found
@@ -238,18 +295,33 @@ class HostedWorld(World):
         self._touched = None
 
     def _flush(self, name: str) -> str:
-        batches = self.network.batches
-        for target, batch in self.hosts[name].core.take_batches(self.rules.window):
+        batches, hosts, window = self.network.batches, self.hosts, self.rules.window
+        if type(hosts) is SharedHosts:
+            batches += hosts.change(name, "flush", lambda host: _taken(host, window))
+            return ""
+        for target, batch in hosts[name].core.take_batches(window):
             batches.append(Carried(name, target, batch))
         return ""
 
     def _arrive(self, carried: Carried) -> str:
         """No batch comes twice here, and none from another generation."""
-        self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
-        host = self.hosts[carried.target]
+        source, target, hosts = carried.source, carried.target, self.hosts
+        if type(hosts) is SharedHosts:
+            hosts.change(source, ("is through", target), lambda host: _is_through(host, target))
+            hosts.change(target, carried_mark(carried), lambda host: host.is_down or host.core.arrive(carried.batch))
+            return ""
+        _is_through(hosts[source], target)
+        host = hosts[target]
         if not host.is_down:
             host.core.arrive(carried.batch)
         return ""
+
+    def _copy(self, name: str) -> str:
+        hosts = self.hosts
+        if type(hosts) is SharedHosts:
+            hosts.change(name, "copy", SimHost.copy_next)
+            return ""
+        return super()._copy(name)
 
     def _accept_next(self, name: str) -> None:
         host = self.hosts[name]
@@ -334,7 +406,7 @@ class HostedWorld(World):
             host.core._queue(machine)
 
     def _fire_timer(self, name: str, index: int) -> None:
-        channel, number = self.hosts[name].timers[index]
+        channel, number = self._look(name).timers[index]
         self.clock = max(self.clock, self.dues.pop((channel.owner.name, channel.target, number)))
         self.hosts[name].fire(index)
 
@@ -357,7 +429,7 @@ class HostedWorld(World):
         kind, where, *rest = message
         if kind == "answer":
             ref, sent, answer, colour = rest
-            if not self.hosts[self.places[where]].is_down:
+            if not self._look(self.places[where]).is_down:
                 self.came[ref] = sent, answer, colour
             return "an answer"
         if kind == "halt_machine":
@@ -365,6 +437,9 @@ class HostedWorld(World):
             if not self.hosts[where].is_down:
                 core.stop(core.machine(rest[0]))
             return "stops"
+        if kind in TO_A_HOST and type(self.hosts) is SharedHosts:
+            self.hosts.change(where, message, lambda host: host.is_down or getattr(host.core, kind)(*rest))
+            return ""
         return super().hear(message)
 
     # ---- one action -------------------------------------------------------------------------------------------------
@@ -378,6 +453,15 @@ class HostedWorld(World):
 
     def _outcome(self, act: Act, inputs: tuple[Any, ...], *, has_sites: bool | None = None) -> Outcome:
         known = KNOWN[self.known]
+        if known.outcomes is not None and not inputs:
+            found = known.outcomes.get(act)
+            if found is None:
+                found = known.stage.perform(act, inputs, self.clock)
+                if not (found.asked_clock or type(found.end) is Chooses):
+                    known.outcomes[act] = found
+            if type(found.end) is not Chooses:
+                known.asked_clock |= found.asked_clock
+                return found
         while True:
             found = known.stage.perform(act, inputs, self.clock, has_sites=has_sites)
             if found.asked_clock:
@@ -466,9 +550,9 @@ class HostedWorld(World):
                 host.ask()
             logged.sent.append((source, sent.target, what, channel.sent))
             if call is not None:
-                self.calls[source] += 1
+                self.calls[source] = self.calls.get(source, 0) + 1
                 self.owed[call] = sent.target
-                if sent.target in self.places and self.hosts[self.places[sent.target]].is_down:
+                if sent.target in self.places and self._look(self.places[sent.target]).is_down:
                     self._answer_for_lost(call, sent.target)
         elif sent.what == "timer":
             mail = Mail(sent.method, sent.payload, None, sent.refs)
@@ -489,6 +573,7 @@ class HostedWorld(World):
         elif sent.what == "stop":
             self._stop(host, machine, sent.target)
         elif sent.what == "snapshot":
+            self._own_central()
             self.perform(("snapshot",))
 
     def _room_for(self, host: SimHost, machine: Machine, child: str) -> str:
@@ -518,7 +603,14 @@ _ALL: dict[str, Callable[..., Any]] = {
     **_STEPS,
     **_OWN,
     "flush": HostedWorld._flush,
+    "copy": HostedWorld._copy,
 }
+
+_COPIED = (
+    "network", "control", "waits", "dues", "timeouts", "inside", "unbuilt", "came", "calls", "owed", "places",
+    "programs", "in_flight", "stops", "_listed", "_arounds",
+)  # fmt: skip
+"""What steps change of a world, beside its hosts, its log and the central point."""
 
 _ON_ITS_HOST = frozenset({"accept", "birth", "fire", "record", "copy", "flush", "resolve", "report", "late"})
 """Steps that name the one host that they touch."""

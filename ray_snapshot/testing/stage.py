@@ -240,8 +240,7 @@ class Stage:
                 method=act.method,
                 call_site=trouble[1],
             )
-        if self._end is not None:
-            self._check_unwound(act, error)
+        self._check_unwound(act, error)
         return self._outcome(act, body, result, error)
 
     def _body_of(self, act: Act) -> Any:

@@ -299,7 +299,7 @@ def opened(value: Loose) -> Any:
     kind = type(value)
     if kind is bytes:
         return pickle.loads(value)  # type: ignore[arg-type]
-    return (value, {}) if kind is tuple else dict(value)
+    return (value, {}) if kind is tuple else dict(value)  # type: ignore[arg-type]
 
 
 def as_bytes(value: Loose) -> bytes:
