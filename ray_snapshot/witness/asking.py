@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot import waits as declared
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.joins import Inputs, half_begun
-from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
+from ray_snapshot.runtime.inputs import half_join
+from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate, load_detector, told
 from ray_snapshot.witness import modalities
@@ -315,10 +315,8 @@ class _Run:
             body = self.bodies[name][counts[name]] if name in self.bodies else None
             if body is None or name in waiting or type(body).waiting_for is not SnapshotMixin.waiting_for:
                 continue
-            joins = joins_of(type(body))
-            lacking = half_begun(Inputs(tuple(joins), {}, tuple(joins.values())), [*channels.values()]) if joins else ()
-            if lacking:
-                found[name] = " or ".join(f"{joins[ports]} (lacks {', '.join(rest)})" for ports, rest in lacking)
+            if (lacking := half_join(type(body), [*channels.values()])) is not None:
+                found[name] = lacking
         return {"undeclared": found} if found else {}
 
     def _counts(self, cut: Cut) -> dict[str, int]:
