@@ -10,13 +10,14 @@ A machine in whose mailboxes lies a part of a join is *blocked*. One in whose ma
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.protocol.joins import Inputs, Pattern, Waiting, half_begun, waiting_of
+from ray_snapshot.runtime.mixin import joins_of
 from ray_snapshot.waits import Wait
 
 
@@ -52,6 +53,17 @@ def wait_rows(machine: str, wait: Wait) -> Iterator[dict[str, Any]]:
 def call_row(machine: str, inputs: Inputs, waiting: Waiting) -> dict[str, Any]:
     """A row of `calls` for a blocked machine: which joins it cannot begin, and for want of which ports."""
     return {"machine": machine, "method": _lacks(inputs, waiting.lacking), "holds_slot": True}
+
+
+def half_join(kind: type, channels: Sequence[Sequence[str]]) -> str | None:
+    """What joins of a machine of this class lack of which a part is there, where it is not known who sends the rest.
+
+    `channels`: the methods in flight to it, channel by channel. None if anything can be accepted, or nothing is there.
+    """
+    joins = joins_of(kind)
+    inputs = Inputs(tuple(joins), {}, tuple(joins.values()))
+    lacking = half_begun(inputs, channels) if joins else ()
+    return _lacks(inputs, lacking) if lacking else None
 
 
 def _lacks(inputs: Inputs, lacking: Iterable[tuple[Pattern, Pattern]]) -> str:

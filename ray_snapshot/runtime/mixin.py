@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ray_snapshot.errors import NotAMachineError, SettingError
+from ray_snapshot.runtime.context import context_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -91,7 +92,7 @@ class SnapshotMixin:
 
     def now(self) -> float:
         """The time in seconds since 1970; under `ray_snapshot.testing` virtual time, from 0, an input of the schedule."""
-        context = _context_or_none(self)
+        context = context_of(self)
         return time.time() if context is None else float(context.now())
 
     def machine(self, name: str) -> MachineHandle:
@@ -115,24 +116,18 @@ class SnapshotMixin:
         _context(self).request_snapshot()
 
 
-def _context_or_none(machine: SnapshotMixin) -> Any:
-    from ray_snapshot.runtime.context import context_of
-
-    return context_of(machine)
-
-
 _CHANCE = Random()
 """For machines that were not spawned: such a class can be tried by itself."""
 
 
 def _chance(machine: SnapshotMixin) -> Random:
-    context = _context_or_none(machine)
+    context = context_of(machine)
     found: Random = _CHANCE if context is None else context.random
     return found
 
 
 def _context(machine: SnapshotMixin) -> Any:
-    context = _context_or_none(machine)
+    context = context_of(machine)
     if context is None:
         raise NotAMachineError(
             f"{type(machine).__name__} object was not spawned: create machines with system.spawn(...) or .remote(...)"

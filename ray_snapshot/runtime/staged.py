@@ -37,16 +37,13 @@ class Stage(Protocol):
 class StagedContext:
     """One machine's side of a stage; see `runtime.context.Context`."""
 
-    __slots__ = ("name", "record", "stage")
+    __slots__ = ("handle", "name", "record", "stage")
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage
         self.name = name
         self.record = self
-
-    @property
-    def handle(self) -> MachineHandle:
-        return handle_of(self.stage.run_id, self.name)
+        self.handle = handle_of(stage.run_id, name)
 
     def machine(self, name: str) -> MachineHandle:
         return handle_of(self.stage.run_id, check_target_name(name))

@@ -23,6 +23,7 @@ _LIBRARIES = (
     "<frozen ",
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
+_SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class Unwound(BaseException):
@@ -31,8 +32,8 @@ class Unwound(BaseException):
 
 @lru_cache(10_000)
 def is_library(file: str) -> bool:
-    """Whether a file is Python's, a library's, or ours."""
-    return file.startswith((_OURS, *_LIBRARIES))
+    """Whether a file is Python's, a library's (of whatever environment is on the path), or ours."""
+    return file.startswith((_OURS, *_LIBRARIES)) or any(folder in file for folder in _SITES)
 
 
 def handler_around(frame: types.FrameType | None, is_library: Callable[[str], bool] = is_library) -> str | None:

@@ -160,18 +160,23 @@ def explore(
 
 
 def check_stable(
-    detector: Any, build: Callable[[Any], object], *, most_states: int = MOST_STATES, crashes: int = 0
+    detector: Any,
+    build: Callable[[Any], object],
+    *,
+    within: Any = (),
+    most_states: int = MOST_STATES,
+    crashes: int = 0,
 ) -> Exploration:
     """Try whether a detector that says it is stable is: where it holds, it still holds after every step.
 
     A function of the machine objects by name is taken, too. The counterexample's last step is the one after which it does not
-    hold any more.
+    hold any more. `within`: as of `explore`; steps into states outside count, steps out of them are not taken.
     """
     faults = Faults(crashes)
     faults.check()
     if most_states < 1:
         raise SettingError(f"check_stable: most_states={most_states}: 1 or more")
-    return search(build, stays=listed(detector), most_states=most_states, faults=faults)
+    return search(build, stays=listed(detector), within=listed(within), most_states=most_states, faults=faults)
 
 
 def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLike[str] | dict[str, Any]) -> Run:

@@ -5,8 +5,10 @@ Nothing changes what is made here. Those of which each action makes one are not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from ray_snapshot.testing.values import Loose, as_bytes
 
 LOAD = "restore_state"
 """The hook by which a machine goes on from a snapshot, in place of its constructor."""
@@ -22,7 +24,7 @@ class Sent:
     what: str
     target: str = ""
     method: str = ""
-    payload: bytes = b""
+    payload: Loose = b""
     number: int | None = None
     """Of a call: its number among those of its caller."""
     seconds: float = 0.0
@@ -103,10 +105,10 @@ class Act:
 
     machine: str
     kind: int
-    before: bytes | None
+    before: Loose | None
     """The machine's state; None: it is to be constructed."""
     method: str
-    payloads: tuple[bytes, ...]
+    payloads: tuple[Loose, ...]
     """(args, kwargs) of the message, or of the messages of a join."""
     is_join: bool = False
     used: tuple[int, ...] = ()
@@ -123,7 +125,7 @@ class Act:
 class Outcome:
     """What came of an action, as far as its inputs went."""
 
-    shown: bytes
+    shown: Loose
     """The machine's state now."""
     outputs: tuple[Sent, ...]
     end: End
@@ -136,3 +138,8 @@ class Outcome:
     """Where each output was sent (`guards.told_site`)."""
     is_opaque: bool = field(default=False, compare=False)
     """Whether the state holds what cannot be pickled, and so cannot be compared."""
+
+    def exact(self) -> Outcome:
+        """The same with all values as bytes, to be compared."""
+        outputs = tuple(replace(sent, payload=as_bytes(sent.payload)) for sent in self.outputs)
+        return replace(self, shown=as_bytes(self.shown), outputs=outputs)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ray_snapshot.simulation.mail.oracle import Action
 from ray_snapshot.testing.acts import Sent
 from ray_snapshot.testing.records import Mail
-from ray_snapshot.testing.values import decoded
+from ray_snapshot.testing.values import Loose, opened
 from ray_snapshot.views.space_time import Event
 
 
@@ -41,8 +41,8 @@ class Performed(NamedTuple):
         return f"{self.action.machine}: {begun}" + (f"; sends {', '.join(out)}" if out else "")
 
 
-def _args(payload: bytes) -> str:
-    args, kwargs = decoded(payload)
+def _args(payload: Loose) -> str:
+    args, kwargs = opened(payload)
     return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
 
 

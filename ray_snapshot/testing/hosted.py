@@ -16,22 +16,25 @@ from ray_snapshot.errors import HostDiedError, RaySnapshotError, ScheduleError, 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, PROTOCOLS, RECORDED_BY
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.simulation.mail.fingerprints import fingerprint
+from ray_snapshot.simulation.mail.fingerprints import carried_mark, fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
+from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Action, MessageId, RecordedSnapshot
+from ray_snapshot.simulation.mail.sharing import TO_A_HOST
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.history import Performed, Told
+from ray_snapshot.testing.hosted_sharing import Keeper, SharedHosts
 from ray_snapshot.testing.memory import seldom_collected
-from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When
+from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Mail, Rest, State, Unborn, When, exact
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, check_steps
 from ray_snapshot.testing.space import Space, raise_if_begun_wrong
-from ray_snapshot.testing.stage import Stage
+from ray_snapshot.testing.stage import NO_REFS, Stage
 from ray_snapshot.testing.telling import short
-from ray_snapshot.testing.values import encoded
+from ray_snapshot.testing.values import as_bytes, encoded
 from ray_snapshot.verdicts import Standards, Verdict
 from ray_snapshot.views.space_time import Cut
 
@@ -54,10 +57,31 @@ class Knowledge:
     chance: Callable[[int], int]
     asked_clock: bool = False
     """Whether a machine has asked for the time."""
+    outcomes: dict[Act, Outcome] | None = None
+    """Of a search: what came of actions that asked for neither time nor chance."""
+
+
+_DELIVERIES: list[Step] = []
+
+
+def _deliveries(count: int) -> list[Step]:
+    """The deliveries of so many batches."""
+    while len(_DELIVERIES) < count:
+        _DELIVERIES.append(("deliver", len(_DELIVERIES)))
+    return _DELIVERIES[:count]
 
 
 KNOWN: dict[int, Knowledge] = {}
 """By the world's `known`: so that a world can be pickled."""
+
+
+def _taken(host: SimHost, window: int) -> list[Carried]:
+    return [Carried(host.core.host, target, batch) for target, batch in host.core.take_batches(window)]
+
+
+def _is_through(host: SimHost, target: str) -> None:
+    """A batch has come where it was sent."""
+    host.core.outputs[target].in_flight -= 1
 
 
 class HostedWorld(World):
@@ -78,7 +102,7 @@ class HostedWorld(World):
         """Machines that wait inside an action."""
         self.came: dict[Ref, tuple[MessageId, Answer, Any]] = {}
         """Answers that have come: (message, answer, colour)."""
-        self.calls: Counter[str] = Counter()
+        self.calls: dict[str, int] = {}
         self.owed: dict[Ref, str] = {}
         """By call: the machine that was called."""
         self.failure: str | None = None
@@ -94,6 +118,7 @@ class HostedWorld(World):
         self._touched: set[str] | None = None
         """Hosts whose steps may be others by now; None: all."""
         self._arounds: dict[str, Around] = {}
+        self._has_shared_central = False
         super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,6 +129,48 @@ class HostedWorld(World):
     def stage(self) -> Stage:
         """Where actions are done."""
         return KNOWN[self.known].stage
+
+    def share(self, keeper: Keeper) -> None:
+        """From now on it may be forked; its hosts are `hosted_sharing`'s."""
+        KNOWN[self.known].outcomes = {}
+        self.hosts = SharedHosts(self, keeper, {}, self.hosts)
+        self.hosts.keep()
+
+    def fork(self) -> HostedWorld:
+        """Another world in the same state, with the same hosts; this one takes no step any more."""
+        found = HostedWorld.__new__(HostedWorld)
+        vars(found).update(vars(self))
+        for name in _COPIED:
+            setattr(found, name, vars(self)[name].copy())
+        log = self.log
+        cuts = {number: cut.copy() for number, cut in log.cuts.items()}
+        found.log = replace(log, actions=log.actions.copy(), lengths=log.lengths.copy(), cuts=cuts)
+        found._touched = None if self._touched is None else self._touched.copy()
+        found.done, found._has_shared_central = [], True
+        assert isinstance(self.hosts, SharedHosts)
+        found.hosts = self.hosts.of(found)
+        return found
+
+    def _hear_centrally(self, message: Step) -> str:
+        self._own_central()
+        return super()._hear_centrally(message)
+
+    def _own_central(self) -> None:
+        """The central point is about to change: not that of the other worlds that have it."""
+        if self._has_shared_central:
+            self._has_shared_central = False
+            self.central = self.central.copy()
+            self.central.coordinator = self.central.coordinator.copy()
+
+    def _look(self, name: str) -> SimHost:
+        """A host, to be read only (`hosted_sharing`)."""
+        found = self.hosts.get(name)
+        assert found is not None
+        return found
+
+    def runs(self, name: str) -> bool:
+        """Whether the host is there."""
+        return not self._look(name).is_down
 
     def begin(self) -> None:
         """The program that builds the system runs, to its end or its first wait."""
@@ -116,7 +183,8 @@ class HostedWorld(World):
         """Equal for worlds that will behave alike; `has_clock`: machines ask for the time."""
         due = [(key, round(at - self.clock, 9)) for key, at in sorted(self.dues.items())]
         over = [(name, round(at - self.clock, 9)) for name, at in sorted(self.timeouts.items())]
-        return fingerprint(self), tuple(due), tuple(over), self.clock if has_clock else None
+        hosts = self.hosts.marks() if isinstance(self.hosts, SharedHosts) else None
+        return fingerprint(self, hosts), tuple(due), tuple(over), self.clock if has_clock else None
 
     # ---- which steps there are --------------------------------------------------------------------------------------
 
@@ -126,20 +194,23 @@ class HostedWorld(World):
 
     def enabled(self) -> list[Step]:
         """Every step that something waits for; of timers and timeouts only those that are due first."""
-        listed = self._listed
-        if self._touched is None:
+        listed, touched = self._listed, self._touched
+        if touched is None:
             listed = self._listed = {name: self.enabled_on(name) for name in self.hosts}
-        else:
-            for name in self._touched:
+            self._touched = set()
+        elif touched:
+            for name in touched:
                 listed[name] = self.enabled_on(name)
-        self._touched = set()
+            touched.clear()
         steps: list[Step] = []
         for own in listed.values():
-            steps += own
-        if self.network.batches:
-            steps += [("deliver", index) for index in range(len(self.network.batches))]
-        if self.network.lost:
-            steps += [("resend", index) for index in range(len(self.network.lost))]
+            if own:
+                steps += own
+        network = self.network
+        if network.batches:
+            steps += _deliveries(len(network.batches))
+        if network.lost:
+            steps += [("resend", index) for index in range(len(network.lost))]
         if self.control:
             steps += [("control", index) for index in range(len(self.control))]
         if not (self.dues or self.timeouts):
@@ -153,25 +224,24 @@ class HostedWorld(World):
             return self.timeouts[step[1]]
         if step[0] != "fire":
             return None
-        channel, number = self.hosts[step[1]].timers[step[2]]
+        channel, number = self._look(step[1]).timers[step[2]]
         return self.dues[channel.owner.name, channel.target, number]
 
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host: there are no collectors here, and no other generations."""
-        host = self.hosts[name]
-        return [] if host.is_down else host.steps(self._callers(name), self.places, self.rules.window)
+        host = self._look(name)
+        if host.is_down:
+            return []
+        return host.steps(self._callers(name) if self.inside else (), self.places, self.rules.window)
 
     def _touch(self, step: Step) -> None:
         """Note which hosts a step may give other steps."""
-        touched = self._touched
-        if touched is None:
-            return
-        kind = step[0]
-        if kind in _ON_ITS_HOST:
-            touched.add(step[1])
-        elif kind == "deliver":
+        touched, kind = self._touched, step[0]
+        assert touched is not None
+        if kind == "deliver":
             carried = self.network.batches[step[1]]
-            touched.update((carried.source, carried.target))
+            touched.add(carried.source)
+            touched.add(carried.target)
         elif kind == "control":
             message = self.control[step[1]]
             if message[0] == "answer":  # others may wait for it than those who called
@@ -184,10 +254,8 @@ class HostedWorld(World):
             self._touched = None
 
     def _callers(self, name: str) -> list[str]:
-        if not self.inside:
-            return []
         found = []
-        for machine in self.hosts[name].core.machines.values():
+        for machine in self._look(name).core.machines.values():
             if machine.is_suspended and isinstance(machine.body.state, Inside) and self._ready(machine.body.state.wait):
                 found.append(machine.name)
         return found
@@ -207,9 +275,14 @@ class HostedWorld(World):
 
     def perform(self, step: Step, choice: int = 0) -> None:  # noqa: ARG002 - chance is asked when it is needed
         """Take one step."""
-        self._touch(step)
+        kind = step[0]
+        if self._touched is not None:
+            if kind in _ON_ITS_HOST:
+                self._touched.add(step[1])
+            else:
+                self._touch(step)
         self.taken += 1
-        (_OWN.get(step[0]) or _STEPS[step[0]])(self, *step[1:])
+        _ALL[kind](self, *step[1:])
 
     def make_room(self, host: SimHost, child: str, place: str) -> None:
         """The child that this host creates will live there; other hosts may have asked for that."""
@@ -221,25 +294,60 @@ class HostedWorld(World):
         super().connect(source, target)
         self._touched = None
 
+    def _flush(self, name: str) -> str:
+        batches, hosts, window = self.network.batches, self.hosts, self.rules.window
+        if type(hosts) is SharedHosts:
+            batches += hosts.change(name, "flush", lambda host: _taken(host, window))
+            return ""
+        for target, batch in hosts[name].core.take_batches(window):
+            batches.append(Carried(name, target, batch))
+        return ""
+
+    def _arrive(self, carried: Carried) -> str:
+        """No batch comes twice here, and none from another generation."""
+        source, target, hosts = carried.source, carried.target, self.hosts
+        if type(hosts) is SharedHosts:
+            hosts.change(source, ("is through", target), lambda host: _is_through(host, target))
+            hosts.change(target, carried_mark(carried), lambda host: host.is_down or host.core.arrive(carried.batch))
+            return ""
+        _is_through(hosts[source], target)
+        host = hosts[target]
+        if not host.is_down:
+            host.core.arrive(carried.batch)
+        return ""
+
+    def _copy(self, name: str) -> str:
+        hosts = self.hosts
+        if type(hosts) is SharedHosts:
+            hosts.change(name, "copy", SimHost.copy_next)
+            return ""
+        return super()._copy(name)
+
     def _accept_next(self, name: str) -> None:
         host = self.hosts[name]
-        self._boundary(host)
+        numbers = host.core.boundary()
+        if numbers:
+            self.record(numbers, host.core.machines)
         found = host.core.next_action()
         if found is None:
             return
         machine, taken = found
-        record = machine.body.state
-        accepted = [(box.source, machine.name, box.kind, message[1]) for box, message in taken]
+        record: Rest = machine.body.state
+        name, count = machine.name, self.calls.get(machine.name)
+        used = tuple(range(count)) if count else ()
+        if len(taken) == 1:
+            ((box, message),) = taken
+            mail: Mail = message[3]
+            act = Act(name, record.kind, record.state, mail.method, (mail.payload,), False, used, self._around(host))
+            accepted = ((box.source, name, box.kind, message[1]),)
+            self._do(host, machine, act, (), 0, ((box.source, box.kind, mail),), accepted)
+            return
         mails: list[Mail] = [message[3] for _, message in taken]
-        method = mails[0].method
-        if len(mails) > 1:
-            method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
-        act = Act(
-            machine.name, record.kind, record.state, method, tuple(mail.payload for mail in mails), len(mails) > 1,
-            tuple(range(self.calls[machine.name])), self._around(host),
-        )  # fmt: skip
+        method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
+        payloads = tuple(mail.payload for mail in mails)
+        act = Act(name, record.kind, record.state, method, payloads, True, used, self._around(host))
         whole = tuple((box.source, box.kind, message[3]) for box, message in taken)
-        self._do(host, machine, act, (), 0, whole, accepted)
+        self._do(host, machine, act, (), 0, whole, [(box.source, name, box.kind, message[1]) for box, message in taken])
 
     def _resume_machine(self, name: str) -> None:
         host = self.hosts[self.places[name]]
@@ -298,7 +406,7 @@ class HostedWorld(World):
             host.core._queue(machine)
 
     def _fire_timer(self, name: str, index: int) -> None:
-        channel, number = self.hosts[name].timers[index]
+        channel, number = self._look(name).timers[index]
         self.clock = max(self.clock, self.dues.pop((channel.owner.name, channel.target, number)))
         self.hosts[name].fire(index)
 
@@ -321,7 +429,7 @@ class HostedWorld(World):
         kind, where, *rest = message
         if kind == "answer":
             ref, sent, answer, colour = rest
-            if not self.hosts[self.places[where]].is_down:
+            if not self._look(self.places[where]).is_down:
                 self.came[ref] = sent, answer, colour
             return "an answer"
         if kind == "halt_machine":
@@ -329,23 +437,38 @@ class HostedWorld(World):
             if not self.hosts[where].is_down:
                 core.stop(core.machine(rest[0]))
             return "stops"
+        if kind in TO_A_HOST and type(self.hosts) is SharedHosts:
+            self.hosts.change(where, message, lambda host: host.is_down or getattr(host.core, kind)(*rest))
+            return ""
         return super().hear(message)
 
     # ---- one action -------------------------------------------------------------------------------------------------
 
     def _around(self, host: SimHost) -> Around:
-        found, stopped = self._arounds.get(host.core.host), host.core.addresses.stopped
+        core = host.core
+        found, stopped = self._arounds.get(core.host), core.addresses.stopped
         if found is None or found.names is not self.names or len(found.stopped) != len(stopped):
-            found = self._arounds[host.core.host] = Around(self.names, tuple(sorted(stopped)))
+            found = self._arounds[core.host] = Around(self.names, tuple(sorted(stopped)))
         return found
 
-    def _outcome(self, act: Act, inputs: tuple[Any, ...]) -> Outcome:
-        while True:
-            found = self.stage.perform(act, inputs, self.clock)
-            KNOWN[self.known].asked_clock |= found.asked_clock
-            if not isinstance(found.end, Chooses):
+    def _outcome(self, act: Act, inputs: tuple[Any, ...], *, has_sites: bool | None = None) -> Outcome:
+        known = KNOWN[self.known]
+        if known.outcomes is not None and not inputs:
+            found = known.outcomes.get(act)
+            if found is None:
+                found = known.stage.perform(act, inputs, self.clock)
+                if not (found.asked_clock or type(found.end) is Chooses):
+                    known.outcomes[act] = found
+            if type(found.end) is not Chooses:
+                known.asked_clock |= found.asked_clock
                 return found
-            inputs = (*found.inputs, ("chance", KNOWN[self.known].chance(found.end.options)))
+        while True:
+            found = known.stage.perform(act, inputs, self.clock, has_sites=has_sites)
+            if found.asked_clock:
+                known.asked_clock = True
+            if type(found.end) is not Chooses:
+                return found
+            inputs = (*found.inputs, ("chance", known.chance(found.end.options)))
 
     def _do(
         self,
@@ -355,38 +478,37 @@ class HostedWorld(World):
         inputs: tuple[Any, ...],
         emitted: int,
         taken: tuple[tuple[str, str, Any], ...],
-        accepted: list[MessageId],
+        accepted: Sequence[MessageId],
     ) -> None:
         """A machine acts: what it sends goes out, and it ends or waits."""
         outcome = self._outcome(act, inputs)
         if inputs and isinstance(machine.body.state, Inside):
-            before = self._outcome(act, machine.body.state.inputs)
+            before = self._outcome(act, machine.body.state.inputs, has_sites=True)
             self.stage.check_prefix(act, before, outcome)
         logged = self.log.begin(machine.name, accepted, 0)
-        fresh = outcome.outputs[emitted:]
+        fresh = outcome.outputs[emitted:] if emitted else outcome.outputs
         end = outcome.end
-        if isinstance(end, Waits):
+        if type(end) is Waits:
             machine.body.state = Inside(
-                act, outcome.shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout
+                act, as_bytes(outcome.shown), outcome.inputs, len(outcome.outputs), taken, end, end.timeout
             )
         else:
-            machine.body.state = Rest(act.kind, outcome.shown, is_stopped=any(one.what == "stop" for one in fresh))
-        logged.after = machine.body.state
+            machine.body.state = Rest(act.kind, outcome.shown, NO_REFS, any(one.what == "stop" for one in fresh))
         for sent in fresh:
             self._carry(host, machine, sent, logged)
         self.done.append(Performed(logged, act.method, taken, fresh))
-        if isinstance(end, Waits):
+        if type(end) is Waits:
             self.inside.add(machine.name)
             host.core.suspend(machine)
             if end.timeout is not None:
                 self.timeouts[machine.name] = round(self.clock + end.timeout, 9)
             return
-        calls = [mail.call for _, _, mail in taken if isinstance(mail, Mail) and mail.call is not None]
+        calls = [mail.call for _, _, mail in taken if type(mail) is Mail and mail.call is not None]
         for ref in calls:
             sent_reply = self.waits.next_reply(machine.name, ref[0])
             self._answer(ref, sent_reply, end.answer, host.core.colour_of(machine))  # type: ignore[union-attr]
             logged.sent.append(sent_reply)
-        if isinstance(end, Raised) and not calls:
+        if type(end) is Raised and not calls:
             self.failure = self.failure or end.text
             raise_if_begun_wrong(act, end)
         host.core.end_action(machine)
@@ -419,16 +541,18 @@ class HostedWorld(World):
         if sent.source and (sent.what == "stop" or self.is_being_built()):
             (self.stops if sent.what == "stop" else self.in_flight).append(sent)
             return
-        if sent.what in ("mail", "call"):
-            call = (source, int(sent.number or 0)) if sent.what == "call" else None
-            self.calls[source] += call is not None
+        what = sent.what
+        if what in ("mail", "call"):
+            call = (source, int(sent.number or 0)) if what == "call" else None
             mail = Mail(sent.method, sent.payload, call, sent.refs)
-            channel = core.send(machine, sent.target, sent.what, sent.method, mail, 0.0)
-            host.ask()
-            logged.sent.append((source, sent.target, sent.what, channel.sent))
+            channel = core.send(machine, sent.target, what, sent.method, mail, 0.0)
+            if core.addresses.unresolved:
+                host.ask()
+            logged.sent.append((source, sent.target, what, channel.sent))
             if call is not None:
+                self.calls[source] = self.calls.get(source, 0) + 1
                 self.owed[call] = sent.target
-                if sent.target in self.places and self.hosts[self.places[sent.target]].is_down:
+                if sent.target in self.places and self._look(self.places[sent.target]).is_down:
                     self._answer_for_lost(call, sent.target)
         elif sent.what == "timer":
             mail = Mail(sent.method, sent.payload, None, sent.refs)
@@ -449,6 +573,7 @@ class HostedWorld(World):
         elif sent.what == "stop":
             self._stop(host, machine, sent.target)
         elif sent.what == "snapshot":
+            self._own_central()
             self.perform(("snapshot",))
 
     def _room_for(self, host: SimHost, machine: Machine, child: str) -> str:
@@ -474,6 +599,19 @@ _OWN: dict[str, Callable[..., None]] = {
     "crash": HostedWorld._lose,
 }
 
+_ALL: dict[str, Callable[..., Any]] = {
+    **_STEPS,
+    **_OWN,
+    "flush": HostedWorld._flush,
+    "copy": HostedWorld._copy,
+}
+
+_COPIED = (
+    "network", "control", "waits", "dues", "timeouts", "inside", "unbuilt", "came", "calls", "owed", "places",
+    "programs", "in_flight", "stops", "_listed", "_arounds",
+)  # fmt: skip
+"""What steps change of a world, beside its hosts, its log and the central point."""
+
 _ON_ITS_HOST = frozenset({"accept", "birth", "fire", "record", "copy", "flush", "resolve", "report", "late"})
 """Steps that name the one host that they touch."""
 _CENTRAL = frozenset({"part", "register"})
@@ -494,11 +632,11 @@ class Interpreter:
         """The state that a snapshot is."""
         space, cells = self.space, {0: self.space.id_of(Here(Around(), None))}
         for name, record in recorded.states.items():
-            cells[space.cell(MACHINE, name)] = space.id_of(record)
+            cells[space.cell(MACHINE, name)] = space.id_of(exact(record))
         for (_, child), unborn in recorded.payloads.items():
-            cells[space.cell(MACHINE, child)] = space.id_of(unborn)
+            cells[space.cell(MACHINE, child)] = space.id_of(exact(unborn))
         for channel, messages in recorded.channels.items():
-            mails = tuple(space.id_of(mail) for _, _, mail in messages)
+            mails = tuple(space.id_of(exact(mail)) for _, _, mail in messages)
             is_timer = channel[2] == "timer"
             value = tuple((When(0.0, 0), mail) for mail in mails) if is_timer else mails
             cells[space.cell(TIMERS if is_timer else CHANNEL, channel)] = space.id_of(value)
@@ -561,15 +699,16 @@ class Player:
     def take(self, step: Step) -> None:
         """One step."""
         self.drawn.clear()
+        world = self.world
         if step[0] == "begin":
-            self.world.begin()
+            world.begin()
         else:
-            self.world.perform(step)
-        if not self.world.is_being_built():
-            self.world.go_on()
+            world.perform(step)
+        if not world.unbuilt:
+            world.go_on()
             if self.has_barriers:
                 self._connect()
-        self.steps.append((*step, tuple(self.drawn)))
+        self.steps.append((*step, tuple(self.drawn) if self.drawn else ()))
 
     def _connect(self) -> None:
         connections = self.world.stage.connections
@@ -589,7 +728,7 @@ class Player:
         for name, record in sorted(world.states().items()):
             if name != DRIVER and isinstance(record, Rest | Inside):
                 cell = found.space.cell(MACHINE, name)
-                machines[name] = found.shown.object(cell, found.space.id_of(record))
+                machines[name] = found.shown.object(cell, found.space.id_of(exact(record)))
         cuts = [Cut(f"snapshot {number}", dict(cut)) for number, cut in sorted(world.log.cuts.items())]
         return Run(
             machines, Schedule(tuple(self.steps), self.settings), Told(world.done), seed, snapshots, verdicts,
@@ -628,7 +767,7 @@ def simulate_hosted(
     judges = [check_detector(item) for item in detectors]
     chance = random.Random(seed)
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
-    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
+    with Stage(build, is_one_run=True) as stage, seldom_collected():
         player = Player(stage, settings, chance.randrange)
         try:
             is_over = _play(player, chance, snapshots, crashes, most_steps)
@@ -645,7 +784,7 @@ def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, m
         if world.failure is not None:
             return False
         steps = world.enabled()
-        if world.is_being_built():
+        if world.unbuilt:
             steps = [step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")] or steps
         else:
             is_idle = not steps
@@ -686,7 +825,7 @@ def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     check_steps(schedule)
     settings = {"hosts": None, **schedule.settings}
     check_hosts(settings["protocol"], settings["hosts"])
-    with Stage(build, keeps_bodies=True) as stage, seldom_collected():
+    with Stage(build, is_one_run=True) as stage, seldom_collected():
         player = Player(stage, settings, forced)
         try:
             for number, raw in enumerate(schedule.steps, 1):

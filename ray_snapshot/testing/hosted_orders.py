@@ -5,7 +5,6 @@ Never imports Ray unless a machine calls.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +14,9 @@ from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.hosted import KNOWN, HostedWorld, Interpreter, Player, check_hosts, replay_hosted
+from ray_snapshot.testing.hosted_sharing import Keeper
 from ray_snapshot.testing.judging import judge_of
-from ray_snapshot.testing.memory import Memory, Pace
+from ray_snapshot.testing.memory import Memory, Pace, seldom_collected
 from ray_snapshot.testing.schedules import Schedule, frozen
 from ray_snapshot.testing.stage import Stage
 
@@ -42,7 +42,7 @@ def explore_hosted(
             "explore(protocol=...): judged are snapshots, of which none is the last: leave eventually out"
         )
     for has_clock in (False, True):
-        with Stage(build) as stage:
+        with Stage(build) as stage, seldom_collected():
             search = _HostedSearch(stage, protocol, always, never, most_states, progress, has_clock=has_clock)
             try:
                 found = search.run()
@@ -85,7 +85,8 @@ class _HostedSearch:
             player.take(next(step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")))
         player.take(("snapshot",))
         start = player.world
-        queue: list[tuple[bytes, tuple[Any, ...]]] = [(pickle.dumps(start), ())]
+        start.share(Keeper())
+        queue: list[tuple[HostedWorld | None, tuple[Any, ...]]] = [(start, ())]
         seen, place = {start.mark(has_clock=self.has_clock)}, 0
         began, pace, memory = time.perf_counter(), Pace(), Memory()
         why = [f"it is bounded: one snapshot under {self.protocol}, asked for at the beginning"]
@@ -96,12 +97,12 @@ class _HostedSearch:
                 if (told := memory.is_short()) is not None:
                     why.append(told)
                     break
-            saved, way = queue[place]
-            queue[place] = b"", way
+            world, way = queue[place]
+            assert world is not None
+            queue[place] = None, way
             place += 1
-            after: HostedWorld = pickle.loads(saved)
-            for number, step in enumerate(after.enabled()):
-                after = pickle.loads(saved) if number else after
+            for step in world.enabled():
+                after = world.fork()
                 path = (*way, step, *_taken_eagerly(after, step))
                 mark = after.mark(has_clock=self.has_clock)
                 if mark in seen:
@@ -109,7 +110,7 @@ class _HostedSearch:
                 seen.add(mark)
                 if (found := self._judge(after)) is not None:
                     return Exploration(len(seen), False, self._counterexample(*found, path), why)
-                queue.append((pickle.dumps(after), path))
+                queue.append((after, path))
         if len(queue) >= self.most_states:
             why.append(f"it was stopped at most_states={self.most_states:,}")
         why += [f"{name} could not be told of every snapshot" for name in self.unknown]

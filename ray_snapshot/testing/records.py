@@ -5,10 +5,11 @@ Nothing changes what is made here; as in `acts`, those of which each action make
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ray_snapshot.testing.acts import Act, Around, Outcome, Ref, Sent, Waits
+from ray_snapshot.testing.values import Loose, as_bytes
 
 State = tuple[int, ...]
 """By cell: what is in it; 0: nothing. Cells that nobody knew yet when the state was found are left out at the end."""
@@ -45,7 +46,7 @@ class Mail:
     """A message in a channel."""
 
     method: str
-    payload: bytes
+    payload: Loose
     call: Ref | None = None
     refs: frozenset[Ref] = frozenset()
 
@@ -56,7 +57,7 @@ class Unborn:
 
     creator: str
     kind: int
-    payload: bytes
+    payload: Loose
     refs: frozenset[Ref] = frozenset()
     method: str = "__init__"
     is_late: bool = False
@@ -68,7 +69,7 @@ class Rest:
     """A machine between two actions."""
 
     kind: int
-    state: bytes
+    state: Loose
     refs: frozenset[Ref] = frozenset()
     is_stopped: bool = False
 
@@ -106,6 +107,23 @@ class Gone:
 
 
 Record = Unborn | Rest | Inside | Gone
+
+
+def exact(item: Any) -> Any:
+    """A record, a message or an action of one run with its values as bytes, so that equal ones are the same."""
+    kind = type(item)
+    if kind is Rest:
+        return item if type(item.state) is bytes else replace(item, state=as_bytes(item.state))
+    if kind in (Mail, Unborn):
+        return item if type(item.payload) is bytes else replace(item, payload=as_bytes(item.payload))
+    if kind is Inside:
+        taken = tuple((source, word, exact(mail)) for source, word, mail in item.taken)
+        return replace(item, act=exact(item.act), taken=taken)
+    if kind is Act:
+        before = None if item.before is None else as_bytes(item.before)
+        return replace(item, before=before, payloads=tuple(map(as_bytes, item.payloads)))
+    return item
+
 
 Task = Any
 """What is done in a step: the cell of a channel (its head is accepted), or a tuple that begins with a word: `timer` (not

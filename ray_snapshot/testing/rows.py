@@ -23,7 +23,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Ref
 from ray_snapshot.testing.records import ANSWER, CHANNEL, MACHINE, Inside, Mail, Rest, State, Unborn
 from ray_snapshot.testing.space import Space
-from ray_snapshot.testing.values import decoded, encoded, fill, state_of
+from ray_snapshot.testing.values import Loose, as_bytes, decoded, encoded, fill, state_of
 from ray_snapshot.waits import Wait
 
 Row = dict[str, Any]
@@ -54,7 +54,7 @@ class Shown:
         if found is None:
             record = self.space.values[value]
             if type(record) is Rest:
-                data = record.state
+                data = as_bytes(record.state)
             elif type(record) is Inside:
                 data = record.shown
             else:
@@ -101,8 +101,9 @@ class Shown:
             found = self._states[cell, value] = parsed_json(to_json(recorded).text)
         return found
 
-    def arguments(self, payload: bytes) -> list[Any]:
+    def arguments(self, payload: Loose) -> list[Any]:
         """What a snapshot records of a message's arguments."""
+        payload = as_bytes(payload)
         found = self._args.get(payload)
         if found is None:
             args, kwargs = decoded(payload)
@@ -115,7 +116,7 @@ class Shown:
         found: dict[str, None] = {}
         for (cell, value), body in self.objects.items():
             record = self.space.values[value]
-            data = record.state if type(record) is Rest else record.shown
+            data = as_bytes(record.state) if type(record) is Rest else record.shown
             if encoded(state_of(body)).data != data:
                 found[self.space.cells[cell][1]] = None
         return [*found]

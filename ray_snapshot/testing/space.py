@@ -46,7 +46,7 @@ from ray_snapshot.testing.records import (
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.table import Table
 from ray_snapshot.testing.timing import Timing
-from ray_snapshot.testing.values import encoded
+from ray_snapshot.testing.values import as_bytes, encoded
 
 MOST_CHANCES = 64
 """So many outcomes of one draw are all tried; of more, only `FEW_CHANCES` that are spread over them."""
@@ -490,7 +490,8 @@ class Space:
             refs = frozenset({*made, *end.refs, *outcome.refs}).union(
                 *(refs_of(item) for item in (*taken, *outcome.inputs))
             )
-            inside = Inside(act, outcome.shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout, refs)
+            shown = as_bytes(outcome.shown)
+            inside = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout, refs)
             effect.value = self.id_of(inside)
             effect.is_more = bool(timers or sets or stops or effect.around or end.timeout is not None)
             return effect

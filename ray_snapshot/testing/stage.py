@@ -8,6 +8,7 @@ for the witness. Never imports Ray unless an action calls.
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import sys
 import traceback
@@ -50,7 +51,18 @@ from ray_snapshot.testing.acts import (
 )
 from ray_snapshot.testing.chance import Chance
 from ray_snapshot.testing.guards import Guards, Site, caught_at, told_site
-from ray_snapshot.testing.values import Encoded, canonical, decoded, encoded, encoded_arguments, fill, state_of
+from ray_snapshot.testing.values import (
+    Encoded,
+    Loose,
+    are_atoms,
+    canonical,
+    decoded,
+    encoded,
+    encoded_arguments,
+    fill,
+    opened,
+    state_of,
+)
 
 RUN = "testing"
 """The run id of all machines here: the same in every process, so that a schedule fits in every process."""
@@ -58,25 +70,28 @@ RUN = "testing"
 LONGEST_TIMER_S = 1e8
 
 
+NO_REFS = frozenset[Ref]()
 _RETURNED_NOTHING = Done(Answer(encoded(None).data))
 
 
 class Stage:
     """Where the actions of one search or run are done; in a `with` block. One at a time, in one thread.
 
-    `keeps_bodies`: mostly an action begins where the last one of its machine has ended, as in one run; then the machine's
-    object stays, where nothing tells it from a copy.
+    `is_one_run`: mostly an action begins where the last one of its machine has ended; then the machine's object stays, where
+    nothing tells it from a copy, and states and messages that are made of atoms get no bytes (`values.Loose`).
     """
 
-    def __init__(self, build: Callable[[Any], object], *, keeps_bodies: bool = False) -> None:
+    def __init__(self, build: Callable[[Any], object], *, is_one_run: bool = False) -> None:
         self.build = build
-        self.keeps_bodies = keeps_bodies
-        self._bodies: dict[str, tuple[bytes, Any]] = {}
+        self.is_one_run = is_one_run
+        self._bodies: dict[str, tuple[Loose, Any]] = {}
         """By machine: (state, its object in just that state)."""
         self.run_id = RUN
         self.kinds: list[Any] = [None]
         """Machine classes; 0 is the driver's program."""
         self.joins: list[dict[tuple[str, ...], str]] = [{}]
+        self.has_slots = [False]
+        """By class: whether its machines keep something outside of their `__dict__`."""
         self.chance = Chance(self.choose)
         self.guards = Guards()
         self.tracked = Tracked(self, "under ray_snapshot.testing")
@@ -100,7 +115,9 @@ class Stage:
         self._inputs: list[Any] = []
         self._place = 0
         self._outputs: list[Sent] = []
-        self._sites: list[Site] = []
+        self._sites: list[Site] | None = []
+        """Where each output was sent; None: nobody asks."""
+        self._contexts: dict[str, StagedContext] = {}
         self._end: End | None = None
         """Where the action was unwound."""
         self._checked: dict[tuple[int, str], int] = {}
@@ -146,38 +163,51 @@ class Stage:
                     f"{kind.__name__}.{name} is async: an action of a machine is atomic; write a plain method"
                 )
         self.joins.append(joins_of(kind))
+        self.has_slots.append(bool(copyreg._slotnames(kind)))  # type: ignore[attr-defined]
         self.kinds.append(kind)
         self.guards.watch(kind)
         self.tracked.watch(kind)
         return len(self.kinds) - 1
 
-    def body(self, machine: str, kind: int, state: bytes | None) -> Any:
+    def body(self, machine: str, kind: int, state: Loose | None) -> Any:
         """A fresh object of a machine, its context lent to it."""
         found = self.kinds[kind].__new__(self.kinds[kind])
         if state is not None:
-            fill(found, decoded(state))
-        lend(found, StagedContext(self, machine))
+            fill(found, opened(state))
+        lend(found, self._context(machine))
+        return found
+
+    def _context(self, machine: str) -> StagedContext:
+        found = self._contexts.get(machine)
+        if found is None:
+            found = self._contexts[machine] = StagedContext(self, machine)
         return found
 
     # ---- one action -------------------------------------------------------------------------------------------------
 
-    def perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None) -> Outcome:
+    def perform(
+        self, act: Act, inputs: tuple[Any, ...], clock: float | None, *, has_sites: bool | None = None
+    ) -> Outcome:
         """Do an action from its beginning, with these inputs; `clock`: the time, or None.
 
-        The first times, and now and then, it is done twice and compared. Raises `NotDeterministicError` and
-        `UnwindingCaughtError`.
+        The first times, and now and then, it is done twice and compared. `has_sites`: whether to note where each output is
+        sent; in one run by default only where it is compared. Raises `NotDeterministicError` and `UnwindingCaughtError`.
         """
-        found = self._perform(act, inputs, clock)
-        count = self._checked[act.kind, act.method] = self._checked.get((act.kind, act.method), 0) + 1
-        if count <= 3 or count & (count - 1) == 0:
-            self._compare(act, found, self._perform(act, inputs, clock))
+        key = act.kind, act.method
+        count = self._checked[key] = self._checked.get(key, 0) + 1
+        is_compared = count <= 3 or count & (count - 1) == 0
+        has_sites = is_compared or not self.is_one_run if has_sites is None else has_sites
+        found = self._perform(act, inputs, clock, has_sites=has_sites)
+        if is_compared:
+            self._compare(act, found, self._perform(act, inputs, clock, has_sites=has_sites))
         return found
 
-    def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None) -> Outcome:
+    def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None, *, has_sites: bool) -> Outcome:
         self.executions += 1
-        self.tracked.look()
-        self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, list(inputs), 0
-        self._outputs, self._sites, self._end, self._asked_clock = [], [], None, False
+        if not self.tracked.originals:
+            self.tracked.look()
+        self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, [*inputs], 0
+        self._outputs, self._sites, self._end, self._asked_clock = [], [] if has_sites else None, None, False
         body = None if act.machine == DRIVER else self._body_of(act)
         self._body, self._halted = body, None
         globals_before = self.guards.begin(act.kind)
@@ -198,7 +228,7 @@ class Stage:
                 take_back(body)
         if self._is_to_begin_anew:
             self._is_to_begin_anew = False
-            return self._perform(act, inputs, clock)
+            return self._perform(act, inputs, clock, has_sites=has_sites)
         for name in changed:
             self.leaks[f"{name} (changed in {self.told(act)})"] = None
         if self.guards.trouble is not None:
@@ -218,11 +248,11 @@ class Stage:
         if self._bodies:
             state, found = self._bodies.pop(act.machine, (b"", None))
             if found is not None and state is act.before:
-                lend(found, StagedContext(self, act.machine))
+                lend(found, self._context(act.machine))
                 return found
         return self.body(act.machine, act.kind, act.before)
 
-    def _keep(self, machine: str, body: Any, state: Any, data: bytes) -> None:
+    def _keep(self, machine: str, body: Any, state: Any, data: Loose) -> None:
         """Keep a machine's object for its next action: in the state that `data` is of, its attributes in the same order."""
         attributes = body.__dict__
         if [*attributes] != [*state]:
@@ -230,7 +260,18 @@ class Stage:
             attributes.update(state)
         self._bodies[machine] = data, body
 
-    def restored(self, machine: str, kind: int, state: bytes) -> Encoded:
+    def _atoms_of(self, act: Act, body: Any) -> dict[str, Any] | None:
+        """A copy of a machine's attributes in the order of their names, if they are atoms; None if not."""
+        attributes = body.__dict__
+        if not are_atoms(attributes.values()) or self.has_slots[act.kind]:
+            return None
+        names = [*attributes]
+        before = act.before
+        if type(before) is dict and names == [*before]:
+            return attributes.copy()  # type: ignore[no-any-return]
+        return dict(sorted(attributes.items())) if all(type(name) is str for name in names) else None
+
+    def restored(self, machine: str, kind: int, state: Loose) -> Encoded:
         """The state of a machine that its hooks record and take back, on an object that no constructor has run for.
 
         Raises `NotRestorableError` for what cannot be recorded, `MachineFailedError` if it is not taken back.
@@ -261,9 +302,9 @@ class Stage:
             raise caught_at(self._end, self.told(act), act.machine, act.method, self.guards.handler)
 
     def _run(self, act: Act, body: Any) -> Any:
-        given = [decoded(payload) for payload in act.payloads]
         if body is None:
             return self.build(Front(self))
+        given = [opened(payload) for payload in act.payloads]
         if act.is_join:
             method = getattr(body, act.method)
             return method(*(args[0] if len(args) == 1 and not kwargs else args for args, kwargs in given))
@@ -283,18 +324,15 @@ class Stage:
     def _outcome(self, act: Act, body: Any, result: Any, error: BaseException | None) -> Outcome:
         if self._place < len(self._inputs):
             raise self._differs(act, "asks for less when it is done again")
-        shown, refs, is_opaque = b"", frozenset[Ref](), False
+        shown: Loose = b""
+        refs, is_opaque = NO_REFS, False
         if body is not None:
-            if self._halted is None:
-                found = state_of(body)
-                state = encoded(found)
-                if self.keeps_bodies and state.is_plain and type(found) is dict and error is None:
-                    self._keep(act.machine, body, found, state.data)
+            atoms = self._atoms_of(act, body) if self.is_one_run and error is None else None
+            if atoms is not None:
+                self._keep(act.machine, body, atoms, atoms)
+                shown = atoms
             else:
-                state = self._halted
-            shown, refs, is_opaque = state.data, state.refs, bool(state.opaque)
-            for name in _opaque_attributes(body) if is_opaque else ():
-                self.opaque[f"{act.machine}.{name}"] = None
+                shown, refs, is_opaque = self._shown(act, body, error)
         end = self._end or self._ended(act, result, error)
         return Outcome(
             shown,
@@ -303,9 +341,23 @@ class Stage:
             tuple(self._inputs),
             refs,
             self._asked_clock,
-            tuple(self._sites),
+            tuple(self._sites or ()),
             is_opaque,
         )
+
+    def _shown(self, act: Act, body: Any, error: BaseException | None) -> tuple[bytes, frozenset[Ref], bool]:
+        """A machine's state as bytes, the calls that it refers to, and whether some of it cannot be pickled."""
+        if self._halted is None:
+            found = state_of(body)
+            state = encoded(found)
+            if self.is_one_run and state.is_plain and type(found) is dict and error is None:
+                self._keep(act.machine, body, found, state.data)
+        else:
+            state = self._halted
+        is_opaque = bool(state.opaque)
+        for name in _opaque_attributes(body) if is_opaque else ():
+            self.opaque[f"{act.machine}.{name}"] = None
+        return state.data, state.refs, is_opaque
 
     def _ended(self, act: Act, result: Any, error: BaseException | None) -> End:
         if error is None:
@@ -344,6 +396,7 @@ class Stage:
         return f"{self.kinds[act.kind].__name__}.{act.method} of {act.machine}"
 
     def _compare(self, act: Act, one: Outcome, other: Outcome) -> None:
+        one, other = one.exact(), other.exact()
         if one == other or (one.is_opaque and one == replace(other, shown=one.shown)):
             return
         for place, (first, second) in enumerate(zip(one.outputs, other.outputs, strict=False)):
@@ -361,6 +414,7 @@ class Stage:
 
     def check_prefix(self, act: Act, before: Outcome, now: Outcome) -> None:
         """What an action did before it waited, it must do again; raises `NotDeterministicError`."""
+        before, now = before.exact(), now.exact()
         count = len(before.outputs)
         if now.outputs[:count] == before.outputs:
             return
@@ -373,8 +427,8 @@ class Stage:
             told_site(before.sites[place]),
         )
 
-    def _unlike(self, one: bytes, other: bytes) -> str:
-        first, second = decoded(one), decoded(other)
+    def _unlike(self, one: Loose, other: Loose) -> str:
+        first, second = opened(one), opened(other)
         if isinstance(first, dict) and isinstance(second, dict):
             names = sorted({*first, *second})
             unlike = [name for name in names if encoded(first.get(name)) != encoded(second.get(name))]
@@ -490,11 +544,18 @@ class Stage:
         if self.acting().is_loading:
             raise NotAMachineError("sent in restore_state: only a machine's own actions send, not hooks or predicates")
         self._outputs.append(sent)
-        self._sites.append(self.guards.place())
+        if self._sites is not None:
+            self._sites.append(self.guards.place())
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`MethodSender.send`."""
-        self._send("mail", handle._name, method, args, kwargs)
+        if self._sites is not None or kwargs or self._around.stopped or not are_atoms(args):
+            self._send("mail", handle._name, method, args, kwargs)
+            return
+        act = self._act  # the same for the messages that most of a run are
+        if act is None or self._end is not None or act.is_loading:
+            self.gather(Sent("mail"))
+        self._outputs.append(Sent("mail", handle._name, method, args))
 
     def send_after(
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -529,8 +590,10 @@ class Stage:
 
     def _payload(
         self, target: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bytes, frozenset[Ref]]:
+    ) -> tuple[Loose, frozenset[Ref]]:
         source = self.acting().machine
+        if self.is_one_run and not kwargs and are_atoms(args):
+            return args, NO_REFS
         try:
             found = encoded_arguments(args, kwargs)
         except Exception as error:

@@ -12,6 +12,7 @@ from ray_snapshot.testing.acts import LOAD, Sent, Waits
 from ray_snapshot.testing.records import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, State
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.space import Space
+from ray_snapshot.testing.values import Loose
 from ray_snapshot.views.space_time import Event, MessageId
 
 
@@ -146,7 +147,7 @@ class Teller:
             own = targets.get(number) if caller == effect.act.machine else None
             yield f"the result of {own}" if own else f"call {number} of {caller}"
 
-    def _args(self, payload: bytes) -> str:
+    def _args(self, payload: Loose) -> str:
         return ", ".join(short(item) for item in self.shown.arguments(payload))
 
     def _changes(self, before: State, after: State, machine: str) -> str:

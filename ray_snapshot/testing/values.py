@@ -19,6 +19,7 @@ import pickle
 import sys
 import types
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,11 @@ class Encoded:
     is_plain: bool = False
     """Whether it is made of plain values alone: then nothing tells a copy of it from the value itself."""
 
+
+Loose = bytes | tuple[Any, ...] | dict[str, Any]
+"""A value as bytes; or atoms themselves: the arguments of a message, or a machine's attributes in the order of their names.
+
+In one run most values are never compared, so their bytes are made where somebody asks for them (`as_bytes`)."""
 
 _KEPT: list[Any] = []
 """What is kept by reference."""
@@ -281,6 +287,27 @@ def encoded_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
     if kwargs or not _ATOMS.issuperset(map(type, args)):
         return encoded((args, kwargs))
     return Encoded(_dumped((args, kwargs)), is_plain=True)
+
+
+def are_atoms(values: Iterable[Any]) -> bool:
+    """Whether these are texts, numbers, handles and the like: then nothing tells one that is shared from a copy."""
+    return _ATOMS.issuperset(map(type, values))
+
+
+def opened(value: Loose) -> Any:
+    """Fresh objects of what may be bytes; arguments as (args, kwargs)."""
+    kind = type(value)
+    if kind is bytes:
+        return pickle.loads(value)  # type: ignore[arg-type]
+    return (value, {}) if kind is tuple else dict(value)  # type: ignore[arg-type]
+
+
+def as_bytes(value: Loose) -> bytes:
+    """The bytes of what may be bytes: of arguments those of (args, kwargs)."""
+    kind = type(value)
+    if kind is bytes:
+        return value  # type: ignore[return-value]
+    return _dumped((value, {}) if kind is tuple else value)
 
 
 def _dumped(value: Any) -> bytes:

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot import waits as declared
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.inputs import half_join
+from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate, load_detector, told
 from ray_snapshot.witness import modalities
-from ray_snapshot.witness.log import Action, Log, MessageId, NotReplayableError, Wait, reply_to
+from ray_snapshot.witness.log import Action, Log, Message, MessageId, NotReplayableError, Wait, reply_to
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
@@ -155,6 +157,8 @@ class _Run:
         """What a snapshot would record of these."""
         self.said: dict[str, list[tuple[str, declared.Wait | None]]] = {}
         """What their hooks say between actions: (status, for what they wait)."""
+        self.asked_for: dict[tuple[str, int], str] = {}
+        """Where a hook asks for what is not in the trace: what that is."""
         with Stage(run_id, Modules(loaded(class_names(log)) | frozenset(modules))) as stage:
             for action in log.actions:
                 stage.perform(action)
@@ -180,7 +184,12 @@ class _Run:
             ) from None
         self.bodies.setdefault(machine, [None]).append(body)
         self.recorded.setdefault(machine, [None]).append(None if body is None else stage.state_of(machine))
-        self.said.setdefault(machine, [("passive", None)]).append(_said(stage.bodies.get(machine)))
+        with stage.asking_hooks() as asked_for:
+            said = _said(stage.bodies.get(machine))
+        said_before = self.said.setdefault(machine, [("passive", None)])
+        said_before.append(said)
+        if asked_for:
+            self.asked_for[machine, len(said_before) - 1] = asked_for[0]
 
     @cached_property
     def causes(self) -> Causes:
@@ -226,15 +235,29 @@ class _Run:
     def _of_detector(self, item: Any) -> Callable[[Cut], bool]:
         def holds(cut: Cut) -> bool:
             counts = self._counts(cut)
-            said = evaluate(item, self._snapshot(counts))
-            if said.holds is None and self.doubt is None:
+            found, sentence = self._evaluated(item, counts)
+            if found is None and self.doubt is None:
                 place = ", ".join(f"{count} of {name}" for name, count in counts.items())
-                self.doubt = f"behind {place} it cannot be told: {said.sentence}"
-            return said.holds is True
+                self.doubt = f"behind {place} it cannot be told: {sentence}"
+            return found is True
 
         return holds
 
-    def _snapshot(self, counts: Mapping[str, int]) -> Snapshot:
+    def _evaluated(self, item: Any, counts: Mapping[str, int]) -> tuple[bool | None, str]:
+        """What a detector says of a cut; None where that hangs on a hook that asks for what is not in the trace."""
+        unsaid = {
+            name: self.asked_for[place] for name, count in counts.items() if (place := (name, count)) in self.asked_for
+        }
+        said = evaluate(item, self._snapshot(counts))
+        if unsaid and said.holds is not None:
+            other = evaluate(item, self._snapshot(counts, dict.fromkeys(unsaid, "passive")))
+            if other.holds is not said.holds:
+                name, what = next(iter(unsaid.items()))
+                return None, f"a hook of {name} asks for {what}, and what it was told is not in the trace"
+        return said.holds, said.sentence
+
+    def _snapshot(self, counts: Mapping[str, int], status: Mapping[str, str] | None = None) -> Snapshot:
+        """A cut as a snapshot; `status`: of machines in no action, in place of what their hooks say."""
         inside = [action for action in self.log.actions if action.place <= counts[action.machine]]
         now = {action.machine: action for action in inside}
         given = {reply for action in inside for reply in action.answers}
@@ -245,7 +268,8 @@ class _Run:
         return Snapshot.from_rows(
             machines=[
                 {"machine": name, "class_name": type(self.bodies[name][counts[name]]).__qualname__, "state": state,
-                 "status": _status(waiting[name]) if name in waiting else self.said[name][counts[name]][0]}
+                 "status": _status(waiting[name]) if name in waiting
+                 else (status or {}).get(name) or self.said[name][counts[name]][0]}
                 for name, states in sorted(self.recorded.items())
                 if (state := states[counts[name]]) is not None
             ],
@@ -274,8 +298,26 @@ class _Run:
                 for other in one.on
             ],
             run_id=self.run_id,
-            coverage={"uncovered": []},
+            coverage={"uncovered": [], **self._half_begun(counts, waiting, flying)},
         )  # fmt: skip
+
+    def _half_begun(
+        self, counts: Mapping[str, int], waiting: Mapping[str, Any], flying: Iterable[Message]
+    ) -> dict[str, dict[str, str]]:
+        """Machines that hold a part of a join: who sends the rest is declared by `System.connect`, which is in no trace."""
+        arriving: dict[str, dict[Any, list[str]]] = {}
+        for message in flying:
+            source, target, kind, number = message.key
+            channel = source, kind, number if kind == "timer" else None
+            arriving.setdefault(target, {}).setdefault(channel, []).append(message.method)
+        found = {}
+        for name, channels in arriving.items():
+            body = self.bodies[name][counts[name]] if name in self.bodies else None
+            if body is None or name in waiting or type(body).waiting_for is not SnapshotMixin.waiting_for:
+                continue
+            if (lacking := half_join(type(body), [*channels.values()])) is not None:
+                found[name] = lacking
+        return {"undeclared": found} if found else {}
 
     def _counts(self, cut: Cut) -> dict[str, int]:
         return dict(zip(self.causes.machines, cut, strict=True))

@@ -18,8 +18,8 @@ import json
 import threading
 import types
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
@@ -99,6 +99,8 @@ class Stage:
     """By step that goes on with an error: the replies that can have been it. The log alone tells its class from others only."""
     refused_by: dict[ActionId, ActionId] = field(default_factory=dict)
     """By step that goes on with the error that a machine has stopped: the step in which that did."""
+    hooks_ask: list[str] | None = None
+    """While hooks are asked: what they ask for that is not in the trace."""
     host: str = "stage"
     _way: UnderWay | None = None
     _place: int = 0
@@ -393,7 +395,19 @@ class Stage:
         """How chance came out is in no trace."""
         raise self._not_in_the_trace("chance, by self.random")
 
+    @contextmanager
+    def asking_hooks(self) -> Iterator[list[str]]:
+        """Hooks are asked between actions; yields a list that gets what they ask for that is not in the trace."""
+        before, self.hooks_ask = self.hooks_ask, []
+        try:
+            yield self.hooks_ask
+        finally:
+            self.hooks_ask = before
+
     def _not_in_the_trace(self, what: str) -> NotReplayableError:
+        if self.hooks_ask is not None:
+            self.hooks_ask.append(what)
+            return NotReplayableError(f"a hook asks for {what}", machine="", number=0)
         assert self.action is not None
         return self._refused(
             not_replayable(

@@ -21,7 +21,7 @@ import ray_snapshot as rs
 from ray_snapshot import testing
 from ray_snapshot.errors import NotDeterministicError
 from ray_snapshot.protocol.choosing import PROTOCOLS
-from ray_snapshot.testing import hosted
+from ray_snapshot.testing import hosted, stage
 from ray_snapshot.testing.acts import Act
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.values import encoded, state_of
@@ -215,6 +215,73 @@ def test_a_machine_that_keeps_its_object_does_what_one_made_anew_does(monkeypatc
     monkeypatch.setattr(Stage, "body", lambda self, *of: made.append(of[0]) or body(self, *of))
     testing.simulate(growing, seed=3, snapshots=0)
     assert 0 < made.count("grower") < 13 + 6, "actions that are done twice, and those behind a set"
+
+
+class Sparse(rs.SnapshotMixin):
+    """All that it has are atoms; they come and go, in no order of their names."""
+
+    def __init__(self) -> None:
+        self.zeal, self.age = 0, 0.5
+        self.orders = ""
+        self.score = 0
+
+    def live(self, left: int, me: Any) -> None:
+        self.orders += ",".join([*vars(self)]) + ";"
+        self.age += 0.5
+        self.score += left
+        if left % 3 == 0:
+            self.extra = me
+        elif hasattr(self, "extra"):
+            del self.extra
+            self.zeal += 1
+            self.bonus = (left, left > 3) if left % 2 else None
+        if left:
+            self.handle.live.send(left - 1, me)
+
+
+class Slotted(Sparse):
+    """The same with a slot."""
+
+    __slots__ = ("score",)
+
+
+@pytest.mark.parametrize("kind", [Sparse, Slotted])
+def test_atoms_that_are_not_copied_as_bytes_change_no_run(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def living(system: Any) -> None:
+        one = system.spawn(kind, name="one")
+        one.live.send(14, one)
+
+    def copied(self: Any, act: Act) -> Any:
+        return self.body(*_of(act))
+
+    loose = testing.simulate(living, seed=3, snapshots=4)
+    monkeypatch.setattr(stage, "are_atoms", lambda _: False)
+    monkeypatch.setattr(Stage, "_body_of", copied)
+    as_bytes = testing.simulate(living, seed=3, snapshots=4)
+    monkeypatch.undo()
+    assert len(loose.snapshots) == 4
+    assert _facts(loose) == _facts(as_bytes)
+    assert encoded(state_of(loose.machines["one"])) == encoded(state_of(as_bytes.machines["one"]))
+
+
+@pytest.mark.parametrize("what", ["sends", "is"])
+def test_true_is_not_taken_for_one_where_an_action_is_done_twice(what: str) -> None:
+    class Unsure(rs.SnapshotMixin):
+        def __init__(self) -> None:
+            self.sure: Any = 0
+
+        def look(self, sure: Any) -> None:
+            unsure = next(looks)
+            self.sure = unsure if what == "is" else 0
+            self.handle.look.send(unsure if what == "sends" else 0)
+
+    looks = iter([1, True] * 20)
+
+    def build(system: Any) -> None:
+        system.spawn(Unsure, name="one").look.send(3)
+
+    with pytest.raises(NotDeterministicError, match="sends something else" if what == "sends" else "attribute sure"):
+        testing.simulate(build, seed=1)
 
 
 def _of(act: Act) -> tuple[str, int, bytes | None]:

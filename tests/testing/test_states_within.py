@@ -112,6 +112,20 @@ def test_orders_are_looked_for_within() -> None:
     assert avoid(machines.counters, machines.large, within=machines.small).order is None
 
 
+def test_a_detector_is_stable_within() -> None:
+    """`at_four` holds outside alone, where no step is taken; without the constraint the next one breaks it."""
+    found = testing.check_stable(machines.at_four, machines.counters, within=machines.small)
+    assert (found.ok, found.complete, found.states, found.outside) == (True, True, 24, 8)
+    found = testing.check_stable(machines.at_four, machines.counters, most_states=MOST)
+    assert found.counterexample is not None
+
+    def at_three(states: Any) -> bool:
+        return bool(states["a"].count == 3)
+
+    found = testing.check_stable(at_three, machines.counters, within=machines.small)
+    assert found.counterexample is not None, "a step that leads outside counts"
+
+
 def test_what_is_asked_wrongly_is_told() -> None:
     with pytest.raises(
         SettingError, match="within=is_broken: it does not hold in the state in which the system begins"

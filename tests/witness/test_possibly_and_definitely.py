@@ -107,3 +107,44 @@ def test_where_a_detector_cannot_tell_nothing_is_said_to_be_impossible(history: 
 
     assert testing.possibly(history, "latest", unsure, modules=MODULES).holds is None
     assert testing.definitely(history, "latest", unsure, modules=MODULES).holds is None
+
+
+def given(class_name: str, coins: int) -> Trace:
+    """A machine with so many coins, which is given none."""
+    trace = Trace()
+    trace.create("a", coins, class_name=class_name)
+    trace.act("driver", "send", [], [message({"target": "a"}, 1, "take", 0)])
+    trace.act("a", "take", [message({"source": "driver"}, 1, "take", 0)], [])
+    return trace
+
+
+@rs.detector(stable=False)
+def at_rest(snapshot: Snapshot) -> bool:
+    return "a" in snapshot.machines and snapshot.machines["a"].status == "passive"
+
+
+def test_where_a_hook_asks_for_the_time_it_cannot_be_told_what_hangs_on_it(tmp_path: Path) -> None:
+    awake = history_of(tmp_path / "awake", given("witness_machines:Drowsy", 5))
+    assert testing.possibly(awake, "latest", at_rest, modules=MODULES).holds is True
+    asleep = history_of(tmp_path / "asleep", given("witness_machines:Drowsy", 7))
+    for ask in (testing.possibly, testing.definitely):
+        found = ask(asleep, "latest", at_rest, modules=MODULES)
+        assert found.holds is None
+        assert found.reason is not None
+        assert "a hook of a asks for the time, by self.now(), and what it was told is not in the trace" in found.reason
+    assert testing.possibly(asleep, "latest", rich_alone, modules=MODULES).holds is False, "it hangs on no hook"
+
+
+@rs.detector(stable=False)
+def rich_alone(snapshot: Snapshot) -> bool:
+    return any(one.state["coins"] > 10 for one in snapshot.machines.values() if one.state)
+
+
+def test_of_a_join_that_is_half_begun_it_cannot_be_told_who_sends_the_rest(tmp_path: Path) -> None:
+    trace = given("witness_machines:Pairing", 5)
+    trace.act("driver", "send", [], [message({"target": "a"}, 2, "left", 1)])
+    found = testing.possibly(history_of(tmp_path / "h", trace), "latest", detectors.Deadlock(), modules=MODULES)
+    assert found.holds is None
+    assert found.reason is not None
+    assert "a holds a part of a join and lacks the rest" in found.reason
+    assert "lacks right" in found.reason

@@ -123,6 +123,21 @@ def message(end: Mapping[str, str], number: int, method: str, *args: Any, kind: 
     return {**end, "kind": kind, "number": number, "method": method, "args": list(args), **more}
 
 
+class Drowsy(Purse):
+    """Whether it may act hangs on the time, if it has seven."""
+
+    def is_active(self) -> bool:
+        return self.coins == 7 and self.now() > 0
+
+
+class Pairing(Purse):
+    """Takes two at once."""
+
+    @rs.join("left", "right")
+    def pair(self, left: int, right: int) -> None:
+        pass
+
+
 class Trace:
     """Rows of `actions`, written by hand, in the order in which they happened."""
 

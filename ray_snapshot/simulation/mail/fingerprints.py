@@ -17,12 +17,15 @@ from ray_snapshot.simulation.mail.oracle import Log
 from ray_snapshot.simulation.mail.world import World
 
 
-def fingerprint(world: World) -> Hashable:
-    """Everything that the future of the world, and the oracle's opinion of its past, depend on."""
+def fingerprint(world: World, hosts: Hashable = None) -> Hashable:
+    """Everything that the future of the world, and the oracle's opinion of its past, depend on.
+
+    `hosts`: what stands for the `host_fingerprint` of each, in the order of their names, if the caller has that.
+    """
     return (
-        tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())),
-        tuple(sorted(map(repr, map(_carried, world.network.batches)))),
-        tuple(sorted(map(repr, map(_carried, world.network.lost)))),
+        tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())) if hosts is None else hosts,
+        tuple(sorted(map(repr, map(carried_mark, world.network.batches)))),
+        tuple(sorted(map(repr, map(carried_mark, world.network.lost)))),
         tuple(name for name, host in sorted(world.hosts.items()) if host.is_down),
         tuple(sorted(map(repr, world.control))),
         repr(sorted(world.waits.replies.items())),
@@ -112,5 +115,6 @@ def _counts(copy: Any) -> Hashable:
     return inputs, tuple((channel.target, count, tuple(waiting)) for channel, count, waiting in copy.outputs)
 
 
-def _carried(carried: Carried) -> Hashable:
+def carried_mark(carried: Carried) -> Hashable:
+    """Equal for batches that are the same."""
     return carried.source, carried.target, repr(carried.batch), carried.was_delivered

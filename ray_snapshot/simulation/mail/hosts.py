@@ -55,26 +55,20 @@ class SimHost:
 
     def steps(self, callers: Iterable[str], places: Collection[str], window: int) -> list[Step]:
         """What it could do next; there are replies to its `callers`, and `places` of names that it may have asked for."""
-        return self._actions(callers) + self._duties(places, window)
-
-    def _actions(self, callers: Iterable[str]) -> list[Step]:
-        name, core = self.core.host, self.core
+        core = self.core
+        name = core.host
+        steps: list[Step] = []
         if self.running is not None:
-            return [("continue", name)]
-        steps: list[Step] = []
-        if core.must_record:
-            steps.append(("record", name))
-        if core.births:
-            steps.append(("birth", name))
-        if core.runnable:
-            steps.append(("accept", name))
-        if callers:
-            steps += [("resume", caller) for caller in callers]
-        return steps
-
-    def _duties(self, places: Collection[str], window: int) -> list[Step]:
-        name, core = self.core.host, self.core
-        steps: list[Step] = []
+            steps.append(("continue", name))
+        else:
+            if core.must_record:
+                steps.append(("record", name))
+            if core.births:
+                steps.append(("birth", name))
+            if core.runnable:
+                steps.append(("accept", name))
+            for caller in callers:
+                steps.append(("resume", caller))
         if core.uncopied:
             steps.append(("copy", name))
         for link in core.outputs.values():
@@ -85,12 +79,17 @@ class SimHost:
             steps += [("fire", name, index) for index in range(len(self.timers))]
         if self.asked:
             steps += [("resolve", name, asked) for asked in self.asked if asked in places]
+        if core.open:
+            self._reports(steps)
+        return steps
+
+    def _reports(self, steps: list[Step]) -> None:
+        name, core = self.core.host, self.core
         for number, recording in core.open.items():
             if recording.is_copied and number not in self.reported:
                 steps.append(("report", name, number))
             elif recording.is_copied and (recording.late or recording.late_creations):
                 steps.append(("late", name, number))
-        return steps
 
     def can_act(self, name: str) -> bool:
         """Whether one of its machines may act unasked now."""
