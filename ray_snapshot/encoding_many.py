@@ -52,7 +52,8 @@ def _fit(states: Sequence[dict[str, Any]]) -> bool:
     names = (*states[0],)
     if not names or len(names) > PLAIN_ITEMS or {*map(type, names)} != {str}:
         return False
-    if any(map(names.__ne__, map(tuple, states))) or max(map(len, names)) > PLAIN_CHARACTERS:
+    # One after the other they are the same names over and over only if each has these: none has a name twice.
+    if [*chain.from_iterable(states)] != [*names] * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:
         return False
     return all(map(_fits, zip(*map(dict.values, states), strict=True)))
 

@@ -57,6 +57,8 @@ def states(draw: Any) -> list[dict[str, Any]]:
 
 
 @given(states())
+@example([{"a": 1, "b": 2}, {"b": 2, "a": 1}])
+@example([{"a": 1, "b": 2}, {"a": 1}, {"b": 2}])
 @example([{"a": [{"x": 1}, {"y": 2}]}, {"a": [1]}])
 @example([{"a": '},{"'}, {"a": '"},{"a":"'}])
 def test_together_as_alone(found: list[dict[str, Any]]) -> None:

@@ -150,6 +150,8 @@ class RestingRows:
 
         `MachineFailedError` if its state does: the class's mistake. Else one of ours.
         """
+        if not looked_at:
+            return None
         now = RestingRows(self.host)
         now.take(looked_at)
         machines_shown, ends_shown = self._without(self.shapes.keys() - now.shapes.keys())
