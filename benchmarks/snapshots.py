@@ -125,7 +125,7 @@ def _sizes(names: set[str]) -> Iterator[Result]:
         return
     with _idle(10_000, "benchmark-large") as large:
         if "snapshot-10000" in names:
-            yield alternate("snapshot-10000", "<= 3", ("snapshot_ms", lambda: _timed(large.snapshot)), plain)
+            yield alternate("snapshot-10000", "<= 2", ("snapshot_ms", lambda: _timed(large.snapshot)), plain)
         if "snapshot-scaling" in names:
             with _idle(1_000, "benchmark-small") as small:
                 per_machine = ("us_per_machine_at_10000", lambda: _timed(large.snapshot) / 10)
