@@ -168,12 +168,15 @@ def _with_short_form(machines: pa.Table) -> Booleans:
 
 
 def _concerned(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with rows of those at rest only that somebody waits for, or sends to: of no others is anything asked."""
+    """The snapshot with rows of those at rest only that somebody waits for, or sends to: of no others is anything asked.
+
+    But for those that the coverage names: machines whose inputs nobody has declared, and whoever holds resources.
+    """
     here, absent = snapshot.parted
-    if absent is None:
+    if absent is None or snapshot.coverage.get("resources"):
         return snapshot
     named = [snapshot.tables[table][column] for table, columns in _NAMING.items() for column in columns]
-    named.append(pc.list_flatten(here["waits_for"]))
+    named += [pc.list_flatten(here["waits_for"]), pa.array(snapshot.coverage.get("undeclared") or (), pa.string())]
     names = pa.chunked_array([texts(column) for column in named], pa.string()).unique().drop_null()
     machines = snapshot.rows_of(names.to_pylist())
     others = here.filter(pa.array(positions(texts(here["machine"]), texts(machines["machine"])) < 0))

@@ -383,7 +383,7 @@ def scan(
 def scan_encoded(
     name: str, files: Sequence[DataFile], snapshot_ids: Collection[str], columns: Sequence[str]
 ) -> pa.Table:
-    """Columns of the groups of rows that may hold rows of snapshots, also rows of others; texts as dictionaries, one a column.
+    """Columns of the rows of snapshots, `snapshot_id` among them; texts as dictionaries, one a column.
 
     Raises `ArrowException` for files of another writer, `ValueError` for what `scan` refuses.
     """
@@ -394,11 +394,19 @@ def scan_encoded(
     for begin in range(0, len(files), _FILES_AT_ONCE):
         some = files[begin : begin + _FILES_AT_ONCE]
         found = dataset(name, some, allowance, _wanted(snapshot_ids, {}), columns, encoded)
-        parts.append(found.to_table(columns=list(columns)))
+        parts.append(_of_snapshots(found.to_table(columns=list(columns)), snapshot_ids))
         bounds.check_encoded(allowance, some[0].top / name, parts[-1])
     if not parts:
         parts = [_with_dictionaries(schema, encoded).empty_table().select(columns)]
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+
+
+def _of_snapshots(table: pa.Table, snapshot_ids: Collection[str]) -> pa.Table:
+    """The rows of these snapshots, before more are read: the groups that hold some may hold many others."""
+    wanted = pa.array(list(snapshot_ids), pa.string())
+    chunks = table["snapshot_id"].chunks
+    kept = [pc.is_in(chunk.dictionary, value_set=wanted).take(chunk.indices) for chunk in chunks]
+    return table.filter(pa.chunked_array(kept, pa.bool_()))
 
 
 def _with_dictionaries(schema: pa.Schema, encoded: Collection[str]) -> pa.Schema:

@@ -5,12 +5,12 @@ And whether a session's Ray is still there: each call to an actor would start an
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 import ray
-
-from ray_snapshot.errors import RaySnapshotError
 
 
 class _Opened(NamedTuple):
@@ -19,26 +19,35 @@ class _Opened(NamedTuple):
     """To Ray, when it began."""
 
 
+_lock = threading.Lock()
+"""Held around changes of what follows, and never while a session is closed."""
+
 _open: dict[object, _Opened] = {}
 """The sessions of this process, the latest last."""
 
-_own: list[Any] = []
-"""Ray's function, while ours stands in its place."""
+_ours: list[tuple[Any, Any]] = []
+"""What was last put in the place of Ray's function, and what was there before."""
 
 
 def opened(session: object, close: Callable[[], None]) -> None:
     """A session has begun; `close` finishes and writes what is pending, and ends it."""
-    if not _own and (cell := _cell()) is not None:
-        _own.append(cell.cell_contents)
-        cell.cell_contents = _shutdown
-    _open[session] = _Opened(close, _connection())
+    connection = _connection()
+    with _lock:
+        cell = _cell()
+        if cell is not None and not (_ours and cell.cell_contents is _ours[0][0]):
+            own = cell.cell_contents
+            _ours[:] = [(_closing_first(own), own)]
+            cell.cell_contents = _ours[0][0]
+        _open[session] = _Opened(close, connection)
 
 
 def closed(session: object) -> None:
     """It is over."""
-    _open.pop(session, None)
-    if not _open and _own and (cell := _cell()) is not None and cell.cell_contents is _shutdown:
-        cell.cell_contents = _own.pop()
+    with _lock:
+        _open.pop(session, None)
+        cell = _cell()
+        if not _open and _ours and cell is not None and cell.cell_contents is _ours[0][0]:
+            cell.cell_contents = _ours.pop()[1]
 
 
 def has_ray(session: object) -> bool:
@@ -60,15 +69,22 @@ def _cell() -> Any:
     return function.__closure__[names.index("func")] if "func" in names else None
 
 
-def _shutdown(*args: Any, **kwargs: Any) -> Any:
-    """In place of `ray.shutdown`; what stopped a system is raised when Ray is down."""
-    own: Callable[..., Any] = _own[0]
-    trouble: RaySnapshotError | None = None
-    for session in reversed([*_open.values()]):
+def _closing_first(own: Callable[..., Any]) -> Callable[..., Any]:
+    """`ray.shutdown`, behind the end of all sessions; Ray is down in any case before what stopped a system is raised."""
+
+    @wraps(own)
+    def shutdown(*args: Any, **kwargs: Any) -> Any:
+        trouble: Exception | None = None
         try:
-            session.close()
-        except RaySnapshotError as error:
-            trouble = trouble or error
-    own(*args, **kwargs)
-    if trouble is not None:
-        raise trouble
+            for session in reversed([*_open.values()]):
+                try:
+                    session.close()
+                except Exception as error:
+                    trouble = trouble or error
+        finally:
+            found = own(*args, **kwargs)
+        if trouble is not None:
+            raise trouble
+        return found
+
+    return shutdown

@@ -519,7 +519,7 @@ class System(Session):
         self._leave_ray()
 
     def _leave_ray(self) -> None:
-        if self._started_ray and not _OPEN:
+        if self._started_ray and not _OPEN and shutting_down.has_ray(self):  # else it would be the program's next one
             ray.shutdown()
 
 

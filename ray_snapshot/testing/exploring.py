@@ -211,11 +211,7 @@ class Search:
             found = self._liveness()
         self._check_objects(why)
         why += [f"{name} could not be told in {count:,} states" for name, count in sorted(self.unknown.items())]
-        why += [f"{name} cannot be pickled: all states share it" for name in self.stage.opaque]
-        why += [
-            f"{name} is outside of the machines' states: what it does to other orders is not followed"
-            for name in self.stage.leaks
-        ]
+        why += self.stage.not_followed()
         why += [*self.space.partial]
         why += self._about_faults()
         is_whole = found is None and self.expanded == len(self.states)

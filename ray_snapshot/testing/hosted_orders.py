@@ -114,6 +114,7 @@ class _HostedSearch:
         if len(queue) >= self.most_states:
             why.append(f"it was stopped at most_states={self.most_states:,}")
         why += [f"{name} could not be told of every snapshot" for name in self.unknown]
+        why += self.stage.not_followed()
         return Exploration(len(seen), False, None, why, executions=self.stage.executions)
 
     def _judge(self, world: HostedWorld) -> tuple[str, str] | None:

@@ -345,6 +345,12 @@ class Stage:
             is_opaque,
         )
 
+    def not_followed(self) -> list[str]:
+        """Why a search may not be of all orders: what actions share with others, or have changed outside."""
+        found = [f"{name} cannot be pickled: all states share it" for name in self.opaque]
+        text = "is outside of the machines' states: what it does to other orders is not followed"
+        return [*found, *(f"{name} {text}" for name in self.leaks)]
+
     def _shown(self, act: Act, body: Any, error: BaseException | None) -> tuple[bytes, frozenset[Ref], bool]:
         """A machine's state as bytes, the calls that it refers to, and whether some of it cannot be pickled."""
         if self._halted is None:

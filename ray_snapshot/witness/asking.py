@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 Predicate = Mapping[str, Callable[[Any], bool]] | Callable[[Mapping[str, Any]], bool] | Detector
 MOST_CUTS = 100_000
+
+MOST_MIXED = 4
+"""Of more machines whose hooks ask for what is not in the trace, it is not tried which of them may be active."""
+
+_BY_STATES_ALONE = frozenset({"token-conservation", "unique-token", "reached", "virtual-time"})
+"""Ready-made detectors, by the `type` of their data, that do not look at what machines wait for, or are active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +256,24 @@ class _Run:
             name: self.asked_for[place] for name, count in counts.items() if (place := (name, count)) in self.asked_for
         }
         said = evaluate(item, self._snapshot(counts))
-        if unsaid and said.holds is not None:
-            other = evaluate(item, self._snapshot(counts, dict.fromkeys(unsaid, "passive")))
-            if other.holds is not said.holds:
-                name, what = next(iter(unsaid.items()))
-                return None, f"a hook of {name} asks for {what}, and what it was told is not in the trace"
+        if unsaid and said.holds is not None and not self._is_the_same(item, counts, list(unsaid), said.holds):
+            name, what = next(iter(unsaid.items()))
+            return None, f"a hook of {name} asks for {what}, and what it was told is not in the trace"
         return said.holds, said.sentence
+
+    def _is_the_same(self, item: Any, counts: Mapping[str, int], unsaid: Sequence[str], holds: bool) -> bool:
+        """Whether a detector says so of a cut whatever the hooks of these machines would say: each active or passive.
+
+        What a hook `waiting_for` would say can be anything: then it is so only of a detector that looks at states alone.
+        """
+        if (getattr(item, "spec", None) or {}).get("type") in _BY_STATES_ALONE:
+            return True
+        kinds = (type(self.bodies[name][counts[name]]) for name in unsaid)
+        if len(unsaid) > MOST_MIXED or any(kind.waiting_for is not SnapshotMixin.waiting_for for kind in kinds):
+            return False
+        mixes = product(("active", "passive"), repeat=len(unsaid))
+        found = (evaluate(item, self._snapshot(counts, dict(zip(unsaid, mix, strict=True)))) for mix in mixes)
+        return all(one.holds is holds for one in found)
 
     def _snapshot(self, counts: Mapping[str, int], status: Mapping[str, str] | None = None) -> Snapshot:
         """A cut as a snapshot; `status`: of machines in no action, in place of what their hooks say."""

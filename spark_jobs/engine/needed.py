@@ -58,8 +58,8 @@ def can_do_without_rest(detectors: Iterable[Detector]) -> bool:
 def is_decided_without_rest(detector: Detector, verdict: Verdict) -> bool:
     """Whether a verdict without these rows is the one with them.
 
-    Termination of the whole counts machines at rest. What waits for whom is in the rows that are there, but whom it concerns
-    may be told by others: so of `Deadlock` only "no" is taken.
+    Termination of the whole counts machines at rest. Of `Deadlock` only "no" is taken: whatever else it says is rare, names
+    machines, and is worth all rows.
     """
     return "error" not in verdict.evidence and (_is_of_the_whole(detector) or verdict.holds is False)
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_histories import bank, relapses, snapshot, table, write
 
+from ray_snapshot.detectors import deadlock
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, at_rest, bounds, tables
 from ray_snapshot.snapshot import Snapshot
@@ -77,10 +78,36 @@ def some(seed: int) -> Iterator[Snapshot]:
             for name in names
         ]
         coverage = {"uncovered": chance.choice([[], [], ["threads"]])}
-        if chance.random() < 0.1:
-            coverage["undeclared"] = {names[0]: "eat (lacks right)"}
+        if chance.random() < 0.2:
+            coverage["undeclared"] = {chance.choice(names): "eat (lacks right)"}
         given: dict[str, Any] = {"consistent": chance.random() < 0.9, "coverage": coverage}
         yield snapshot("some-1", number, machines=machines, waits=waits, messages=messages, channels=channels, **given)
+
+
+def holder_at_rest() -> Snapshot:
+    """The driver waits for a task that needs the CPU of an actor at rest: a deadlock."""
+    call = "driver/0/prepare()/1"
+    demand = {"source": "driver", "target": "prepare()", "numbers": [[1, 1]], "since": 10.0, "needs": {"CPU": 1}}
+    holder = {
+        "machine": "Idle-0",
+        "node": "n1",
+        "amounts": {"CPU": 1},
+        "by": ["driver"],
+        "checked": True,
+        "task": False,
+    }
+    resources = {
+        "demands": [{**demand, "group": None, "bundle": -1, "nodes": None}],
+        "nodes": {"n1": {"CPU": 1}}, "groups": [], "holders": [holder], "unsure": [],
+    }  # fmt: skip
+    return snapshot(
+        "room-1", 0, protocol="calls", coverage={"uncovered": [], "resources": resources},
+        machines=[{"machine": "driver", "status": "blocked"}, {"machine": "Idle-0"}],
+        waits=[{"machine": "driver", "k": 1, "on_machine": "prepare()", "on_call_id": call, "satisfied": False}],
+        messages=[
+            {"source": "driver", "target": "prepare()", "kind": "call", "call_id": call, "method": "prepare", "number": 1}
+        ],
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +117,7 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> list[History]:
     synthesise(folder / "made", Settings(machines=250, snapshots=24, anomalies=tuple(ANOMALIES)), verdicts=False)
     made = History(folder / "made")
     made.compact()
-    by_hand = write(folder / "hand", [*bank(), *table(), *relapses()])
+    by_hand = write(folder / "hand", [*bank(), *table(), *relapses(), holder_at_rest()])
     return [made, by_hand, *(write(folder / str(seed), list(some(seed))) for seed in range(12))]
 
 
@@ -101,6 +128,26 @@ def test_the_same_is_said_of_any_snapshot(histories: list[History]) -> None:
         assert found == said(history, ids_of(history), is_whole=True)
         answers |= {(row["detector"], row["holds"]) for row in found}
     assert answers == {(name, holds) for name in ("termination", "deadlock") for holds in (True, False, None)}
+
+
+def test_rows_of_other_snapshots_are_not_kept_though_they_lie_in_the_same_groups(histories: list[History]) -> None:
+    made = histories[0]
+    ids = ids_of(made)[::7]
+    found = made._encoded("machines", ids, ["snapshot_id", "machine"])
+    assert set(found["snapshot_id"].to_pylist()) <= set(ids)
+    assert found.num_rows == sum(made.table("machines", one).num_rows for one in ids) > 0
+
+
+def test_texts_that_nobody_asks_for_may_be_no_texts(tmp_path: Path) -> None:
+    history = write(tmp_path / "bare", [snapshot("bare-1", 0, machines=[{"machine": "a"}, {"machine": "b"}])])
+    (file,) = (tmp_path / "bare" / "machines").rglob("*.parquet")
+    rows = pq.read_table(file, partitioning=None)
+    place = rows.schema.get_field_index("class_name")
+    odd = pa.array([b"\xff"] * rows.num_rows, pa.binary()).view(pa.string())
+    pq.write_table(rows.set_column(place, rows.schema.field(place), odd), file)
+    found = said(history, ids_of(history), is_whole=False)
+    assert found == said(history, ids_of(history), is_whole=True)
+    assert [row["holds"] for row in found] == [False, True]
 
 
 def test_few_rows_are_read_and_most_verdicts_need_no_more(histories: list[History]) -> None:
@@ -226,6 +273,11 @@ def _all_who_do_not_wait(machines: Any) -> Any:
     ]
 
 
+def _who_is_named_by_the_coverage_is_at_rest(snapshot: Snapshot) -> Snapshot:
+    here, absent = snapshot.parted
+    return snapshot if absent is None else snapshot.with_machines(here)
+
+
 @pytest.mark.parametrize(
     ("module", "name", "mutant"),
     [
@@ -234,9 +286,9 @@ def _all_who_do_not_wait(machines: Any) -> Any:
         (at_rest, "_at_rest", _all_who_do_not_wait),
         (at_rest, "_with_something_in_flight", lambda channels: np.zeros(channels.table.num_rows, np.bool_)),
         (at_rest, "DRIVER", "nobody"),
-        (evaluating, "is_decided_without_rest", lambda *_: True),
+        (deadlock, "_concerned", _who_is_named_by_the_coverage_is_at_rest),
     ],
-    ids=["incarnation", "statuses", "active", "channels", "driver", "decided"],
+    ids=["incarnation", "statuses", "active", "channels", "driver", "coverage"],
 )
 def test_a_mutant_is_caught(
     histories: list[History], monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any

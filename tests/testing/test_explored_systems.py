@@ -270,18 +270,22 @@ def test_what_a_machine_is_in_a_wait_is_not_what_its_finally_makes_of_it() -> No
     assert run.machines["bad"].value == "asked"
 
 
-def test_a_state_that_cannot_be_pickled_is_named_and_the_search_not_complete() -> None:
-    found = testing.explore(machines.bad("keep_lock"))
+@pytest.mark.parametrize("protocol", [None, "observer"])
+def test_a_state_that_cannot_be_pickled_is_named_and_the_search_not_complete(protocol: str | None) -> None:
+    found = testing.explore(machines.bad("keep_lock"), protocol=protocol)
     assert not found.complete
     assert "bad.value (of type lock) cannot be pickled: all states share it" in found.why
 
 
+@pytest.mark.parametrize("protocol", [None, "observer"])
 @pytest.mark.parametrize(
     ("method", "name"), [("change_global", "explored_machines.SEEN"), ("change_class", "Bad.made")]
 )
-def test_globals_that_an_action_changes_are_named_and_the_search_not_complete(method: str, name: str) -> None:
+def test_globals_that_an_action_changes_are_named_and_the_search_not_complete(
+    method: str, name: str, protocol: str | None
+) -> None:
     machines.Bad.made = 0
-    found = testing.explore(machines.bad(method))
+    found = testing.explore(machines.bad(method), protocol=protocol)
     assert not found.complete
     assert any(why.startswith(f"{name} (changed in Bad.{method} of bad)") for why in found.why), found.why
 

@@ -135,6 +135,36 @@ def test_where_a_hook_asks_for_the_time_it_cannot_be_told_what_hangs_on_it(tmp_p
     assert testing.possibly(asleep, "latest", rich_alone, modules=MODULES).holds is False, "it hangs on no hook"
 
 
+def two_of(class_name: str) -> Trace:
+    trace = Trace()
+    for name in "ab":
+        trace.create(name, 7, class_name=class_name)
+    for name in "ab":
+        trace.act("driver", "send", [], [message({"target": name}, 1, "take", 0)])
+        trace.act(name, "take", [message({"source": "driver"}, 1, "take", 0)], [])
+    return trace
+
+
+@rs.detector(stable=False)
+def one_of_two_is_active(snapshot: Snapshot) -> bool:
+    statuses = [machine.status for machine in snapshot.machines.values()]
+    return statuses.count("active") == 1 and statuses.count("passive") == 1
+
+
+@pytest.mark.parametrize("ask", [testing.possibly, testing.definitely])
+def test_hooks_of_several_may_have_been_told_anything(ask: Any, tmp_path: Path) -> None:
+    drowsy = history_of(tmp_path / "drowsy", two_of("witness_machines:Drowsy"))
+    assert ask(drowsy, "latest", one_of_two_is_active, modules=MODULES).holds is None, "one of them, and not the other"
+    patient = history_of(tmp_path / "patient", two_of("witness_machines:Patient"))
+    for detector in (detectors.Deadlock(), one_of_two_is_active):
+        found = ask(patient, "latest", detector, modules=MODULES)
+        assert (found.holds, "asks for the time" in str(found.reason)) == (None, True), (
+            "it may have waited for the other"
+        )
+    coins = detectors.TokenConservation(total=14, state="$.coins")
+    assert ask(patient, "latest", coins, modules=MODULES).holds is True, "states do not hang on it"
+
+
 @rs.detector(stable=False)
 def rich_alone(snapshot: Snapshot) -> bool:
     return any(one.state["coins"] > 10 for one in snapshot.machines.values() if one.state)

@@ -130,6 +130,13 @@ class Drowsy(Purse):
         return self.coins == 7 and self.now() > 0
 
 
+class Patient(Purse):
+    """Waits for the other one from a moment on."""
+
+    def waiting_for(self) -> rs.Wait | None:
+        return rs.all_of("a" if self.machine_name == "b" else "b") if self.now() > 0 else None
+
+
 class Pairing(Purse):
     """Takes two at once."""
 
