@@ -186,7 +186,7 @@ def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLik
     """
     found = schedule_of(schedule)
     if found.settings.get("protocol") is not None:
-        from ray_snapshot.testing.hosted import replay_hosted
+        from ray_snapshot.testing.hosted_runs import replay_hosted
 
         return replay_hosted(build, found)
     return replay_states(build, found)
@@ -209,7 +209,7 @@ def simulate(
     that the seed chooses; `detectors` are evaluated on each. `crashes`: so many hosts are lost on the way, without a rollback;
     snapshots that need them are given up. The same seed gives the same run in every process.
     """
-    from ray_snapshot.testing.hosted import simulate_hosted
+    from ray_snapshot.testing.hosted_runs import simulate_hosted
 
     return simulate_hosted(
         build, seed=seed, protocol=protocol, detectors=listed(detectors), snapshots=snapshots, hosts=hosts, crashes=crashes,

@@ -13,7 +13,8 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
-from ray_snapshot.testing.hosted import KNOWN, HostedWorld, Interpreter, Player, check_hosts, replay_hosted
+from ray_snapshot.testing.hosted import KNOWN, HostedWorld
+from ray_snapshot.testing.hosted_runs import Interpreter, Player, check_hosts, replay_hosted
 from ray_snapshot.testing.hosted_sharing import Keeper
 from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.memory import Memory, Pace, seldom_collected

@@ -18,7 +18,7 @@ import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import NotDeterministicError, SettingError
 from ray_snapshot.runtime import context
-from ray_snapshot.testing import hosted, hosted_orders
+from ray_snapshot.testing import hosted, hosted_orders, hosted_runs
 from ray_snapshot.testing.stage import Stage
 
 
@@ -175,7 +175,9 @@ def test_worlds_under_a_protocol_that_differ_in_their_timers_are_two() -> None:
             system.spawn(Alarm, name=name).set.send(seconds)
 
     with Stage(build) as stage:
-        player = hosted.Player(stage, {"protocol": "observer", "hosts": None, "crashes": 0}, hosted_orders._no_chance)
+        player = hosted_runs.Player(
+            stage, {"protocol": "observer", "hosts": None, "crashes": 0}, hosted_orders._no_chance
+        )
         try:
             player.take(("begin",))
             world = player.world

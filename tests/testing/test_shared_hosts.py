@@ -12,7 +12,7 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot.protocol.choosing import PROTOCOLS
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
-from ray_snapshot.testing import hosted, hosted_orders
+from ray_snapshot.testing import hosted, hosted_orders, hosted_runs
 from ray_snapshot.testing.hosted_sharing import Keeper, SharedHosts
 from ray_snapshot.testing.stage import Stage
 
@@ -37,7 +37,7 @@ BESIDE_HOSTS = ("dues", "timeouts", "inside", "came", "calls", "owed", "places",
 def _begun(stage: Stage, protocol: str) -> hosted.HostedWorld:
     """A world whose machines are built, and of which a snapshot is asked for."""
     settings = {"protocol": protocol, "hosts": None, "crashes": 0}
-    player = hosted.Player(stage, settings, hosted_orders._no_chance)
+    player = hosted_runs.Player(stage, settings, hosted_orders._no_chance)
     player.take(("begin",))
     while player.world.is_being_built():
         steps = player.world.enabled()
