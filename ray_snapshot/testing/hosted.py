@@ -18,11 +18,11 @@ from ray_snapshot.simulation.mail.fingerprints import carried_mark, fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Action, MessageId
-from ray_snapshot.simulation.mail.sharing import TO_A_HOST
+from ray_snapshot.simulation.mail.sharing import TO_A_HOST, Keeper
 from ray_snapshot.simulation.mail.world import _STEPS, World
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.history import Performed
-from ray_snapshot.testing.hosted_sharing import Keeper, SharedHosts
+from ray_snapshot.testing.hosted_sharing import SharedHosts
 from ray_snapshot.testing.records import Inside, Mail, Rest, Unborn
 from ray_snapshot.testing.space import raise_if_begun_wrong
 from ray_snapshot.testing.stage import NO_REFS, Stage

@@ -15,7 +15,7 @@ from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.hosted import KNOWN, HostedWorld
 from ray_snapshot.testing.hosted_runs import Interpreter, Player, check_hosts, replay_hosted
-from ray_snapshot.testing.hosted_sharing import Keeper
+from ray_snapshot.testing.hosted_sharing import new_keeper
 from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.memory import Memory, Pace, seldom_collected
 from ray_snapshot.testing.schedules import Schedule, frozen
@@ -86,7 +86,7 @@ class _HostedSearch:
             player.take(next(step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")))
         player.take(("snapshot",))
         start = player.world
-        start.share(Keeper())
+        start.share(new_keeper())
         queue: list[tuple[HostedWorld | None, tuple[Any, ...]]] = [(start, ())]
         seen, place = {start.mark(has_clock=self.has_clock)}, 0
         began, pace, memory = time.perf_counter(), Pace(), Memory()

@@ -10,61 +10,29 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
 from ray_snapshot.simulation.mail.hosts import SimHost
+from ray_snapshot.simulation.mail.sharing import FrozenHost, Keeper
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.mail.world import World
-
-
-@dataclass(slots=True, eq=False)
-class KeptHost:
-    """A host that never changes any more."""
-
-    host: SimHost
-    pickled: bytes
-    mark: int
-    """Equal for hosts whose futures are alike (`fingerprints`)."""
-    changes: dict[Hashable, tuple[KeptHost, Any]] = field(default_factory=dict)
-    """By what has reached it: what it was then, and what came of it."""
-
-
-@dataclass(slots=True)
-class Keeper:
-    """The hosts that the worlds of one search are made of, each kept once."""
-
-    hosts: dict[bytes, KeptHost] = field(default_factory=dict)
-    marks: dict[Hashable, int] = field(default_factory=dict)
-
-    def kept(self, host: SimHost) -> KeptHost:
-        """A host as it is now; its holder must not change it any more."""
-        core = host.core
-        if isinstance(core, BarrierCore):
-            core.on_record, core.clock = _too_late, _no_time
-        pickled = pickle.dumps(host, pickle.HIGHEST_PROTOCOL)
-        found = self.hosts.get(pickled)
-        if found is None:
-            mark = self.marks.setdefault(host_fingerprint(host), len(self.marks))
-            found = self.hosts[pickled] = KeptHost(host, pickled, mark)
-        return found
-
-
-def _too_late(*_: Any) -> None:
-    raise AssertionError("a host that other worlds have, too, was about to record")
 
 
 def _no_time() -> float:
     raise AssertionError("a host that other worlds have, too, was about to ask for the time")
 
 
+def new_keeper() -> Keeper:
+    """What keeps the hosts of one search."""
+    return Keeper(_no_time)
+
+
 class SharedHosts(dict[str, SimHost]):
     """The hosts of one world, by name."""
 
-    def __init__(self, world: World, keeper: Keeper, kept: dict[str, KeptHost], hosts: dict[str, SimHost]) -> None:
+    def __init__(self, world: World, keeper: Keeper, kept: dict[str, FrozenHost], hosts: dict[str, SimHost]) -> None:
         super().__init__(hosts)
         self.world = world
         self.keeper = keeper

@@ -137,40 +137,36 @@ def _though_none_is_active(real: Callable[[Snapshot], Snapshot | None]) -> Calla
     return made
 
 
-def _with_all_awake(real: Callable[[Snapshot], Snapshot | None]) -> Callable[[Snapshot], Snapshot | None]:
-    """What is at stake with the inputs of machines at rest forgotten."""
+def _changed(change: Callable[[Snapshot], Snapshot]) -> Callable[[Any], Callable[[Snapshot], Snapshot | None]]:
+    """What is at stake, and then changed."""
 
-    def made(snapshot: Snapshot) -> Snapshot | None:
-        found = real(snapshot)
-        if found is None:
-            return None
-        machines = found.tables["machines"]
-        passive = machines.filter(pa.compute.equal(machines["status"], "passive"))["machine"].combine_chunks()
-        waits = found.tables["waits"]
-        kept = pa.compute.invert(pa.compute.is_in(waits["machine"], passive))
-        return found.with_rows(machines=machines, waits=waits.filter(kept))
+    def mutant(real: Callable[[Snapshot], Snapshot | None]) -> Callable[[Snapshot], Snapshot | None]:
+        return lambda snapshot: None if (found := real(snapshot)) is None else change(found)
 
-    return made
+    return mutant
 
 
-def _without_short_form(real: Callable[[Snapshot], Snapshot | None]) -> Callable[[Snapshot], Snapshot | None]:
-    """What is at stake with those left out that no row of `waits` names."""
-
-    def made(snapshot: Snapshot) -> Snapshot | None:
-        found = real(snapshot)
-        if found is None:
-            return None
-        waits, machines = found.tables["waits"], found.tables["machines"]
-        named = pa.concat_arrays([waits["machine"].combine_chunks(), waits["on_machine"].combine_chunks()])
-        is_active = pa.compute.invert(pa.compute.is_in(machines["status"], pa.array(["blocked", "passive", "stopped"])))
-        return found.with_machines(
-            machines.filter(pa.compute.or_(pa.compute.is_in(machines["machine"], named), is_active))
-        )
-
-    return made
+def _with_all_awake(found: Snapshot) -> Snapshot:
+    """The inputs of machines at rest are forgotten."""
+    machines, waits = found.tables["machines"], found.tables["waits"]
+    passive = machines.filter(pa.compute.equal(machines["status"], "passive"))["machine"].combine_chunks()
+    kept = pa.compute.invert(pa.compute.is_in(waits["machine"], passive))
+    return found.with_rows(machines=machines, waits=waits.filter(kept))
 
 
-@pytest.mark.parametrize("mutant", [_though_none_is_active, _with_all_awake, _without_short_form])
+def _without_short_form(found: Snapshot) -> Snapshot:
+    """Those are left out that no row of `waits` names."""
+    waits, machines = found.tables["waits"], found.tables["machines"]
+    named = pa.concat_arrays([waits["machine"].combine_chunks(), waits["on_machine"].combine_chunks()])
+    is_active = pa.compute.invert(pa.compute.is_in(machines["status"], pa.array(["blocked", "passive", "stopped"])))
+    return found.with_machines(machines.filter(pa.compute.or_(pa.compute.is_in(machines["machine"], named), is_active)))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [_though_none_is_active, _changed(_with_all_awake), _changed(_without_short_form)],
+    ids=["none", "awake", "short"],
+)
 def test_a_mutant_is_caught(monkeypatch: pytest.MonkeyPatch, mutant: Any) -> None:
     monkeypatch.setattr(deadlock, "_at_stake", mutant(deadlock._at_stake))
     assert next(differing(monkeypatch, range(5 * SEEDS)), None) is not None

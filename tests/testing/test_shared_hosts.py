@@ -13,7 +13,7 @@ import ray_snapshot as rs
 from ray_snapshot.protocol.choosing import PROTOCOLS
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.testing import hosted, hosted_orders, hosted_runs
-from ray_snapshot.testing.hosted_sharing import Keeper, SharedHosts
+from ray_snapshot.testing.hosted_sharing import SharedHosts, new_keeper
 from ray_snapshot.testing.stage import Stage
 
 
@@ -63,7 +63,7 @@ def test_a_forked_world_is_what_one_is_that_was_not_forked_and_its_parent_stays_
         marks: dict[Hashable, Hashable] = {}
         with Stage(build) as stage:
             plain, shared = _begun(stage, protocol), _begun(stage, protocol)
-            shared.share(Keeper())
+            shared.share(new_keeper())
             _walk(random.Random(7), plain, shared, marks)
         assert len({*marks.values()}) == len(marks) > 8, build.__name__
 
@@ -100,7 +100,7 @@ def _note(world: hosted.HostedWorld, marks: dict[Hashable, Hashable]) -> None:
 def test_a_step_copies_the_hosts_that_it_changes_and_no_other() -> None:
     with Stage(machines.bank) as stage:
         world = _begun(stage, "chandy-lamport")
-        world.share(Keeper())
+        world.share(new_keeper())
         after = world.fork()
         step = next(step for step in after.enabled() if step[0] == "accept")
         after.perform(step)

@@ -69,8 +69,8 @@ class FrozenHost:
     mark: int
     """Equal for hosts whose futures are alike (`fingerprints`)."""
     steps: list[Step] | None = None
-    changes: dict[Hashable, Change] = field(default_factory=dict)
-    """By the step, with all that reached the host in it."""
+    changes: dict[Hashable, Any] = field(default_factory=dict)
+    """By the step, with all that reached the host in it: its `Change`; `testing.hosted_sharing` keeps others here."""
 
 
 @dataclass(slots=True)
@@ -87,14 +87,16 @@ class Change:
 class Keeper:
     """The hosts that the worlds of one search are made of, each kept once."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        """`clock`: what a kept host is told under barriers, if it asks for the time."""
+        self.clock = clock or _no_time
         self.hosts: dict[bytes, FrozenHost] = {}
         self.marks: dict[Hashable, int] = {}
 
     def kept(self, host: SimHost) -> FrozenHost:
         """The host as it is now; its holder must not change it any more."""
         if isinstance(host.core, BarrierCore):
-            host.core.on_record, host.core.clock = _too_late, _no_time
+            host.core.on_record, host.core.clock = _too_late, self.clock
         pickled = pickle.dumps(host, pickle.HIGHEST_PROTOCOL)
         found = self.hosts.get(pickled)
         if found is None:
