@@ -170,10 +170,11 @@ def _over_plain(spark: Any, job: str, history: History, folder: Path) -> Result:
 
 def _over_reading(spark: Any, history: History, folder: Path) -> Result:
     """`detections` asks its detectors about whole snapshots; whoever does must read the columns that they look at."""
-    from ray_snapshot.detectors import Deadlock, Termination
+    from ray_snapshot.spark_jobs.engine.evaluating import detectors_of
     from ray_snapshot.spark_jobs.engine.needed import needed_columns
 
-    columns = needed_columns([Termination(), Deadlock()]) or {}
+    stored = history.table("verdicts").select(["detector", "detector_spec"]).to_pylist()
+    columns = needed_columns(detectors_of({row["detector"]: row["detector_spec"] for row in stored}, [])) or {}
 
     def read() -> None:
         for table, names in columns.items():

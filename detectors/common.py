@@ -96,10 +96,16 @@ def reaching(snapshot: Snapshot) -> list[Any]:
     return list(snapshot.coverage.get("uncovered", [_COVERAGE_UNKNOWN]))
 
 
+def one_array(column: Any) -> Any:
+    """A column as one Arrow array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
 def texts(column: Any) -> Any:
     """A column of strings as one Arrow array of type string, however the table was read."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    column = one_array(column)
     return column if column.type == pa.string() else column.cast(pa.string())
 
 

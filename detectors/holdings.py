@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of, texts
+from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of, one_array, texts
 from ray_snapshot.detectors.json_column import arrays_at, may_hold_nulls
 from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
@@ -259,7 +259,7 @@ def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
 
 def is_bare(snapshot: Snapshot, machines: int) -> bool:
     """Whether nothing has been made yet: none of the `machines` that count, and no channel."""
-    return not machines and not snapshot.tables["channels"].num_rows
+    return not machines and not snapshot.channel_count
 
 
 def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str, paths: Sequence[JsonPath]) -> None:
@@ -271,12 +271,17 @@ def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str,
     for one in found:
         one.unknown += lacking
     for chosen in _chunks(table[column], np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES):
-        recorded = texts(_taken(table[column], chosen))
+        recorded = _texts_or_dictionary(_taken(table[column], chosen))
         for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
             if values is None or (values.null_count and may_hold_nulls(recorded)):
                 _collect_parsed(one, table, chosen, column, path)
             else:
                 one.numbers.append(_numbers(chosen, values))
+
+
+def _texts_or_dictionary(column: Any) -> Any:
+    column = one_array(column)
+    return column if pa.types.is_dictionary(column.type) else texts(column)
 
 
 def _numbers(rows: Integers, values: Any) -> Numbers:
@@ -309,7 +314,11 @@ def _chunks(column: Any, rows: Integers, most_rows: int) -> list[Integers]:
 
 def _unrecorded(column: Any) -> Booleans:
     """Rows without a value: null, or JSON's null, which a state or a list of arguments never is by itself."""
-    found: Booleans = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy()
+    column = one_array(column)
+    if pa.types.is_dictionary(column.type):
+        codes = pc.fill_null(column.indices, len(column.dictionary))
+        return np.append(_unrecorded(column.dictionary), True)[codes]
+    found: Booleans = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -1,5 +1,6 @@
-"""Whole numbers and truth values at one path of many JSON objects at a time, by Arrow's reader of JSON lines.
+"""Whole numbers and truth values at one path of many JSON texts at a time, as columns.
 
+Equal texts are read once. Many different ones, if they are objects, are read by Arrow's reader of JSON lines, few by `json`.
 It answers only where it is sure to give what `json` and `JsonPath.find` give for each text by itself; else None, and
 `holdings` reads the texts one by one. Nothing here knows what the texts are.
 """
@@ -17,7 +18,10 @@ import pyarrow.compute as pc
 from ray_snapshot.detectors.json_path import MISSING, JsonPath
 
 _FEW = 1_000
-"""Below so many texts it costs more than it saves."""
+"""Fewer texts are read by `json`."""
+
+_LOOKED_AT = 256
+"""By so many it is guessed whether most texts are equal to others."""
 
 _TYPES = {int: pa.int64(), bool: pa.bool_(), type(MISSING): pa.int64()}
 
@@ -29,8 +33,51 @@ def array_at(texts: Any, path: JsonPath) -> Any:
 
 
 def arrays_at(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
-    """The same of several paths, for which the texts are read once."""
-    if len(texts) < _FEW or not _is_one_object_each(texts):
+    """The same of several paths, for which the texts are read once; also of dictionaries of texts, without nulls."""
+    if pa.types.is_dictionary(texts.type):
+        return _of_each(texts, _LAST.read(texts.dictionary, paths))
+    if texts.null_count or not _repeats(texts):
+        return _of_different(texts, paths)
+    encoded = texts.dictionary_encode()
+    return _of_each(encoded, _of_different(encoded.dictionary, paths))
+
+
+def _of_each(encoded: Any, found: Sequence[Any]) -> list[Any]:
+    return [None if one is None else one.take(encoded.indices) for one in found]
+
+
+class _LastDictionary:
+    """What paths found in the texts of the last dictionary: rows of many snapshots that were read together share one."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Any, dict[str, Any]] = pa.array([], pa.string()), {}
+
+    def read(self, dictionary: Any, paths: Sequence[JsonPath]) -> list[Any]:
+        texts, found = self._known
+        if _places(texts) != _places(dictionary):
+            texts, found = self._known = dictionary, {}
+        if missing := [path for path in paths if path.text not in found]:
+            found |= zip([path.text for path in missing], _of_different(texts, missing), strict=True)
+        return [found[path.text] for path in paths]
+
+
+def _places(texts: Any) -> tuple[Any, ...]:
+    """Where texts lie in memory: no others do while they are held."""
+    return len(texts), texts.offset, *(part and part.address for part in texts.buffers())
+
+
+_LAST = _LastDictionary()
+
+
+def _repeats(texts: Any) -> bool:
+    some = texts[:: len(texts) // _LOOKED_AT + 1]
+    return 2 * len(some.unique()) <= len(some)
+
+
+def _of_different(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
+    if len(texts) < _FEW:
+        return _by_json(texts, paths)
+    if not _is_one_object_each(texts):
         return [None] * len(paths)
     example = _example(texts)
     if example is None:
@@ -48,9 +95,29 @@ def arrays_at(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
     return [(found or {}).get(path) for path in paths]
 
 
+def _by_json(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
+    try:
+        values = list(map(json.loads, texts.to_pylist()))
+    except (TypeError, ValueError, RecursionError):  # a null; no JSON
+        return [None] * len(paths)
+    return [_column([path.find(value) for value in values]) for path in paths]
+
+
+def _column(found: list[Any]) -> Any:
+    """An array of values that are all of one kind; else None."""
+    kinds = set(map(type, found)) - {type(MISSING), type(None)}
+    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None if kinds else pa.int64()
+    if kind is None:
+        return None
+    try:
+        return pa.array([None if value is MISSING else value for value in found], kind)
+    except OverflowError:
+        return None
+
+
 def may_hold_nulls(texts: Any) -> bool:
     """Whether a null of `array_at` may be JSON's null, and not nothing."""
-    return _data(texts).find(b"null") >= 0
+    return _data(texts.dictionary if pa.types.is_dictionary(texts.type) else texts).find(b"null") >= 0
 
 
 def _is_of_names(path: JsonPath) -> bool:

@@ -113,10 +113,14 @@ class _Rows:
         return np.split(rows, np.cumsum(np.bincount(self.snapshot[rows], minlength=self.count))[:-1])
 
     def plain(self, rows: Integers) -> pa.Table:
-        """Some rows, with texts."""
+        """Some rows, with texts; states stay dictionaries, so that equal ones are read once for all snapshots."""
         found = self.table.take(pa.array(rows))
-        kinds = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in found.schema]
-        return found.cast(pa.schema(list(zip(found.column_names, kinds, strict=True))))
+        return found.cast(pa.schema(map(_plain, found.schema)))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    is_encoded = pa.types.is_dictionary(field.type) and field.name != "state"
+    return field.with_type(pa.string()) if is_encoded else field
 
 
 def _with_something_in_flight(channels_: _Rows) -> Booleans:
@@ -169,6 +173,11 @@ def _absent(machines: _Rows, rows: Integers) -> Absent:
         return machines.plain(rows[is_asked.to_numpy(zero_copy_only=False)[mine]])
 
     def partials(item: Any, snapshot: Snapshot) -> list[Any]:
-        return [item.partial(snapshot.with_machines(machines.plain(rows)))]
+        return [item.partial(_alone(snapshot, machines.plain(rows)))]
 
     return Absent({"": len(rows)}, {"": len(rows)}, {}, 0, fetch, partials)  # nobody asks of which class they are
+
+
+def _alone(snapshot: Snapshot, machines: pa.Table) -> Snapshot:
+    """Some rows of machines, as a snapshot that has nothing else."""
+    return Snapshot({"snapshots": snapshot.tables["snapshots"]}).with_machines(machines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ray_snapshot.adding import AddsUp
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.schema import TABLES
 from ray_snapshot.verdicts import Detector, Verdict
@@ -52,17 +53,19 @@ def needed_columns(detectors: Iterable[Detector]) -> dict[str, Sequence[str]] | 
 
 def can_do_without_rest(detectors: Iterable[Detector]) -> bool:
     """Whether these detectors can be asked without the rows of machines at rest, and of channels with nothing in flight."""
-    return all(type(detector) is Deadlock or _is_of_the_whole(detector) for detector in detectors)
+    return all(type(detector) is Deadlock or _counts(detector) for detector in detectors)
 
 
 def is_decided_without_rest(detector: Detector, verdict: Verdict) -> bool:
     """Whether a verdict without these rows is the one with them.
 
-    Termination of the whole counts machines at rest. Of `Deadlock` only "no" is taken: whatever else it says is rare, names
-    machines, and is worth all rows.
+    Of `Deadlock` only "no" is taken: whatever else it says is rare, names machines, and is worth all rows.
     """
-    return "error" not in verdict.evidence and (_is_of_the_whole(detector) or verdict.holds is False)
+    return "error" not in verdict.evidence and (_counts(detector) or verdict.holds is False)
 
 
-def _is_of_the_whole(detector: Detector) -> bool:
-    return type(detector) is Termination and detector.machines is None
+def _counts(detector: Detector) -> bool:
+    """Whether a detector counts machines at rest (termination of the whole), or adds up what is in their states."""
+    if type(detector) is Termination:
+        return detector.machines is None
+    return isinstance(detector, AddsUp) and (getattr(detector, "spec", None) or {}).get("type") in _BY_STATES

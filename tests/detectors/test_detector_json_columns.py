@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
-from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, VirtualTime, json_column
+from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, VirtualTime, holdings, json_column
 from ray_snapshot.detectors.holdings import in_machines
 from ray_snapshot.detectors.json_column import array_at, arrays_at
 from ray_snapshot.detectors.json_path import MISSING, compile_path
@@ -80,6 +80,45 @@ def _whole(count: int, odd: object = None) -> Snapshot:
     return Snapshot.from_rows(machines=rows if odd is not None else rows[:count])
 
 
+def _encoded(snapshot: Snapshot) -> Snapshot:
+    machines = snapshot.tables["machines"]
+    place, states = machines.schema.get_field_index("state"), machines["state"].dictionary_encode()
+    return snapshot.with_machines(machines.set_column(place, "state", states))
+
+
+def test_equal_texts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    read = json_column._of_different
+    monkeypatch.setattr(
+        json_column, "_of_different", lambda texts, paths: seen.append(len(texts)) or read(texts, paths)
+    )
+    texts = [f'{{"a":{number % 5}}}' for number in range(10_000)]
+    for given in (pa.array(texts), pa.array(texts).dictionary_encode()):
+        found = array_at(given, compile_path("$.a"))
+        assert found.to_pylist() == [number % 5 for number in range(10_000)]
+    assert seen == [5, 5]
+
+
+def test_a_dictionary_is_read_once_for_all_who_share_it_and_not_taken_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    read = json_column._of_different
+    monkeypatch.setattr(
+        json_column, "_of_different", lambda texts, paths: seen.append(len(texts)) or read(texts, paths)
+    )
+    one = pa.array([f'{{"a":{number}}}' for number in range(9)]).dictionary_encode()
+    other = pa.array([f'{{"a":{number}}}' for number in range(1, 10)]).dictionary_encode()
+    found = [array_at(part, compile_path("$.a")).to_pylist() for part in (one[:5], one[5:], other, one)]
+    assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8], [*range(1, 10)], [*range(9)]]
+    assert seen == [9, 9, 9]
+
+
+@pytest.mark.parametrize("odd", ["{", '{"a":1.5}', '{"a":"x"}', '{"a":true}', f'{{"a":{2**63}}}', ""])
+def test_few_texts_of_which_one_is_odd_are_read_one_by_one(odd: str) -> None:
+    assert array_at(pa.array(['{"a":1}', odd]), compile_path("$.a")) is None
+
+
 @pytest.mark.parametrize(
     "paths", [("$.a", "$.b.c", "$.x"), ("$.b", "$.b.c"), ("$.b.c", "$.b"), ("$.a", "$['a']"), ("$.a", "$.s")]
 )
@@ -120,18 +159,21 @@ def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
 @pytest.mark.parametrize(
     "odd", [None, {"a": 2.5}, {"a": None, "b": None}, {"a": {"$int": str(2**80)}, "t": -1}, {"a": "x", "t": True}, {}]
 )
+@pytest.mark.parametrize("count", [COUNT, 40], ids=["by-arrow", "by-json"])
+@pytest.mark.parametrize("is_encoded", [False, True], ids=["texts", "dictionary"])
 def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_one(
-    odd: object, monkeypatch: pytest.MonkeyPatch
+    odd: object, count: int, is_encoded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detectors = [
         TokenConservation(0, "$.a"), UniqueToken("$.b.c"), UniqueToken("$.a"), Reached("$.t", 5), Reached("$.a", 2**70),
         Reached("$.a", -(2**70)), Reached("$.b.c", 1), Reached("$.t", 3.5, machines="m000*"), VirtualTime(1, state="$.t"),
     ]  # fmt: skip
-    fast = [detector.evaluate(_whole(COUNT, odd)) for detector in detectors]
+    whole = _encoded(_whole(count, odd)) if is_encoded else _whole(count, odd)
+    fast = [detector.evaluate(whole) for detector in detectors]
 
-    monkeypatch.setattr(json_column, "_FEW", 10**9)
+    monkeypatch.setattr(holdings, "arrays_at", lambda texts, paths: [None] * len(paths))
 
-    slow = [detector.evaluate(_whole(COUNT, odd)) for detector in detectors]
+    slow = [detector.evaluate(_whole(count, odd)) for detector in detectors]
     assert [(one.holds, one.evidence, one.sentence) for one in fast] == [
         (one.holds, one.evidence, one.sentence) for one in slow
     ]

@@ -18,7 +18,7 @@ from truth import Run
 
 from ray_snapshot.detectors import conservation as conserved
 from ray_snapshot.detectors import deadlock, part, reached, sums, termination, wait_graph
-from ray_snapshot.detectors.holdings import Holdings
+from ray_snapshot.detectors.holdings import Holdings, Numbers
 from ray_snapshot.protocol import joins
 from ray_snapshot.simulation.mail import rows
 
@@ -187,9 +187,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Patch], None]]] = {
     "past the phase is not enough": (
         "reached",
         "missed",
-        _patched(
-            reached.Reached, "_rank", lambda function: lambda self, value: None if value == 5 else function(self, value)
-        ),
+        _patched(Numbers, "below", lambda _: lambda self, bound: self.values != int(bound)),
     ),
 }
 
@@ -216,9 +214,8 @@ def _every_source(inputs: Any, missing: Any) -> Any:
 
 
 def _without_first(found: Holdings) -> Holdings:
-    return Holdings(
-        [row for row in found.rows if row], found.values[-len([row for row in found.rows if row]) :], found.unknown
-    )
+    others = [(row, value) for row, value in found.pairs() if row]
+    return Holdings([row for row, _ in others], [value for _, value in others], found.unknown)
 
 
 def _generous(found: sums.Sums) -> sums.Sums:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from small_histories import bank, relapses, snapshot, table, write
 
-from ray_snapshot.detectors import deadlock
+from ray_snapshot.detectors import (
+    Reached,
+    TokenConservation,
+    UniqueToken,
+    VirtualTime,
+    deadlock,
+    json_column,
+    unique_token,
+)
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, at_rest, bounds, tables
 from ray_snapshot.snapshot import Snapshot
@@ -22,15 +30,28 @@ from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 
 TIMED = ("evaluated_at", "duration_ms")
 
+OF_STATES = [
+    detector.spec
+    for detector in (
+        TokenConservation(4, "$.a", {"put": "$[0]"}),
+        TokenConservation(2, {"Odd": "$.a"}, name="of a class"),
+        UniqueToken("$.has", {"put": "$[1]"}),
+        UniqueToken({"Odd": "$.has"}, name="token of a class"),
+        Reached("$.a", 1),
+        VirtualTime(1, state="$.a", messages={"put": "$[0]"}),
+    )
+]
+"""Of detectors that add up what is in states."""
 
-def said(history: History, ids: list[str], *, is_whole: bool) -> Any:
+
+def said(history: History, ids: list[str], *, is_whole: bool, extra: Sequence[dict[str, Any]] = ()) -> Any:
     """The rows of verdicts on some snapshots, or the error."""
     rows = [{"snapshot_id": one, "run_id": one[:6], "sequence": 0, "specs": {}, "in_order": False} for one in ids]
     with pytest.MonkeyPatch.context() as patch:
         if is_whole:
             patch.setattr(evaluating, "can_do_without_rest", lambda _: False)
         try:
-            batches = list(evaluating.evaluate_assignments(rows, history, []))
+            batches = list(evaluating.evaluate_assignments(rows, history, extra))
         except RaySnapshotError as error:
             return f"{type(error).__name__}: {error}"
     found = pa.Table.from_batches(batches, evaluating.WITH_STANDARD).drop_columns(list(TIMED))
@@ -52,7 +73,10 @@ def some(seed: int) -> Iterator[Snapshot]:
             {"machine": name, "status": chance.choice(words), "incarnation": chance.choice([1, 1, 1, 2, None])}
             for name in names
         ]
+        states: list[Any] = [{"a": 1}, {"a": 2, "has": True}, {"a": 1, "has": False}, {"a": 2.5}, {"a": None}, {}, None]
+        usual = states[: chance.choice([1, 1, 2, 3, len(states)])]
         for row in machines:
+            row |= {"state": chance.choice(usual), "class_name": chance.choice(["Odd", "Even"])}
             if chance.random() < 0.15:
                 row |= {"wait_mode": "all", "waits_for": [chance.choice(names)]}
         if chance.random() < 0.7:
@@ -65,6 +89,10 @@ def some(seed: int) -> Iterator[Snapshot]:
         kinds = ["mail", "mail", "timer", "call"]
         messages: list[dict[str, Any]] = [
             {"source": chance.choice(names), "target": chance.choice([*names, "new"]), "kind": chance.choice(kinds)}
+            | {
+                "method": chance.choice(["put", "get", "__init__"]),
+                "args": [chance.choice([1, 2]), chance.random() < 0.3],
+            }
             for _ in range(0 if quiet else chance.randint(0, 4))
         ]
         channels = [
@@ -128,6 +156,23 @@ def test_the_same_is_said_of_any_snapshot(histories: list[History]) -> None:
         assert found == said(history, ids_of(history), is_whole=True)
         answers |= {(row["detector"], row["holds"]) for row in found}
     assert answers == {(name, holds) for name in ("termination", "deadlock") for holds in (True, False, None)}
+
+
+def test_the_same_is_said_by_detectors_that_add_up_what_is_in_states(histories: list[History]) -> None:
+    answers = set()
+    for history in histories:
+        found = said(history, ids_of(history), is_whole=False, extra=OF_STATES)
+        assert found == said(history, ids_of(history), is_whole=True, extra=OF_STATES)
+        answers |= {(row["detector"], row["holds"]) for row in found}
+    assert len(answers) > 2.5 * (2 + len(OF_STATES))
+
+
+def test_most_snapshots_need_no_more_rows_for_these(histories: list[History]) -> None:
+    made = histories[0]
+    ids = [one.snapshot_id for one in made.snapshots() if one.status == "complete"][:5]
+    rows = [{"snapshot_id": one, "run_id": "r", "specs": {}, "in_order": False} for one in ids]
+    by_run = {"r": evaluating.detectors_of({}, OF_STATES)}
+    assert len(dict(evaluating._without_rest(made, rows, by_run, set()))) == 5
 
 
 def test_rows_of_other_snapshots_are_not_kept_though_they_lie_in_the_same_groups(histories: list[History]) -> None:
@@ -255,7 +300,11 @@ def test_the_same_is_said_of_what_others_have_written(tmp_path: Path, change: st
 
 
 def _differs(histories: list[History]) -> bool:
-    return any(said(one, ids_of(one), is_whole=False) != said(one, ids_of(one), is_whole=True) for one in histories[1:])
+    def is_said_alike(one: History) -> bool:
+        found, expected = (said(one, ids_of(one), is_whole=whole, extra=OF_STATES) for whole in (False, True))
+        return bool(found == expected)
+
+    return not all(map(is_said_alike, histories[1:]))
 
 
 def _none_is_greatest(machines: Any) -> Any:
@@ -278,6 +327,14 @@ def _who_is_named_by_the_coverage_is_at_rest(snapshot: Snapshot) -> Snapshot:
     return snapshot if absent is None else snapshot.with_machines(here)
 
 
+def _with_all_messages(snapshot: Snapshot, machines: pa.Table) -> Snapshot:
+    return snapshot.with_machines(machines)
+
+
+def _by_rows(snapshot: Snapshot, machines: int) -> bool:
+    return not machines and not snapshot.tables["channels"].num_rows
+
+
 @pytest.mark.parametrize(
     ("module", "name", "mutant"),
     [
@@ -287,8 +344,11 @@ def _who_is_named_by_the_coverage_is_at_rest(snapshot: Snapshot) -> Snapshot:
         (at_rest, "_with_something_in_flight", lambda channels: np.zeros(channels.table.num_rows, np.bool_)),
         (at_rest, "DRIVER", "nobody"),
         (deadlock, "_concerned", _who_is_named_by_the_coverage_is_at_rest),
+        (at_rest, "_alone", _with_all_messages),
+        (unique_token, "is_bare", _by_rows),
+        (json_column, "_places", lambda _: ()),
     ],
-    ids=["incarnation", "statuses", "active", "channels", "driver", "coverage"],
+    ids=["incarnation", "statuses", "active", "channels", "driver", "coverage", "messages", "bare", "dictionaries"],
 )
 def test_a_mutant_is_caught(
     histories: list[History], monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any
