@@ -317,8 +317,9 @@ def _unrecorded(column: Any) -> Booleans:
     column = one_array(column)
     if pa.types.is_dictionary(column.type):
         codes = pc.fill_null(column.indices, len(column.dictionary))
-        return np.append(_unrecorded(column.dictionary), True)[codes]
-    found: Booleans = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy(zero_copy_only=False)
+        found: Booleans = np.append(_unrecorded(column.dictionary), True)[codes]
+    else:
+        found = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy(zero_copy_only=False)
     return found
 
 

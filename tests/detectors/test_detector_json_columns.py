@@ -114,7 +114,9 @@ def test_a_dictionary_is_read_once_for_all_who_share_it_and_not_taken_for_anothe
     assert seen == [9, 9, 9]
 
 
-@pytest.mark.parametrize("odd", ["{", '{"a":1.5}', '{"a":"x"}', '{"a":true}', f'{{"a":{2**63}}}', ""])
+@pytest.mark.parametrize(
+    "odd", ["{", '{"a":1.5}', '{"a":"x"}', '{"a":true}', f'{{"a":{2**63}}}', "", '{"a":1,"a":2}', '{"a":1,"b":NaN}']
+)
 def test_few_texts_of_which_one_is_odd_are_read_one_by_one(odd: str) -> None:
     assert array_at(pa.array(['{"a":1}', odd]), compile_path("$.a")) is None
 

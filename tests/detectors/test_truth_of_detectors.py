@@ -187,7 +187,10 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Patch], None]]] = {
     "past the phase is not enough": (
         "reached",
         "missed",
-        _patched(Numbers, "below", lambda _: lambda self, bound: self.values != int(bound)),
+        lambda patch: [  # type: ignore[return-value]
+            _patched(Numbers, "below", lambda _: lambda self, _: np.ones(len(self.values), np.bool_))(patch),
+            _patched(reached.Reached, "_rank", _none_for_five)(patch),
+        ],
     ),
 }
 
@@ -211,6 +214,10 @@ def _at_rest(found: Any) -> Any:
 def _every_source(inputs: Any, missing: Any) -> Any:
     on = tuple(dict.fromkeys(name for port in missing for name in inputs.sources[port]))
     return [joins.Alternative(len(on), on)]
+
+
+def _none_for_five(function: Any) -> Any:
+    return lambda self, value: None if value == 5 else function(self, value)
 
 
 def _without_first(found: Holdings) -> Holdings:
