@@ -12,7 +12,7 @@ from ray_snapshot import Snapshot, Verdict, name_index
 from ray_snapshot.detectors import Deadlock, reduction
 
 BLOCKS, BLOCK = 10, 200
-SEEDS = 100
+SEEDS = 60
 
 
 def names(records: list[dict[str, object]]) -> set[str]:

@@ -12,7 +12,7 @@ from hostile_commands import as_process
 
 from ray_snapshot.history import checkpoints
 
-BY_DAY = range(int(os.environ.get("RAY_SNAPSHOT_FUZZ", "20")))
+BY_DAY = range(int(os.environ.get("RAY_SNAPSHOT_FUZZ", "12")))
 """The variable says how many, for who wants to try more."""
 BY_NIGHT = range(40, 2_100)
 

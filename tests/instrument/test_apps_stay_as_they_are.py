@@ -16,7 +16,6 @@ import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds",)
 SEEN = {
     "the signature of a method, inside the actor",
     "the signature of the class's own function",
@@ -25,10 +24,11 @@ SEEN = {
     "asyncio.wrap_future",
 }
 """What differs for a program that looks; `docs/reference/watched.md` has a line on each."""
-BY_NIGHT = ("methods", "introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
+APPS = ("kinds", "methods", "introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
 
 
-@pytest.mark.parametrize("app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in BY_NIGHT)])
+@pytest.mark.nightly  # by day a program of `tests/real` is
+@pytest.mark.parametrize("app", APPS)
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
     plain, watched = runner.both(app, f"{app}.py")
     assert plain.exit_code == 0, plain.errors

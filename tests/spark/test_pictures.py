@@ -36,6 +36,7 @@ def _lines(chart: Any) -> dict[str, Any]:
     return {line.get_label(): line for line in chart.get_lines() if not str(line.get_label()).startswith("_")}
 
 
+@pytest.mark.nightly
 def test_each_ledger_of_a_run_is_a_line_of_its_own(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray_snapshot.spark_jobs import conservation
 

@@ -198,6 +198,7 @@ def _differing() -> list[Snapshot]:
     return taken
 
 
+@pytest.mark.nightly
 def test_values_are_written_as_the_job_writes_them(spark: Any, tmp_path: Path) -> None:
     history = write(tmp_path / "odd", _differing())
     ours = questions.diff(history)
