@@ -6,10 +6,10 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray_snapshot.runtime.kept_rows import KeptRows
 
@@ -109,6 +109,8 @@ class MachineCalls:
 class HostPayload:
     """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
 
+    BLOBS: ClassVar = ("part", "checkpoint", "trace")
+    """See `pieces`."""
     number: int
     counts: HostReport | LateReport
     part: bytes
@@ -148,8 +150,10 @@ class Collected:
     """All that a snapshot is put together from; the process that needs the snapshot does that (`assemble`), not the
     service."""
 
+    BLOBS: ClassVar = ("parts", "traces", "checkpoints")
+    """See `pieces`."""
     header: SnapshotHeader
-    parts: list[bytes]
+    parts: Sequence[bytes]
     """Pickled `HostPart`s; none if the snapshot was given up."""
     traces: tuple[bytes, ...] = ()
     """Rows of `actions` that came with reports."""

@@ -11,6 +11,7 @@ from typing import Any
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.collected import HostPayload
+from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
@@ -69,7 +70,7 @@ class DriverRecorder:
         tracer = self.trace.tracer
         if tracer is not None:
             payload = replace(payload, trace=tracer.shipped(tracer.take()))
-        ref = self.member.service.report.remote(payload)
+        ref = self.member.service.report.remote(*in_pieces(payload))
         if tracer is not None:
             self.reports.append(ref)
 

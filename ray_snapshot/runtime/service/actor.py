@@ -25,6 +25,7 @@ from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
+from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
 from ray_snapshot.runtime.service.collectors import Collectors
@@ -179,9 +180,9 @@ class Service:
         await self.course.opened.wait()
         return await self.collecting.take_last(seconds)
 
-    async def report(self, payload: HostPayload) -> None:
-        """A host's part, or white messages that arrived after it."""
-        await self.collecting.report(payload)
+    async def report(self, payload: HostPayload, *pieces: bytes) -> None:
+        """A host's part, or white messages that arrived after it; `pieces`: see there."""
+        await self.collecting.report(put_together(payload, pieces))
 
     async def trace(self, shipped: bytes) -> None:
         """Rows of the trace that came with no report; answers when the analyst has them."""
