@@ -6,8 +6,9 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from ray_snapshot.runtime.kept_rows import KeptRows
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
+    from ray_snapshot.protocol.repose import Said
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -128,11 +130,38 @@ class HostPayload:
     """The processor time that was spent on it: turning red, copying, and making this report."""
     keeps: bool = False
     """Whether this host keeps rows of machines at rest, to be asked for."""
+    repose: Said | None = None
+    """What the driver says of repose."""
 
     @property
     def payloads(self) -> tuple[HostPayload, ...]:
         """All that came in one: this."""
         return (self,)
+
+
+class PartAgain:
+    """A driver's part that stands, as of another moment; unpickled it is a `report.HostPart`."""
+
+    def __init__(self, part: bytes, recorded_at: float) -> None:
+        self.part = part
+        self.recorded_at = int(recorded_at * 1e6)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _part_at, (self.part, self.recorded_at)
+
+
+def _part_at(part: bytes, recorded_at: int) -> Any:
+    from ray_snapshot.runtime.report import at
+
+    found = pickle.loads(part)
+    found.machines = at(found.machines, recorded_at)
+    return found
+
+
+def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
+    """The report of a driver in repose, for another snapshot than that for which it was made; `at`: when (seconds since 1970)."""
+    part = pickle.dumps(PartAgain(report.part, at), protocol=5)
+    return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
 
 
 @dataclass(frozen=True, slots=True)

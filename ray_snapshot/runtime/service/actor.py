@@ -23,6 +23,7 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
+from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
 from ray_snapshot.runtime.pieces import put_together
@@ -63,7 +64,7 @@ class Service:
             config.hosts_per_collector, course, directory, self.collecting.report,
             lambda name: self.collecting.abort_all(f"{name} is gone", is_blamed=False),
         )  # fmt: skip
-        orders.by_collector = self.collectors.take
+        orders.by_collector, orders.missed = self.collectors.take, self.collecting.missed
         self.clock = Clock(self.begin_snapshot)
         self.collecting.took, self.collecting.gave_up = self.clock.took, self.clock.gave_up
         course.background(self.collecting.reap())
@@ -201,6 +202,11 @@ class Service:
     async def commands(self, obeyed: int) -> list[DriverCommand]:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         return await self.orders.commands(obeyed)
+
+    async def roused(self, turn: int) -> Missed:
+        """The driver is about to act, the `turn`-th time behind a repose."""
+        self.orders.stand_in.rouse(turn)
+        return self.collecting.missed()
 
     async def register(self, host: str, actor: list[Any], config: Any = None, options: Any = None) -> None:
         """A host joins; it is asked for every snapshot that is pending. `options`: what Ray was asked for it.

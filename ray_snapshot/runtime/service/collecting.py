@@ -21,7 +21,8 @@ from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader
+from ray_snapshot.protocol.repose import Missed
+from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader, stood_in
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.kept_rows import KeptRows
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -210,7 +211,7 @@ class Collecting:
             collection.unasked = [host for host in self.coordinator.hosts if host not in first]
             collection.is_driver_asked = True
         self.others.begun(collection.header, prepared)
-        await self._request(number, first)
+        await self._request(number, first, is_spread=bool(initiators))
         self.look(number)
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
@@ -287,12 +288,24 @@ class Collecting:
             return None
         return self.coordinator.start(time.time(), timeout)
 
-    async def _request(self, number: int, hosts: list[str]) -> None:
+    async def _request(self, number: int, hosts: list[str], *, is_spread: bool = False) -> None:
+        """Ask these to record; `is_spread`: markers alone bring it to the others, so that a driver must send its own."""
+        standing = self.orders.stand_in.report if DRIVER in hosts and not is_spread else None
+        request = Request(number, is_driver_in_repose=standing is not None)
         for host in hosts:
-            self.orders.to(host, Request(number))
+            if host == DRIVER and standing is not None:
+                self.course.background(self.report(stood_in(standing, number, time.time())))
+            else:
+                self.orders.to(host, request)
         if number in self.collections:
             self.collections[number].header.control_messages += len(hosts)
         await self.course.notify()
+
+    def missed(self) -> Missed:
+        """What a driver must know that is in repose no more."""
+        pending = self.coordinator.pending
+        owed = (number for number, found in pending.items() if DRIVER in found.counts.awaited)
+        return Missed(self.coordinator.last, tuple(pending), tuple(owed))
 
     def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
@@ -348,6 +361,8 @@ class Collecting:
             return
         for one in payloads:
             collection.add(one)
+            if one.repose is not None:
+                self.orders.stand_in.take(replace(one, trace=None), one.repose)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 
