@@ -76,7 +76,7 @@ class Acting:
 def is_still(core: HostCore) -> bool:
     """Whether all has arrived that was sent here, and nothing will be sent by itself; to be asked before a boundary."""
     for link in core.outputs.values():
-        if link.in_flight or link.messages or link.segments or link.dirty:
+        if link.in_flight or link.messages or link.dirty or any(behind for _, behind in link.segments):
             return False
     for machine in core.machines.values():
         if machine.over or any(one.held or one.timers for one in machine.outputs.values()):

@@ -418,6 +418,7 @@ class Service:
     async def close(self) -> None:
         """No more snapshots and no more long polls; hosts stop acting."""
         self.course.is_closing = True
+        self.orders.driver_news.set()
         for actor in self.directory.actors.values():
             actor.close.remote()
         await self.course.notify()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -42,7 +44,10 @@ LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
 
 LOOK_S = 0.05
-"""How often deadlines are looked at."""
+"""Deadlines are looked at when there is one, and never more often than this."""
+
+PAST_S = 0.001
+"""So long after one."""
 
 
 @dataclass(slots=True)
@@ -192,6 +197,10 @@ class Collecting:
         """The same of one that was given up."""
         self.collections: dict[int, Collection] = {}
         """By number: the snapshots that are being collected."""
+        self.looks_at = 0.0
+        """When `reap` looks next, in seconds since 1970."""
+        self.is_sooner = asyncio.Event()
+        orders.on_lazy = self._will_be_due
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
@@ -314,6 +323,7 @@ class Collecting:
         header.generation = self.recovery.generation
         done = asyncio.get_running_loop().create_future()
         self.collections[number] = found = Collection(header, timeout, done, is_driver_asked=is_driver_asked)
+        self._will_be_due(found.half_time)
         return found
 
     async def _hosts_of(self, initiators: list[str]) -> list[str]:
@@ -433,7 +443,7 @@ class Collecting:
     async def reap(self) -> None:
         """Hurry what is past half of its time, and give up what is past its deadline."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await self._until_due()
             now = time.time()
             if self.orders.is_due(now):
                 self.orders.to_all()
@@ -453,6 +463,24 @@ class Collecting:
                 self.others.hurry(number, pending.calls.awaited)
             if late:
                 await self.course.notify()
+
+    async def _until_due(self) -> None:
+        """Wait until something is past its time, and not a moment longer if that is sooner than was known."""
+        now, times = time.time(), [one.half_time for one in self.collections.values() if not one.is_hurried]
+        if (deadline := self.coordinator.next_deadline()) is not None:
+            times.append(deadline)
+        if self.orders.lazily:
+            times.append(self.orders.lazy_until)
+        self.looks_at = max(now + LOOK_S, min(times, default=math.inf) + PAST_S)
+        self.is_sooner.clear()
+        with suppress(TimeoutError):
+            left = None if math.isinf(self.looks_at) else self.looks_at - now
+            await asyncio.wait_for(self.is_sooner.wait(), left)
+
+    def _will_be_due(self, at: float) -> None:
+        """Something will be due then, in seconds since 1970."""
+        if at < self.looks_at:
+            self.is_sooner.set()
 
     async def abort(self, given_up: AbortedSnapshot) -> None:
         """Tell all hosts, the driver and the analyst that a snapshot will never be complete."""

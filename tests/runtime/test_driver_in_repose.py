@@ -1,0 +1,143 @@
+"""A driver that does nothing is not asked, and every snapshot shows of it what it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import ray
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+pytestmark = pytest.mark.ray
+
+
+class Till(rs.SnapshotMixin):
+    """Counts what it is given."""
+
+    def __init__(self) -> None:
+        self.coins = 0
+
+    def give(self, coins: int) -> int:
+        self.coins += coins
+        return self.coins
+
+    def nap(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def of_driver(snapshot: Any) -> tuple[str, int]:
+    """The driver's status, and how many messages it has sent, as a snapshot has it; checks that nothing is missing."""
+    assert snapshot.consistent
+    assert not snapshot.coverage["uncovered"]
+    (row,) = [row for row in snapshot.tables["machines"].to_pylist() if row["machine"] == "driver"]
+    assert snapshot.started_at <= row["recorded_at"] <= snapshot.completed_at
+    channels = [row for row in snapshot.tables["channels"].to_pylist() if row["source"] == "driver"]
+    assert all(row["sent_count"] - row["accepted_count"] == row["in_flight_count"] for row in channels)
+    return row["status"], sum(row["sent_count"] for row in channels)
+
+
+def in_repose(system: rs.System) -> bool:
+    """Whether the driver is in repose once it has been asked a few times."""
+    for _ in range(6):
+        system.snapshot()
+        if system._post.repose.is_on:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
+def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: str) -> None:
+    with rs.System(f"repose-{protocol}", protocol=protocol, detectors=[detectors.Termination()]) as system:
+        tills = system.spawn_many(Till, count=4, per_host=2)
+        system.start()
+        sent = 0
+        for turn in range(4):
+            assert in_repose(system)
+            asked = system._post.core.colour
+            assert of_driver(system.snapshot()) == ("active", sent)
+            assert system._post.core.colour == asked, "it was asked"
+            for till in tills[: turn + 1]:
+                till.give.send(1)
+                sent += 1
+            assert not system._post.repose.is_on
+            assert of_driver(system.snapshot()) == ("active", sent)
+        assert in_repose(system)
+        assert system.wait_for("termination", timeout=30).holds
+        assert of_driver(system.snapshot()) == ("active", sent)
+        assert in_repose(system)
+        assert ray.get(tills[0].give.remote(5)) == 9
+        assert of_driver(system.snapshot())[1] == sent + 1
+
+
+def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -> None:
+    with rs.System("repose-initiator") as system:
+        system.spawn_many(Till, count=2, per_host=1)
+        system.start()
+        assert in_repose(system)
+        assert of_driver(system.snapshot(initiators=["driver"])) == ("active", 0)
+        assert in_repose(system)
+        more = system.spawn(Till)
+        system.start()
+        assert ray.get(more.give.remote(1)) == 1
+        assert of_driver(system.snapshot()) == ("active", 1)
+        assert in_repose(system)
+        system.connect("driver", "Till-0")
+        assert of_driver(system.snapshot()) == ("active", 1)
+
+
+def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None) -> None:
+    with rs.System("repose-waits") as system:
+        till = system.spawn(Till)
+        system.start()
+        seen: list[tuple[str, int, int]] = []
+
+        def look() -> None:
+            for _ in range(6):
+                seen.append((*of_driver(system.snapshot()), system._post.core.colour))
+
+        nap = till.nap.remote(1.0)
+        looking = threading.Thread(target=look)
+        looking.start()
+        ray.get(nap)
+        assert of_driver(system.snapshot()) == ("active", 1)
+        looking.join()
+        waiting = [colour for status, sent, colour in seen if (status, sent) == ("blocked", 1)]
+        assert len(waiting) > len(set(waiting)) > 0, "it was asked each time, or never waited"
+
+
+def test_sends_between_reposes_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
+    """One thread sends now and then, at any moment of a snapshot; another takes one after the other."""
+    with rs.System("repose-now-and-then") as system:
+        tills = system.spawn_many(Till, count=4, per_host=2)
+        system.start()
+        sent, is_over = [0], threading.Event()
+
+        def send() -> None:
+            for turn in range(40):
+                tills[turn % 4].give.send(1)
+                sent[0] += 1
+                is_over.wait(0.2 if turn % 8 == 7 else 0.005 * (turn % 8))
+            is_over.set()
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        reposes = 0
+        while not is_over.is_set():
+            before = sent[0]
+            shown = of_driver(system.snapshot())[1]
+            assert before <= shown <= sent[0] + 1
+            reposes += system._post.repose.is_on
+        thread.join()
+        assert system._post.repose.turn > 2, "it was never in repose"
+        assert of_driver(system.snapshot())[1] == 40
+
+
+def test_under_barriers_the_driver_is_a_source_and_always_asked(ray_cluster: None) -> None:
+    with rs.System("repose-barriers", protocol="unaligned-barrier") as system:
+        system.spawn(Till)
+        system.start()
+        assert not in_repose(system)
