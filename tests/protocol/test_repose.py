@@ -155,4 +155,3 @@ def test_a_driver_reports_the_same_twice_before_it_is_in_repose() -> None:
     repose.roused()
     repose.acts += 1
     assert [repose.offer(is_still=still) for still in (True, False, True, True)] == [None, None, None, (1, 0)]
-

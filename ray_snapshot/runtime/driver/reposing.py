@@ -82,4 +82,3 @@ def is_still(core: HostCore) -> bool:
         if machine.over or any(one.held or one.timers for one in machine.outputs.values()):
             return False
     return True
-

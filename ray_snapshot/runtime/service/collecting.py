@@ -307,7 +307,10 @@ class Collecting:
             else:
                 self.orders.to(host, request)
         if number in self.collections:
-            self.collections[number].header.control_messages += len(hosts)
+            told = (
+                len(hosts) if standing is None else len(hosts) - 2
+            )  # a driver in repose is neither asked, nor does it report
+            self.collections[number].header.control_messages += told
         await self.course.notify()
 
     def missed(self) -> Missed:
@@ -393,7 +396,7 @@ class Collecting:
             found = replace(found, kept=KeptRows(header.snapshot_id, number, hosts))
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
-        header.control_messages += len(self.coordinator.hosts)
+        header.control_messages += len(self.coordinator.hosts) - (self.orders.stand_in.report is not None)
         collection.complete(found)
         self.line.put(number, found)
         self._advance()
