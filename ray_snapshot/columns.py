@@ -42,7 +42,7 @@ class _Squeezed:
 
 
 def squeezed(pickled: bytes) -> bytes:
-    """A pickle that yields what this one does: a quarter of its bytes if it is worth it (1 ms/MB here, 0.8 where it is read)."""
+    """A pickle that yields what this one does: a quarter of its bytes if it is worth it (1 ms/MB here, 0.8 to read it)."""
     return pickle.dumps(_Squeezed(pickled), protocol=5) if LEAST_SQUEEZED <= len(pickled) <= MOST_SQUEEZED else pickled
 
 

@@ -185,7 +185,7 @@ def _backlogs(snapshot: Snapshot, known: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _encoded(column: Any) -> Any:
-    """Texts as indices into those that there are, each once; null is one of them. (A group-by of Arrow's costs half a millisecond.)"""
+    """Texts as indices into those that there are, each once; null is one of them. (A group-by of Arrow's takes 0.5 ms.)"""
     return column.combine_chunks().dictionary_encode(null_encoding="encode")
 
 

@@ -25,7 +25,7 @@ class Request:
 
     number: int
     is_driver_in_repose: bool = False
-    """Whether the driver's markers have come with this: it has sent nothing that has not arrived, and turns red before it does."""
+    """Whether the driver's marker comes with this: all that it has sent has arrived, and it turns red before it sends more."""
 
 
 @dataclass(frozen=True, slots=True)

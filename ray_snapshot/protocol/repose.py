@@ -7,15 +7,15 @@ heard of it (`Repose.begin_rousing`). Between the two the service reports for it
     driver  -> service   a report, and: in repose from here on             Repose.offer, StandIn.take
     service              reports for the driver; hosts take it that its markers have come
     driver  -> service   roused; waits for the answer                      Repose.begin_rousing, StandIn.rouse
-    service -> driver    `Missed`: the last number, what is pending, and what of that it owes a report
+    service -> driver    `Missed`: the last number, and what is pending
     driver               turns red for all of these, then acts             Repose.roused
 
 Assumed: the two things that the driver says may overtake each other (Ray's calls do), commands to it come in order, and each
 is answered, or its sender hears that the service is gone, and with it whoever has stood in. The rules:
 
-1. *Told first.* The driver acts, or looks otherwise, only behind an answer that the service has given since it fell into repose.
-2. *No old word.* A report says how often the driver was roused, and how often the service has ended a repose: one that comes behind
-   the word that it is over brings none.
+1. *Told first.* The driver acts, or looks otherwise, only behind an answer of the service to this repose.
+2. *No old word.* A report says how often the driver was roused, and how often the service has ended a repose: one that comes
+   behind the word that it is over brings none.
 3. *Red before it acts.* Whatever was reported for it is outside of what it does next: it turns red for the last number first.
    So its state at all these cuts is the one it had in repose, and no host that has recorded one of them gets anything white
    from it: its marker on each link has come, as it were, with the request.
@@ -23,8 +23,9 @@ is answered, or its sender hears that the service is gone, and with it whoever h
    name that is being looked up).
 5. *Nothing is owed twice or never.* Of what is pending when it is roused the service says what nobody has reported.
 
-The service may also end it, to tell the driver something that changes it (a channel, a rollback): then `Missed` goes before that
-as a command (`StandIn.end`, `Repose.ended`). Imports the standard library only; `tests/protocol/test_repose.py` tries every order.
+The service may also end it, to tell the driver something that changes it (a channel, a rollback): then `Missed` goes before
+that as a command (`StandIn.end`, `Repose.ended`). Imports the standard library only; `tests/protocol/test_repose.py` tries
+every order.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _part_at(part: bytes, recorded_at: int) -> Any:
 
 
 def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
-    """The report of a driver in repose, for another snapshot than that for which it was made; `at`: when (seconds since 1970)."""
+    """The report of a driver in repose, for another snapshot than that for which it was made; `at`: seconds since 1970."""
     part = pickle.dumps(PartAgain(report.part, at), protocol=5)
     return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
 

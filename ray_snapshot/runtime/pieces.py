@@ -1,8 +1,8 @@
 """Bytes on their way as arguments of a Ray call: in pieces, each of which travels inside the call.
 
-An argument of 100 KB or more Ray puts into the object store of the node: the raylet pins it, the callee maps it, the raylet frees
-it, some 4 ms of processor time in three processes for each, whatever its size. Smaller ones go with the call. What is far larger
-is cheaper in the store. (`benchmarks`: `snapshot-in-pieces`.)
+An argument of 100 KB or more Ray puts into the object store of the node: the raylet pins it, the callee maps it, the raylet
+frees it, some 3 ms of processor time in three processes for each, whatever its size. Smaller ones go with the call. What is far
+larger is cheaper in the store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 1_500_000
 
 
 def in_pieces(found: Any) -> tuple[Any, ...]:
-    """The arguments of a call that takes a dataclass: itself, with the lengths of bytes in their place, and the pieces of these.
+    """The arguments of a call that takes a dataclass: itself, with lengths in the place of bytes, and the pieces of these.
 
     Its class names in `BLOBS` the fields that are bytes, sequences of bytes, or None. Without pieces where one argument is as
     good.
