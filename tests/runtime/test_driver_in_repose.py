@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import ray
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.runtime.service.collecting import MOST_STOOD_IN
 
 pytestmark = pytest.mark.ray
 
@@ -141,3 +143,19 @@ def test_under_barriers_the_driver_is_a_source_and_always_asked(ray_cluster: Non
         system.spawn(Till)
         system.start()
         assert not in_repose(system)
+
+
+@pytest.mark.nightly
+def test_a_repose_ends_before_it_is_long_to_make_up_for(ray_cluster: None) -> None:
+    """Of what was missed the driver makes a recording each."""
+    with rs.System("repose-long") as system:
+        till = system.spawn(Till)
+        system.start()
+        assert in_repose(system)
+        begun = system._post.core.colour
+        for _ in range(MOST_STOOD_IN // 2 + 2):
+            ray.get([system._service.begin_snapshot.remote() for _ in range(2)])
+        until(lambda: system._post.core.colour > begun)
+        till.give.send(1)
+        assert of_driver(system.snapshot()) == ("active", 1)
+        assert len(system._post.core.open) < 10

@@ -349,7 +349,8 @@ class DriverPost(Post):
             with self.member.lock:
                 for command in commands:
                     self._obey(command)
-                self.recorder.record()
+                if not self.repose.is_on or any(isinstance(command, Request | Overdue) for command in commands):
+                    self.recorder.record()  # else what it has only heard of is reported for it
             obeyed += len(commands)
 
     async def _is_another_service(self, error: RayActorError) -> bool:
@@ -373,7 +374,9 @@ class DriverPost(Post):
         return self.act
 
     def _offer(self, *, was_still: bool) -> Said | None:
-        return self.repose.offer(is_still=was_still and not self.member.is_rolling and not self.program.is_held)
+        return self.repose.offer(
+            is_still=was_still and not (self.member.is_rolling or self.program.is_held or self.act.inside)
+        )
 
     def _catch_up(self, missed: Missed) -> None:
         """Turn red for all that was reported for the driver, and report what was not; under the lock."""
@@ -402,9 +405,10 @@ class DriverPost(Post):
                 self.core.channel(self.me, target, MAIL)
                 self.carrier.flush()
             case Missed(_, _, _, ends):
-                if self.repose.is_on:
-                    self._catch_up(command)
+                was_on = self.repose.is_on
                 self.repose.ended(ends)
+                if was_on:
+                    self._catch_up(command)
             case Stopped(names, colour):
                 self.core.note(colour)
                 self.recorder.record()

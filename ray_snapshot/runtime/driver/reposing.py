@@ -29,6 +29,8 @@ class Acting:
         self.repose = repose
         self.catch_up = catch_up
         self.most_s = most_s
+        self.inside = 0
+        """How many threads are inside; one that waits there (for a rollback) has given the lock away."""
         self.one_by_one = threading.Lock()
 
     def __enter__(self) -> None:
@@ -39,8 +41,10 @@ class Acting:
             self._rouse()
             lock.acquire()
         repose.acts += 1
+        self.inside += 1
 
     def __exit__(self, *_: object) -> None:
+        self.inside -= 1
         self.member.lock.release()
 
     def _rouse(self) -> None:

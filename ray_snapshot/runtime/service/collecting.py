@@ -40,6 +40,9 @@ MOST_UNJUDGED = 100
 """A snapshot that a program asks for is taken however slow the detectors are, if fewer than so many wait for them: a
 bound of memory."""
 
+MOST_STOOD_IN = 500
+"""So many snapshots in a row are reported for a driver in repose; it turns red for all of them before it acts."""
+
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
 
@@ -299,7 +302,10 @@ class Collecting:
 
     async def _request(self, number: int, hosts: list[str], *, is_spread: bool = False) -> None:
         """Ask these to record; `is_spread`: markers alone bring it to the others, so that a driver must send its own."""
-        standing = self.orders.stand_in.report if DRIVER in hosts and not is_spread else None
+        standing: HostPayload | None = self.orders.stand_in.report if DRIVER in hosts else None
+        if standing is not None and (is_spread or number - standing.number >= MOST_STOOD_IN):
+            self.orders.end_repose()
+            standing = None
         request = Request(number, is_driver_in_repose=standing is not None)
         for host in hosts:
             if host == DRIVER and standing is not None:

@@ -41,7 +41,8 @@ class HandOver:
         self.given += 1
         if not self.is_again:
             light, *pieces = in_pieces(found)
-            await self.analyst.add.remote(light, self.given, None, *pieces)
+            session_and_pieces = (None, *pieces) if pieces else ()
+            await self.analyst.add.remote(light, self.given, *session_and_pieces)
             return
         self.unfinished[self.given] = found
         session = self.session

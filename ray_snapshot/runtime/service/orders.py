@@ -97,8 +97,13 @@ class Orders:
         """Give commands to the driver, which gets them when it asks: its long poll is answered."""
         self.driver_news.set()
         if not all(isinstance(command, QUIET) for command in commands):
-            self.driver_log.append(replace(self.missed(), ends=self.stand_in.end()))
+            self.end_repose()
         self.driver_log += (*self.lazily.pop(DRIVER, ()), *commands)
+
+    def end_repose(self) -> None:
+        """The driver is asked again from now on, and told what it has missed, if anything."""
+        self.driver_news.set()
+        self.driver_log.append(replace(self.missed(), ends=self.stand_in.end()))
 
     def to_host(self, host: str, *commands: HostCommand) -> None:
         """Give commands to a host, by a call; none if it has left meanwhile, with its system."""
