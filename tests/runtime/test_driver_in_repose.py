@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
+from runtime_machines import Gate, pass_gate
 from until import until
 
 import ray_snapshot as rs
@@ -27,8 +28,8 @@ class Till(rs.SnapshotMixin):
         self.coins += coins
         return self.coins
 
-    def nap(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def wait_at(self, gate: str) -> None:
+        pass_gate(gate)
 
 
 def of_driver(snapshot: Any) -> tuple[str, int]:
@@ -91,24 +92,27 @@ def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -
         assert of_driver(system.snapshot()) == ("active", 1)
 
 
-def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None) -> None:
+def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     with rs.System("repose-waits") as system:
         till = system.spawn(Till)
         system.start()
-        seen: list[tuple[str, int, int]] = []
+        colours: list[int] = []
+
+        def is_blocked_unasked() -> bool:
+            if of_driver(system.snapshot()) == ("blocked", 1):
+                colours.append(system._post.core.colour)
+            return len(colours) > len(set(colours)) > 0
 
         def look() -> None:
-            for _ in range(6):
-                seen.append((*of_driver(system.snapshot()), system._post.core.colour))
+            until(is_blocked_unasked)
+            gate.open()
 
-        nap = till.nap.remote(1.0)
         looking = threading.Thread(target=look)
         looking.start()
-        ray.get(nap)
+        ray.get(till.wait_at.remote(gate.path))
         assert of_driver(system.snapshot()) == ("active", 1)
         looking.join()
-        waiting = [colour for status, sent, colour in seen if (status, sent) == ("blocked", 1)]
-        assert len(waiting) > len(set(waiting)) > 0, "it was asked each time, or never waited"
 
 
 def test_sends_between_reposes_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
@@ -120,21 +124,21 @@ def test_sends_between_reposes_are_in_every_cut_or_behind_it(ray_cluster: None) 
 
         def send() -> None:
             for turn in range(40):
+                if turn % 8 == 7:
+                    until(lambda: system._post.repose.is_on)
                 tills[turn % 4].give.send(1)
                 sent[0] += 1
-                is_over.wait(0.2 if turn % 8 == 7 else 0.005 * (turn % 8))
+                is_over.wait(0.002 * (turn % 8))
             is_over.set()
 
         thread = threading.Thread(target=send)
         thread.start()
-        reposes = 0
         while not is_over.is_set():
             before = sent[0]
             shown = of_driver(system.snapshot())[1]
             assert before <= shown <= sent[0] + 1
-            reposes += system._post.repose.is_on
         thread.join()
-        assert system._post.repose.turn > 2, "it was never in repose"
+        assert system._post.repose.turn >= 5
         assert of_driver(system.snapshot())[1] == 40
 
 
