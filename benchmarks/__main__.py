@@ -40,6 +40,7 @@ NAMES = {
     "send-within-host": sending,
     "lone-send-latency": sending,
     "throughput-with-snapshots": snapshots,
+    "snapshot-empty": snapshots,
     "snapshot-10000": snapshots,
     "throughput-few-act": snapshots,
     "snapshot-unchanged": snapshots,

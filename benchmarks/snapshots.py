@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from ray_snapshot.schema import MACHINES
 
 EVERY_S = 0.25
 WINDOW_S = 4.0
+EMPTY_TIMES = 50
+"""So many empty snapshots, or calls, make one measurement."""
 
 
 class Runner(rs.SnapshotMixin):
@@ -62,14 +65,40 @@ class Resting(Idle):
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures `throughput-with-snapshots`, `throughput-few-act`, `snapshot-10000`, `snapshot-unchanged` and
-    `snapshot-scaling`."""
+    """Yield the figures `throughput-with-snapshots`, `throughput-few-act`, `snapshot-empty`, `snapshot-10000`,
+    `snapshot-unchanged` and `snapshot-scaling`."""
     if "throughput-with-snapshots" in names:
         yield _throughput()
     if "throughput-few-act" in names:
         yield _few_act()
+    if "snapshot-empty" in names:
+        yield _empty()
     if names & {"snapshot-10000", "snapshot-unchanged", "snapshot-scaling"}:
         yield from _sizes(names)
+
+
+class Plain:
+    """An actor like the service: asynchronous, and asked by the program."""
+
+    async def answer(self, *given: object) -> int:
+        """How many arguments it got."""
+        return len(given)
+
+
+def _empty() -> Result:
+    """Two machines on two hosts at rest, and a program that does nothing else."""
+    actor = ray.remote(Plain).options(num_cpus=0, max_concurrency=1_000).remote()
+    with _idle(2, "benchmark-empty", Resting) as system:
+        for _ in range(10):
+            system.snapshot()
+            ray.get(actor.answer.remote(1))
+        taken = ("snapshot_ms", lambda: _median_ms(system.snapshot))
+        asked = ("ray_round_trip_ms", lambda: _median_ms(lambda: ray.get(actor.answer.remote(1))))
+        return alternate("snapshot-empty", "<= 8", taken, asked)
+
+
+def _median_ms(work: Callable[[], object]) -> float:
+    return median(_timed(work) for _ in range(EMPTY_TIMES))
 
 
 def _throughput() -> Result:

@@ -6,6 +6,7 @@ Arrow stream format takes a table as a whole, and is read without copying.
 
 from __future__ import annotations
 
+import pickle
 from functools import cache
 from typing import Any
 
@@ -24,6 +25,34 @@ def packed(table: Any) -> pa.Buffer:
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write(table)
     return sink.getvalue()
+
+
+LEAST_SQUEEZED = 60_000
+MOST_SQUEEZED = 5_000_000
+"""Bytes. Below it a call carries them as they are; above it copying them is cheaper than making them fewer."""
+
+
+class _Squeezed:
+    def __init__(self, pickled: bytes) -> None:
+        self.length = len(pickled)
+        self.bytes = _codec().compress(pickled, asbytes=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _expanded, (self.bytes, self.length)
+
+
+def squeezed(pickled: bytes) -> bytes:
+    """A pickle that yields what this one does: a quarter of its bytes if it is worth it (1 ms/MB here, 0.8 to read it)."""
+    return pickle.dumps(_Squeezed(pickled), protocol=5) if LEAST_SQUEEZED <= len(pickled) <= MOST_SQUEEZED else pickled
+
+
+def _expanded(compressed: bytes, length: int) -> Any:
+    return pickle.loads(_codec().decompress(compressed, length))
+
+
+@cache
+def _codec() -> pa.Codec:
+    return pa.Codec("lz4_raw")
 
 
 def unpacked(buffer: pa.Buffer) -> pa.Table:

@@ -146,13 +146,12 @@ def _gaps(snapshot: Snapshot) -> tuple[str, ...]:
 
 def _counted(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     here, absent = snapshot.parted
-    table = here.select(["class_name", "status"])
     by_class: dict[str, dict[str, int]] = {}
     if absent is not None:
         by_class = {name: {"passive": count} for name, count in absent.classes.items()}
-    for row in table.group_by(["class_name", "status"]).aggregate([([], "count_all")]).to_pylist():
-        counts = by_class.setdefault(str(row["class_name"]), {})
-        counts[str(row["status"])] = counts.get(str(row["status"]), 0) + row["count_all"]
+    for (class_name, status), count in _pairs(here["class_name"], here["status"]):
+        counts = by_class.setdefault(str(class_name), {})
+        counts[str(status)] = counts.get(str(status), 0) + count
     found: dict[str, dict[str, int]] = {}
     for place, name in enumerate(sorted(by_class, key=lambda name: -sum(by_class[name].values()))):
         counts = found.setdefault(name if place < MOST_CLASSES else OTHERS, {})
@@ -163,17 +162,41 @@ def _counted(snapshot: Snapshot) -> dict[str, dict[str, int]]:
 
 def _backlogs(snapshot: Snapshot, known: Mapping[str, Any]) -> dict[str, int]:
     """`known`: the classes that are counted by themselves."""
+    import numpy as np
     import pyarrow.compute as pc
 
     channels = snapshot.tables["channels"].select(["target", "in_flight_count"])
     channels = channels.filter(pc.greater(channels["in_flight_count"], 0))
     if not channels.num_rows:
         return {}
-    counts = channels.group_by("target").aggregate([("in_flight_count", "sum")])
-    machines = snapshot.rows_of(counts["target"].to_pylist()).select(["machine", "class_name"])
-    most = counts.join(machines, "target", "machine", join_type="inner").group_by("class_name")
+    targets, counts = _encoded(channels["target"]), channels["in_flight_count"].to_numpy()
+    backlogs = np.bincount(targets.indices, weights=counts).astype(np.int64)
+    machines = snapshot.rows_of(targets.dictionary.to_pylist()).select(["machine", "class_name"])
+    place = pc.index_in(targets.dictionary, machines["machine"])
+    is_known = place.is_valid()  # of what is no machine any more nothing is said
+    classes = _encoded(machines["class_name"].take(place.filter(is_known)))
+    most = np.zeros(len(classes.dictionary), np.int64)
+    np.maximum.at(most, classes.indices, backlogs[is_known.to_numpy(zero_copy_only=False)])
     found: dict[str, int] = {}
-    for row in most.aggregate([("in_flight_count_sum", "max")]).to_pylist():
-        name = row["class_name"] if row["class_name"] in known else OTHERS
-        found[name] = max(found.get(name, 0), row["in_flight_count_sum_max"])
+    for class_name, backlog in zip(classes.dictionary.to_pylist(), most.tolist(), strict=True):
+        name = class_name if class_name in known else OTHERS
+        found[name] = max(found.get(name, 0), backlog)
     return found
+
+
+def _encoded(column: Any) -> Any:
+    """Texts as indices into those that there are, each once; null is one of them. (A group-by of Arrow's takes 0.5 ms.)"""
+    return column.combine_chunks().dictionary_encode(null_encoding="encode")
+
+
+def _pairs(first: Any, second: Any) -> list[tuple[tuple[Any, Any], int]]:
+    """How often each pair of values stands in two columns, in the order of first values."""
+    import numpy as np
+
+    one, two = _encoded(first), _encoded(second)
+    width = max(1, len(two.dictionary))
+    counts = np.bincount(one.indices.to_numpy().astype(np.int64) * width + two.indices.to_numpy())
+    values = one.dictionary.to_pylist(), two.dictionary.to_pylist()
+    return [
+        ((values[0][at // width], values[1][at % width]), int(counts[at])) for at in np.flatnonzero(counts).tolist()
+    ]

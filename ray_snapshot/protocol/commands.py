@@ -13,6 +13,7 @@ from typing import Any
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.call_messages import Acks
+from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.protocol.rollback import Asked
 
 # ---- snapshots -----------------------------------------------------------------------------------------------------------
@@ -23,6 +24,8 @@ class Request:
     """Record snapshot `number` at the next boundary."""
 
     number: int
+    is_driver_in_repose: bool = False
+    """Whether the driver's marker comes with this: all that it has sent has arrived, and it turns red before it sends more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,19 @@ HostCommand = (
 )
 
 DriverCommand = (
-    Request | Overdue | Close | Abort | Stopped | OpenDriverChannel | Fail | Secure | Seek | Allow | Replace | Roll
+    Request
+    | Overdue
+    | Close
+    | Abort
+    | Missed
+    | Stopped
+    | OpenDriverChannel
+    | Fail
+    | Secure
+    | Seek
+    | Allow
+    | Replace
+    | Roll
 )
 
 

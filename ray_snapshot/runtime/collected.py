@@ -6,16 +6,18 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray_snapshot.runtime.kept_rows import KeptRows
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
+    from ray_snapshot.protocol.repose import Said
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -109,6 +111,8 @@ class MachineCalls:
 class HostPayload:
     """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
 
+    BLOBS: ClassVar = ("part", "checkpoint", "trace")
+    """See `pieces`."""
     number: int
     counts: HostReport | LateReport
     part: bytes
@@ -126,11 +130,38 @@ class HostPayload:
     """The processor time that was spent on it: turning red, copying, and making this report."""
     keeps: bool = False
     """Whether this host keeps rows of machines at rest, to be asked for."""
+    repose: Said | None = None
+    """What the driver says of repose."""
 
     @property
     def payloads(self) -> tuple[HostPayload, ...]:
         """All that came in one: this."""
         return (self,)
+
+
+class PartAgain:
+    """A driver's part that stands, as of another moment; unpickled it is a `report.HostPart`."""
+
+    def __init__(self, part: bytes, recorded_at: float) -> None:
+        self.part = part
+        self.recorded_at = int(recorded_at * 1e6)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _part_at, (self.part, self.recorded_at)
+
+
+def _part_at(part: bytes, recorded_at: int) -> Any:
+    from ray_snapshot.runtime.report import at
+
+    found = pickle.loads(part)
+    found.machines = at(found.machines, recorded_at)
+    return found
+
+
+def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
+    """The report of a driver in repose, for another snapshot than that for which it was made; `at`: seconds since 1970."""
+    part = pickle.dumps(PartAgain(report.part, at), protocol=5)
+    return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +179,10 @@ class Collected:
     """All that a snapshot is put together from; the process that needs the snapshot does that (`assemble`), not the
     service."""
 
+    BLOBS: ClassVar = ("parts", "traces", "checkpoints")
+    """See `pieces`."""
     header: SnapshotHeader
-    parts: list[bytes]
+    parts: Sequence[bytes]
     """Pickled `HostPart`s; none if the snapshot was given up."""
     traces: tuple[bytes, ...] = ()
     """Rows of `actions` that came with reports."""

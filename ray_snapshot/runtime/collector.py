@@ -18,6 +18,7 @@ from ray_snapshot.protocol.collector import Answer, HostReport, LateReport
 from ray_snapshot.protocol.commands import HostCommand
 from ray_snapshot.protocol.gathering import Gathering
 from ray_snapshot.runtime.collected import HostPayload, MergedPayload
+from ray_snapshot.runtime.pieces import put_together
 
 GATHER_S = 0.02
 """How long what has been reported waits for the hosts that have not."""
@@ -44,8 +45,9 @@ class Collector:
         for host, found in commands.items():
             self.hosts[host].control.remote(list(found), generation)
 
-    async def report(self, payload: HostPayload) -> None:
-        """A host's report."""
+    async def report(self, payload: HostPayload, *pieces: bytes) -> None:
+        """A host's report; `pieces`: see there."""
+        payload = put_together(payload, pieces)
         number, counts = payload.number, payload.counts
         if self.gathering.report(number, counts) is not Answer.SUCCESS:
             return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot.columns import inner, packed, unpacked
+from ray_snapshot.columns import inner, packed, squeezed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.parts.reporting import Late, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
@@ -209,7 +209,7 @@ class PartRows:
     def pickled(self) -> bytes:
         """The part, with its columns."""
         self.part.messages, self.part.ends = self.messages.batch(), _all_of(self.part.ends, self.ends.table())
-        return pickle.dumps(self.part, protocol=5)
+        return squeezed(pickle.dumps(self.part, protocol=5))
 
 
 def _part(**facts: Any) -> HostPart:

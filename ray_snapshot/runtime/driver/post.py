@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, RaySnapshotError, SettingError, SystemNotRunningError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.choosing import BARRIERS, core_for
 from ray_snapshot.protocol.commands import (
     Abort,
     Allow,
@@ -35,6 +35,7 @@ from ray_snapshot.protocol.commands import (
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.protocol.recovery_line import outside, sent_again
+from ray_snapshot.protocol.repose import Missed, Repose, Said
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledge,
@@ -51,6 +52,7 @@ from ray_snapshot.runtime.driver.holding import Holding
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.program import Program
 from ray_snapshot.runtime.driver.recorder import DriverRecorder
+from ray_snapshot.runtime.driver.reposing import Acting
 from ray_snapshot.runtime.driver.securing import Securing
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.fitting import check_fits
@@ -121,7 +123,11 @@ class DriverPost(Post):
         self.program = Program(member.lock, checkpoint=checkpoint)
         tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
         super().__init__(member, self._new_core(born=None), spawn_timeout=spawn_timeout, tracer=tracer)
+        self.repose = Repose()
+        self.act = Acting(member, self.repose, self._catch_up, send_timeout)
         self.recorder = DriverRecorder(member, self.carrier, self.trace, checkpoint=checkpoint)
+        if beside is None and tracer is None and protocol not in BARRIERS:
+            self.recorder.offer = self._offer
         if beside is not None:
             self.is_joined = True
             self.recorder.turn = lambda is_forced: beside.turn_red(is_forced=is_forced)
@@ -183,7 +189,9 @@ class DriverPost(Post):
     # ---- sending --------------------------------------------------------------------------------------------------
 
     def acting(self) -> Machine:
-        self.program.acts()
+        if self.program.is_new_sender():
+            with self.act:
+                self.program.acts()
         if self.beside is not None:
             self.beside.take_in()
         return self.me
@@ -196,7 +204,7 @@ class DriverPost(Post):
         if self.is_dropping:
             self.dropped += 1
             return
-        with self.member.lock:  # what is sent in one generation must not be numbered in the next
+        with self.act:  # what is sent in one generation must not be numbered in the next
             if self.member.is_rolling:
                 self.check()
             super().send(handle, method, args, kwargs)
@@ -244,12 +252,17 @@ class DriverPost(Post):
 
     def begin_wait(self, wait: waits.TrackedWait) -> tuple[int | None, waits.TrackedWait]:
         """This thread of the program begins to wait."""
-        return self.program.begin_wait(wait), wait
+        if wait.may_act:
+            return None, wait
+        with self.act:
+            return self.program.begin_wait(wait), wait
 
     def end_wait(self, begun: tuple[int | None, waits.TrackedWait]) -> None:
         """The wait is over; what the program does next may follow from what came."""
         thread, wait = begun
-        self.program.end_wait(thread)
+        if thread is not None:
+            with self.act:
+                self.program.end_wait(thread)
         tracer = self.trace.tracer
         if tracer is None or not wait.on or self.member.is_closing:
             return
@@ -260,7 +273,17 @@ class DriverPost(Post):
 
     def rest(self) -> AbstractContextManager[None]:
         """Inside `wait_for`: this thread of the program sends nothing until something holds."""
-        return self._rest_all(self.beside) if self.beside is not None else self.program.rest()
+        return self._rest_all(self.beside) if self.beside is not None else self._rest()
+
+    @contextmanager
+    def _rest(self) -> Iterator[None]:
+        with self.act:
+            self.program.begin_rest()
+        try:
+            yield
+        finally:
+            with self.act:
+                self.program.end_rest()
 
     @contextmanager
     def _rest_all(self, beside: Beside) -> Iterator[None]:
@@ -274,7 +297,8 @@ class DriverPost(Post):
             return
         with self.member.lock:
             self.core.note(colour, self.me)
-            self.recorder.record()
+            if not self.repose.is_on:  # else it turns red when it is roused: before it does anything about the reply
+                self.recorder.record()
 
     # ---- as the driver's part in the watch meets it (`Beside`) -----------------------------------------------------
 
@@ -325,7 +349,8 @@ class DriverPost(Post):
             with self.member.lock:
                 for command in commands:
                     self._obey(command)
-                self.recorder.record()
+                if not self.repose.is_on or any(isinstance(command, Request | Overdue) for command in commands):
+                    self.recorder.record()  # else what it has only heard of is reported for it
             obeyed += len(commands)
 
     async def _is_another_service(self, error: RayActorError) -> bool:
@@ -343,6 +368,28 @@ class DriverPost(Post):
         except Exception as error:
             raise attendant.fail(error) from None
 
+    # ---- repose ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> AbstractContextManager[Any]:
+        return self.act
+
+    def _offer(self, *, was_still: bool) -> Said | None:
+        return self.repose.offer(
+            is_still=was_still and not (self.member.is_rolling or self.program.is_held or self.act.inside)
+        )
+
+    def _catch_up(self, missed: Missed) -> None:
+        """Turn red for all that was reported for the driver, and report what was not; under the lock."""
+        core, recorder = self.core, self.recorder
+        if missed.last and not core.is_recorded(missed.last):
+            core.request(missed.last)
+        recorder.reported.update(set(missed.pending) - set(missed.owed))
+        recorder.turn_red()
+        for number in [number for number in core.open if number <= missed.last and number not in missed.pending]:
+            core.close(number)
+            recorder.forget(number)
+        recorder.record()
+
     def _obey(self, command: DriverCommand) -> None:
         match command:
             case Request(number) | Overdue(number):
@@ -357,6 +404,11 @@ class DriverPost(Post):
                 self.core.resolve(target, host)
                 self.core.channel(self.me, target, MAIL)
                 self.carrier.flush()
+            case Missed(_, _, _, ends):
+                was_on = self.repose.is_on
+                self.repose.ended(ends)
+                if was_on:
+                    self._catch_up(command)
             case Stopped(names, colour):
                 self.core.note(colour)
                 self.recorder.record()
@@ -416,6 +468,7 @@ class DriverPost(Post):
     def _leave_generation(self, generation: int) -> None:
         self.member.is_rolling = True
         self.member.generation = generation
+        self.repose.ended(self.repose.ends)
         self.calls.undo()
         self.recorder.reported.clear()
         self.carrier.begin(self._new_core(born=None))

@@ -51,6 +51,15 @@ class Program:
         self.resting: dict[int, TrackedWait | Held | None] = {}
         """Threads that wait; None: in `wait_for`."""
 
+    def is_new_sender(self) -> bool:
+        """Whether this thread has not sent anything yet."""
+        return threading.get_ident() not in self.senders
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread is held at full mailboxes; under the lock."""
+        return any(isinstance(rest, Held) for rest in self.resting.values())
+
     def acts(self) -> None:
         """This thread sends."""
         thread = threading.get_ident()
@@ -78,14 +87,21 @@ class Program:
     @contextmanager
     def rest(self) -> Iterator[None]:
         """Inside `wait_for`: this thread sends nothing until something holds."""
-        thread = threading.get_ident()
-        with self.lock:
-            self.resting[thread] = None
+        self.begin_rest()
         try:
             yield
         finally:
-            with self.lock:
-                self.resting.pop(thread, None)
+            self.end_rest()
+
+    def begin_rest(self) -> None:
+        """This thread enters `wait_for`."""
+        with self.lock:
+            self.resting[threading.get_ident()] = None
+
+    def end_rest(self) -> None:
+        """This thread leaves it."""
+        with self.lock:
+            self.resting.pop(threading.get_ident(), None)
 
     def copy(self, machine: Machine) -> BodyCopy:  # noqa: ARG002 - there is only one
         """What a snapshot holds of the driver: no state of its own; under the lock."""

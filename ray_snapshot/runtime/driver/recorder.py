@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.repose import Said
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.collected import HostPayload
+from ray_snapshot.runtime.driver.reposing import is_still
+from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
@@ -27,6 +30,10 @@ class DriverRecorder:
         self.checkpoint = checkpoint
         self.turn: Callable[[bool], object] = lambda is_forced: self.boundary()  # noqa: ARG005 - a driver is always at one
         """Turns red what is due, with all that this process is; `is_forced`: now, whatever it is in the middle of."""
+        self.offer: Callable[..., Said | None] = lambda **_: None
+        """What a report says of repose; see `protocol.repose`."""
+        self.was_still = False
+        """Whether nothing was on its way when this process last turned red."""
         self.reported: set[int] = set()
         self.reports: deque[Any] = deque(maxlen=100)
         """References to calls that report a part of the trace; some may not have been answered yet."""
@@ -40,16 +47,22 @@ class DriverRecorder:
 
     def boundary(self) -> tuple[int, ...]:
         """Turn red, copy, and report; returns the numbers recorded."""
+        numbers = self.turn_red()
+        self._report_open()
+        return numbers
+
+    def turn_red(self) -> tuple[int, ...]:
+        """Turn red, and copy; returns the numbers recorded."""
         core = self.carrier.core
+        self.was_still = is_still(core)
         numbers = core.boundary()
         while core.copy_next():
             pass
         self.carrier.flush()
-        self._report_open()
         return numbers
 
     def _report_open(self) -> None:
-        core = self.carrier.core
+        core, said = self.carrier.core, None
         for number, recording in core.open.items():
             if number not in self.reported and (recording.copies or recording.is_copied):
                 self.reported.add(number)
@@ -59,6 +72,8 @@ class DriverRecorder:
                     section = section_of(DRIVER, recording, facts.recorded_at, {}, (), ())
                     facts = replace(facts, obstacles=section.obstacles)
                 payload = host_payload(DRIVER, recording, facts)
+                said = said or self.offer(was_still=self.was_still)
+                payload = replace(payload, repose=said)
                 self._report(payload if section is None else replace(payload, checkpoint=section.dumps()))
         for recording in core.open.values():
             if recording.late:
@@ -69,7 +84,7 @@ class DriverRecorder:
         tracer = self.trace.tracer
         if tracer is not None:
             payload = replace(payload, trace=tracer.shipped(tracer.take()))
-        ref = self.member.service.report.remote(payload)
+        ref = self.member.service.report.remote(*in_pieces(payload))
         if tracer is not None:
             self.reports.append(ref)
 

@@ -19,6 +19,7 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -337,8 +338,10 @@ def _beginning(config: HostConfig) -> tuple[int, Phase]:
 
 def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one branch for each command
     match command:
-        case Request(number):
+        case Request(number, is_driver_in_repose):
             post.core.request(number)
+            if is_driver_in_repose:
+                post.core.take_marker(DRIVER, number)
             post.recorder.guard_soon()
             post.recorder.report_if_born_red(number)
         case Welcome(pending, last):

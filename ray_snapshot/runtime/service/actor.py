@@ -23,8 +23,10 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
+from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
+from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
 from ray_snapshot.runtime.service.collectors import Collectors
@@ -62,7 +64,7 @@ class Service:
             config.hosts_per_collector, course, directory, self.collecting.report,
             lambda name: self.collecting.abort_all(f"{name} is gone", is_blamed=False),
         )  # fmt: skip
-        orders.by_collector = self.collectors.take
+        orders.by_collector, orders.missed = self.collectors.take, self.collecting.missed
         self.clock = Clock(self.begin_snapshot)
         self.collecting.took, self.collecting.gave_up = self.clock.took, self.clock.gave_up
         course.background(self.collecting.reap())
@@ -179,9 +181,9 @@ class Service:
         await self.course.opened.wait()
         return await self.collecting.take_last(seconds)
 
-    async def report(self, payload: HostPayload) -> None:
-        """A host's part, or white messages that arrived after it."""
-        await self.collecting.report(payload)
+    async def report(self, payload: HostPayload, *pieces: bytes) -> None:
+        """A host's part, or white messages that arrived after it; `pieces`: see there."""
+        await self.collecting.report(put_together(payload, pieces))
 
     async def trace(self, shipped: bytes) -> None:
         """Rows of the trace that came with no report; answers when the analyst has them."""
@@ -200,6 +202,11 @@ class Service:
     async def commands(self, obeyed: int) -> list[DriverCommand]:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         return await self.orders.commands(obeyed)
+
+    async def roused(self, turn: int) -> Missed:
+        """The driver is about to act, the `turn`-th time behind a repose."""
+        self.orders.stand_in.rouse(turn)
+        return self.collecting.missed()
 
     async def register(self, host: str, actor: list[Any], config: Any = None, options: Any = None) -> None:
         """A host joins; it is asked for every snapshot that is pending. `options`: what Ray was asked for it.
@@ -411,6 +418,7 @@ class Service:
     async def close(self) -> None:
         """No more snapshots and no more long polls; hosts stop acting."""
         self.course.is_closing = True
+        self.orders.driver_news.set()
         for actor in self.directory.actors.values():
             actor.close.remote()
         await self.course.notify()

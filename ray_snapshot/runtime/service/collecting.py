@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,7 +23,8 @@ from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader
+from ray_snapshot.protocol.repose import Missed
+from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader, stood_in
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.kept_rows import KeptRows
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -37,11 +40,17 @@ MOST_UNJUDGED = 100
 """A snapshot that a program asks for is taken however slow the detectors are, if fewer than so many wait for them: a
 bound of memory."""
 
+MOST_STOOD_IN = 500
+"""So many snapshots in a row are reported for a driver in repose; it turns red for all of them before it acts."""
+
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
 
 LOOK_S = 0.05
-"""How often deadlines are looked at."""
+"""Deadlines are looked at when there is one, and never more often than this."""
+
+PAST_S = 0.001
+"""So long after one."""
 
 
 @dataclass(slots=True)
@@ -191,6 +200,10 @@ class Collecting:
         """The same of one that was given up."""
         self.collections: dict[int, Collection] = {}
         """By number: the snapshots that are being collected."""
+        self.looks_at = 0.0
+        """When `reap` looks next, in seconds since 1970."""
+        self.is_sooner = asyncio.Event()
+        orders.on_lazy = self._will_be_due
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
@@ -210,7 +223,7 @@ class Collecting:
             collection.unasked = [host for host in self.coordinator.hosts if host not in first]
             collection.is_driver_asked = True
         self.others.begun(collection.header, prepared)
-        await self._request(number, first)
+        await self._request(number, first, is_spread=bool(initiators))
         self.look(number)
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
@@ -287,12 +300,30 @@ class Collecting:
             return None
         return self.coordinator.start(time.time(), timeout)
 
-    async def _request(self, number: int, hosts: list[str]) -> None:
+    async def _request(self, number: int, hosts: list[str], *, is_spread: bool = False) -> None:
+        """Ask these to record; `is_spread`: markers alone bring it to the others, so that a driver must send its own."""
+        standing: HostPayload | None = self.orders.stand_in.report if DRIVER in hosts else None
+        if standing is not None and (is_spread or number - standing.number >= MOST_STOOD_IN):
+            self.orders.end_repose()
+            standing = None
+        request = Request(number, is_driver_in_repose=standing is not None)
         for host in hosts:
-            self.orders.to(host, Request(number))
+            if host == DRIVER and standing is not None:
+                self.course.background(self.report(stood_in(standing, number, time.time())))
+            else:
+                self.orders.to(host, request)
         if number in self.collections:
-            self.collections[number].header.control_messages += len(hosts)
+            told = (
+                len(hosts) if standing is None else len(hosts) - 2
+            )  # a driver in repose is neither asked, nor does it report
+            self.collections[number].header.control_messages += told
         await self.course.notify()
+
+    def missed(self) -> Missed:
+        """What a driver must know that is in repose no more."""
+        pending = self.coordinator.pending
+        owed = (number for number, found in pending.items() if DRIVER in found.counts.awaited)
+        return Missed(self.coordinator.last, tuple(pending), tuple(owed))
 
     def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
@@ -301,6 +332,7 @@ class Collecting:
         header.generation = self.recovery.generation
         done = asyncio.get_running_loop().create_future()
         self.collections[number] = found = Collection(header, timeout, done, is_driver_asked=is_driver_asked)
+        self._will_be_due(found.half_time)
         return found
 
     async def _hosts_of(self, initiators: list[str]) -> list[str]:
@@ -348,6 +380,8 @@ class Collecting:
             return
         for one in payloads:
             collection.add(one)
+            if one.repose is not None:
+                self.orders.stand_in.take(replace(one, trace=None), one.repose)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 
@@ -368,7 +402,7 @@ class Collecting:
             found = replace(found, kept=KeptRows(header.snapshot_id, number, hosts))
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
-        header.control_messages += len(self.coordinator.hosts)
+        header.control_messages += len(self.coordinator.hosts) - (self.orders.stand_in.report is not None)
         collection.complete(found)
         self.line.put(number, found)
         self._advance()
@@ -418,7 +452,7 @@ class Collecting:
     async def reap(self) -> None:
         """Hurry what is past half of its time, and give up what is past its deadline."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await self._until_due()
             now = time.time()
             if self.orders.is_due(now):
                 self.orders.to_all()
@@ -438,6 +472,24 @@ class Collecting:
                 self.others.hurry(number, pending.calls.awaited)
             if late:
                 await self.course.notify()
+
+    async def _until_due(self) -> None:
+        """Wait until something is past its time, and not a moment longer if that is sooner than was known."""
+        now, times = time.time(), [one.half_time for one in self.collections.values() if not one.is_hurried]
+        if (deadline := self.coordinator.next_deadline()) is not None:
+            times.append(deadline)
+        if self.orders.lazily:
+            times.append(self.orders.lazy_until)
+        self.looks_at = max(now + LOOK_S, min(times, default=math.inf) + PAST_S)
+        self.is_sooner.clear()
+        with suppress(TimeoutError):
+            left = None if math.isinf(self.looks_at) else self.looks_at - now
+            await asyncio.wait_for(self.is_sooner.wait(), left)
+
+    def _will_be_due(self, at: float) -> None:
+        """Something will be due then, in seconds since 1970."""
+        if at < self.looks_at:
+            self.is_sooner.set()
 
     async def abort(self, given_up: AbortedSnapshot) -> None:
         """Tell all hosts, the driver and the analyst that a snapshot will never be complete."""

@@ -12,6 +12,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from ray_snapshot.runtime.collected import Collected
+from ray_snapshot.runtime.pieces import in_pieces
 
 LOOK_S = 0.05
 """How often an analyst that is being started anew is asked."""
@@ -39,7 +40,9 @@ class HandOver:
         await self.is_there.wait()
         self.given += 1
         if not self.is_again:
-            await self.analyst.add.remote(found, self.given)
+            light, *pieces = in_pieces(found)
+            session_and_pieces = (None, *pieces) if pieces else ()
+            await self.analyst.add.remote(light, self.given, *session_and_pieces)
             return
         self.unfinished[self.given] = found
         session = self.session
@@ -90,7 +93,8 @@ class HandOver:
     async def _added(self, session: str | None, place: int, found: Collected, *, again: bool) -> bool:
         """Whether the analyst of this session has taken a snapshot."""
         try:
-            finished = await self.analyst.add.remote(found, place, session, again=again)
+            light, *pieces = in_pieces(found)
+            finished = await self.analyst.add.remote(light, place, session, *pieces, again=again)
         except RayActorError:
             return False
         if finished is None or session != self.session:

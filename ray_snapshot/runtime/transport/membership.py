@@ -12,6 +12,7 @@ from ray.exceptions import RayActorError
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
+from ray_snapshot.runtime.pieces import in_pieces
 
 
 class Membership:
@@ -58,11 +59,11 @@ class Membership:
         """Give a report to the collector, or to the service if there is none, or it is gone."""
         if self.collector is not None:
             try:
-                await self.collector.report.remote(payload)
+                await self.collector.report.remote(*in_pieces(payload))
                 return
             except RayActorError:
                 self.collector = None
-        await self.service.report.remote(payload)
+        await self.service.report.remote(*in_pieces(payload))
 
     # ---- work on the event loop -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
@@ -79,6 +80,11 @@ class Post(ABC):
     def acting(self) -> Machine:
         """The machine on whose behalf this thread sends; raises `NotAMachineError`."""
 
+    def step(self) -> AbstractContextManager[Any]:
+        """The lock, for a step of what acts here."""
+        lock: AbstractContextManager[Any] = self.member.lock
+        return lock
+
     def hold_back(self, machine: Machine) -> None:  # noqa: B027 - not every post has something to do here
         """The machine has gone over a channel's bound: where it must wait at once, it waits here."""
 
@@ -135,7 +141,7 @@ class Post(ABC):
             )
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         now = time.time()
-        with self.member.lock:
+        with self.step():
             self.check()
             machine, core = self.acting(), self.carrier.core
             self.places.learn(handle)
@@ -171,7 +177,7 @@ class Post(ABC):
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         self.check()
         host = self.places.place_of(handle)
-        with member.lock:
+        with self.step():
             self.check()
             machine, core = self.acting(), self.carrier.core
             self.call_count += 1

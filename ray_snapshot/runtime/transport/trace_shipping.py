@@ -10,6 +10,7 @@ from ray.exceptions import RayError
 
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
+from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
 
@@ -39,7 +40,7 @@ class TraceShipping:
                 with member.lock:
                     entries = tracer.take()
                 trace = await member.loop.run_in_executor(executor, tracer.shipped, entries)
-                await member.service.report.remote(replace(payload, trace=trace))
+                await member.service.report.remote(*in_pieces(replace(payload, trace=trace)))
         finally:
             with member.lock:
                 self.under_way -= 1

@@ -1,0 +1,165 @@
+"""A driver that does nothing is not asked, and every snapshot shows of it what it is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from runtime_machines import Gate, pass_gate
+from until import until
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+from ray_snapshot.runtime.service.collecting import MOST_STOOD_IN
+
+pytestmark = pytest.mark.ray
+
+
+class Till(rs.SnapshotMixin):
+    """Counts what it is given."""
+
+    def __init__(self) -> None:
+        self.coins = 0
+
+    def give(self, coins: int) -> int:
+        self.coins += coins
+        return self.coins
+
+    def wait_at(self, gate: str) -> None:
+        pass_gate(gate)
+
+
+def of_driver(snapshot: Any) -> tuple[str, int]:
+    """The driver's status, and how many messages it has sent, as a snapshot has it; checks that nothing is missing."""
+    assert snapshot.consistent
+    assert not snapshot.coverage["uncovered"]
+    (row,) = [row for row in snapshot.tables["machines"].to_pylist() if row["machine"] == "driver"]
+    assert snapshot.started_at <= row["recorded_at"] <= snapshot.completed_at
+    channels = [row for row in snapshot.tables["channels"].to_pylist() if row["source"] == "driver"]
+    assert all(row["sent_count"] - row["accepted_count"] == row["in_flight_count"] for row in channels)
+    return row["status"], sum(row["sent_count"] for row in channels)
+
+
+def in_repose(system: rs.System) -> bool:
+    """Whether the driver is in repose once it has been asked a few times."""
+    for _ in range(6):
+        system.snapshot()
+        if system._post.repose.is_on:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
+def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: str) -> None:
+    with rs.System(f"repose-{protocol}", protocol=protocol, detectors=[detectors.Termination()]) as system:
+        tills = system.spawn_many(Till, count=4, per_host=2)
+        system.start()
+        sent = 0
+        for turn in range(4):
+            assert in_repose(system)
+            asked = system._post.core.colour
+            assert of_driver(system.snapshot()) == ("active", sent)
+            assert system._post.core.colour == asked, "it was asked"
+            for till in tills[: turn + 1]:
+                till.give.send(1)
+                sent += 1
+            assert not system._post.repose.is_on
+            assert of_driver(system.snapshot()) == ("active", sent)
+        assert in_repose(system)
+        assert system.wait_for("termination", timeout=30).holds
+        assert of_driver(system.snapshot()) == ("active", sent)
+        assert in_repose(system)
+        assert ray.get(tills[0].give.remote(5)) == 9
+        assert of_driver(system.snapshot())[1] == sent + 1
+
+
+def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -> None:
+    with rs.System("repose-initiator") as system:
+        system.spawn_many(Till, count=2, per_host=1)
+        system.start()
+        assert in_repose(system)
+        assert of_driver(system.snapshot(initiators=["driver"])) == ("active", 0)
+        assert in_repose(system)
+        more = system.spawn(Till)
+        system.start()
+        assert ray.get(more.give.remote(1)) == 1
+        assert of_driver(system.snapshot()) == ("active", 1)
+        assert in_repose(system)
+        system.connect("driver", "Till-0")
+        assert of_driver(system.snapshot()) == ("active", 1)
+
+
+def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with rs.System("repose-waits") as system:
+        till = system.spawn(Till)
+        system.start()
+        colours: list[int] = []
+
+        def is_blocked_unasked() -> bool:
+            if of_driver(system.snapshot()) == ("blocked", 1):
+                colours.append(system._post.core.colour)
+            return len(colours) > len(set(colours)) > 0
+
+        def look() -> None:
+            until(is_blocked_unasked)
+            gate.open()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        ray.get(till.wait_at.remote(gate.path))
+        assert of_driver(system.snapshot()) == ("active", 1)
+        looking.join()
+
+
+def test_sends_between_reposes_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
+    """One thread sends now and then, at any moment of a snapshot; another takes one after the other."""
+    with rs.System("repose-now-and-then") as system:
+        tills = system.spawn_many(Till, count=4, per_host=2)
+        system.start()
+        sent, is_over = [0], threading.Event()
+
+        def send() -> None:
+            for turn in range(40):
+                if turn % 8 == 7:
+                    until(lambda: system._post.repose.is_on)
+                tills[turn % 4].give.send(1)
+                sent[0] += 1
+                is_over.wait(0.002 * (turn % 8))
+            is_over.set()
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        while not is_over.is_set():
+            before = sent[0]
+            shown = of_driver(system.snapshot())[1]
+            assert before <= shown <= sent[0] + 1
+        thread.join()
+        assert system._post.repose.turn >= 5
+        assert of_driver(system.snapshot())[1] == 40
+
+
+def test_under_barriers_the_driver_is_a_source_and_always_asked(ray_cluster: None) -> None:
+    with rs.System("repose-barriers", protocol="unaligned-barrier") as system:
+        system.spawn(Till)
+        system.start()
+        assert not in_repose(system)
+
+
+@pytest.mark.nightly
+def test_a_repose_ends_before_it_is_long_to_make_up_for(ray_cluster: None) -> None:
+    """Of what was missed the driver makes a recording each."""
+    with rs.System("repose-long") as system:
+        till = system.spawn(Till)
+        system.start()
+        assert in_repose(system)
+        begun = system._post.core.colour
+        for _ in range(MOST_STOOD_IN // 2 + 2):
+            ray.get([system._service.begin_snapshot.remote() for _ in range(2)])
+        until(lambda: system._post.core.colour > begun)
+        till.give.send(1)
+        assert of_driver(system.snapshot()) == ("active", 1)
+        assert len(system._post.core.open) < 10
