@@ -1,0 +1,52 @@
+"""What checkpoints keep of machines at rest: the table of a section, whatever has been put to rest and woken before."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import Any
+
+from ray_snapshot.runtime.checkpointing import Section
+from ray_snapshot.runtime.host.resting import MOST_CHUNKS, Rows
+from ray_snapshot.runtime.planning import gathered, opened_section
+from ray_snapshot.runtime.saved_machines import saved_table
+
+MANY = 3 * MOST_CHUNKS
+
+
+def test_a_section_has_each_machine_at_rest_once_and_as_it_was_last(seed: int) -> None:
+    """Batches of unlike classes, of which columns are put together anew now and then."""
+    chance = random.Random(seed)
+    rows, expected = Rows(saved_table(())), dict[str, Any]()
+    for turn in range(MANY):
+        woken = {name for name in expected if chance.random() < 0.1}
+        rows = rows.without("machine", woken).compact()
+        expected = {name: saved for name, saved in expected.items() if name not in woken}
+        batch = [
+            (f"m{number}", f"class {chance.randrange(turn + 1)}", chance.randbytes(5), chance.random() < 0.5)
+            for number in range(60)
+            if f"m{number}" not in expected and chance.random() < 0.3
+        ]
+        rows = rows.plus(saved_table(batch))
+        expected |= {saved[0]: saved for saved in batch}
+        awake = ("busy", "class 0", b"\0", False)
+        section = Section("host-0", [awake], at_rest=rows.table()).dumps()
+        host, machines, *_ = opened_section(section)
+        assert (host, sorted(machines)) == ("host-0", sorted([awake, *expected.values()])), f"pytest --seed {seed}"
+
+
+def test_a_section_without_machines_at_rest_is_as_it_ever_was() -> None:
+    """So checkpoints of before can be restored."""
+    machine = ("a", "key", b"state", False)
+    older = pickle.dumps(("host-0", [machine], [], [], {"key": b"class"}))
+    assert Section("host-0", [machine], classes={"key": b"class"}).dumps() == pickle.dumps(pickle.loads(older), 5)
+    whole = gathered([older])
+    assert (whole.machines, whole.hosts) == ([machine], {"a": "host-0"})
+
+
+def test_ten_thousand_machines_at_rest_are_a_few_buffers() -> None:
+    """A section is hardly longer than names and states are together."""
+    states = [pickle.dumps({"number": number}, protocol=5) for number in range(10_000)]
+    names = [f"account-{number}" for number in range(10_000)]
+    table = saved_table([(name, "k" * 64, state, False) for name, state in zip(names, states, strict=True)])
+    assert table.nbytes < sum(map(len, names)) + sum(map(len, states)) + 10_000 * 17
