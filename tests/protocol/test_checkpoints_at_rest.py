@@ -48,8 +48,9 @@ class SavingWorld(World):
         for number, recording in core.open.items():
             if recording.is_copied and recording.has_resting and (host, number) not in self.saved:
                 at_rest = rows.beside([copy.machine for copy in recording.copies]).saved
-                self.saved_at_rest += at_rest.count
-                section = section_of(host, recording, 0.0, {}, (), (), at_rest.table())
+                self.saved_at_rest += 0 if at_rest is None else at_rest.count
+                table = None if at_rest is None else at_rest.table()
+                section = section_of(host, recording, 0.0, {}, (), (), table)
                 self.saved[host, number] = sorted(opened_section(section.dumps())[1])
         rows.forget(core.awake)
 

@@ -239,7 +239,7 @@ class Recorder:
             return found
         is_whole = build is not late_payload
         if is_whole:
-            saved = resting.saved.table() if resting is not None and resting.saved.count else None
+            saved = None if resting is None or resting.saved is None else resting.saved.table()
             section = section_of(self.member.host, recording, at, self.classes.blobs, late, creations, saved)
         else:
             section = late_section(self.member.host, at, late, creations)

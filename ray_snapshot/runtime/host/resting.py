@@ -150,7 +150,8 @@ class RestingRows:
         for name in hidden:
             inputs.pop(name, None)
         shapes = self.shape_counts - Counter(shape for name in hidden if (shape := self.shapes[name]) is not None)
-        return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes), saved)
+        kept = saved if saved.count else None
+        return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes), kept)
 
     def wrong(self, looked_at: Sequence[MachineCopy]) -> RaySnapshotError | None:
         """What is wrong if one of these machines at rest looks different now from how it is shown.
