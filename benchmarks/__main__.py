@@ -44,6 +44,7 @@ NAMES = {
     "snapshot-10000": snapshots,
     "throughput-few-act": snapshots,
     "snapshot-unchanged": snapshots,
+    "checkpoint-unchanged": snapshots,
     "snapshot-scaling": snapshots,
     "million": million,
     "history-own-parts": own_parts,

@@ -66,7 +66,7 @@ class Resting(Idle):
 
 def run(names: set[str]) -> Iterator[Result]:
     """Yield the figures `throughput-with-snapshots`, `throughput-few-act`, `snapshot-empty`, `snapshot-10000`,
-    `snapshot-unchanged` and `snapshot-scaling`."""
+    `snapshot-unchanged`, `checkpoint-unchanged` and `snapshot-scaling`."""
     if "throughput-with-snapshots" in names:
         yield _throughput()
     if "throughput-few-act" in names:
@@ -75,6 +75,8 @@ def run(names: set[str]) -> Iterator[Result]:
         yield _empty()
     if names & {"snapshot-10000", "snapshot-unchanged", "snapshot-scaling"}:
         yield from _sizes(names)
+    if "checkpoint-unchanged" in names:
+        yield _checkpoints()
 
 
 class Plain:
@@ -166,13 +168,26 @@ def _sizes(names: set[str]) -> Iterator[Result]:
                 )
 
 
+def _checkpoints() -> Result:
+    with (
+        _idle(10_000, "benchmark-at-rest", Resting, checkpoint=True) as resting,
+        _idle(10_000, "benchmark-read", checkpoint=True) as read,
+    ):
+        return alternate(
+            "checkpoint-unchanged",
+            "<= 0.4",
+            ("at_rest_ms", lambda: _timed(resting.snapshot)),
+            ("read_each_time_ms", lambda: _timed(read.snapshot)),
+        )
+
+
 def _bare(number: int) -> Idle:
     return Idle(number)
 
 
 @contextmanager
-def _idle(count: int, name: str, kind: type[Idle] = Idle) -> Iterator[rs.System]:
-    with rs.System(name, detectors=[]) as system:
+def _idle(count: int, name: str, kind: type[Idle] = Idle, **options: Any) -> Iterator[rs.System]:
+    with rs.System(name, detectors=[], **options) as system:
         system.spawn_many(kind, args=[(number,) for number in range(count)], per_host=count // 2)
         system.start()
         assert system.snapshot().machine_count == count + 1, "all of them, and the driver"

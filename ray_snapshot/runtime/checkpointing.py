@@ -23,6 +23,7 @@ from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.payload import Foreign, Pickled, PlainPickler
+from ray_snapshot.runtime.saved_machines import saved_bytes, saved_machine
 
 FOREIGN = (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)
 _MARKS = (b"_object_ref_deserializer", b"_actor_handle_deserializer", b"ObjectRefGenerator", b"_rdt_ref_deserializer")
@@ -141,15 +142,19 @@ class Section:
     """Why this part cannot be restored, machine by machine; not part of what is stored."""
     at: float = 0.0
     """When the host turned red: what is left of a timer is counted from here."""
+    at_rest: Any = None
+    """Machines beside these, as a table (`saved_machines.SAVED`); None if there are none."""
 
     def dumps(self) -> bytes:
-        """The section as it is stored."""
-        return pickle.dumps((self.host, self.machines, self.messages, self.creations, self.classes), protocol=5)
+        """The section as it is stored; `planning.opened_section` opens it."""
+        whole = self.host, self.machines, self.messages, self.creations, self.classes
+        at_rest = () if self.at_rest is None else (saved_bytes(self.at_rest),)
+        return pickle.dumps((*whole, *at_rest), protocol=5)
 
     def machine(self, copy: MachineCopy) -> None:
         """A machine's pickled state."""
         if copy.is_born and copy.extra.kept is not None:
-            self.machines.append((copy.machine, *copy.extra.kept, copy.extra.status == "stopped"))
+            self.machines.append(saved_machine(copy))
 
     def ends_of(self, copy: MachineCopy) -> None:
         """A machine's channels: of their counts nothing is kept, for numbering begins anew."""
@@ -199,9 +204,10 @@ def section_of(
     classes: Mapping[str, bytes],
     late: Sequence[Late],
     late_creations: Sequence[Creation],
+    at_rest: Any = None,
 ) -> Section:
-    """The section of a host's report; O(machines + channels + messages in flight)."""
-    found = Section(host, classes=dict(classes), at=at)
+    """The section of a host's report; O(machines + channels + messages in flight), but for machines at rest."""
+    found = Section(host, classes=dict(classes), at=at, at_rest=at_rest)
     show(recording, found)
     _add_late(found, late, late_creations)
     return found

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.checkpointing import SavedCreation, SavedMachine, SavedMessage
 
 
+OpenedSection = tuple[str, "list[SavedMachine]", "list[SavedMessage]", "list[SavedCreation]", dict[str, bytes]]
+"""(host, machines, messages, creations, pickled classes by their keys)."""
+
+
 @dataclass(slots=True)
 class Again:
     """What a host that goes back has to know of actors."""
@@ -152,11 +156,21 @@ class Whole:
     """Where each machine was."""
 
 
+def opened_section(section: bytes) -> OpenedSection:
+    """What a section of a host holds, machines at rest among the others; its digest has been checked."""
+    host, machines, messages, creations, classes, *at_rest = pickle.loads(section)
+    if at_rest:
+        from ray_snapshot.runtime.saved_machines import machines_in
+
+        machines = [*machines, *machines_in(at_rest[0])]
+    return host, machines, messages, creations, classes
+
+
 def gathered(sections: Iterable[bytes]) -> Whole:
     """The sections of a checkpoint, put together; their digest has been checked."""
     whole = Whole()
     for section in sections:
-        host, machines, messages, creations, classes = pickle.loads(section)
+        host, machines, messages, creations, classes = opened_section(section)
         whole.machines += machines
         whole.messages += messages
         whole.creations += creations

@@ -234,6 +234,8 @@ class Resting:
     counts: LinkCounts
     inputs: Mapping[str, Inputs]
     shapes: Sequence[Shape]
+    saved: Rows | None = None
+    """What a checkpoint keeps of them (`saved_machines.SAVED`); None where none of them is kept."""
 
 
 def host_payload(

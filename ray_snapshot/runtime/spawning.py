@@ -241,7 +241,7 @@ class Spawner:
                 self.trace, redaction.names(),
                 self.is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
                 stamp=self.stamp, life=self.life, audit=asked_audit(),
-                keep_from=asked_keeping() if self.session.history is None and self.stamp is None else None,
+                keep_from=asked_keeping() if self._may_keep_rows() else None,
                 own_from=asked_own_parts() if self._may_own_parts() else None,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
@@ -256,8 +256,12 @@ class Spawner:
             if self.memory is None:
                 raise  # else the next service hears of it from the driver
 
+    def _may_keep_rows(self) -> bool:
+        """Whether rows may stay with hosts. Not with checkpoints: those of a generation that is left behind are gone."""
+        return self.session.history is None and self.stamp is None and not self.is_checkpointing
+
     def _may_own_parts(self) -> bool:
-        """Whether hosts may write into the history. Not with checkpoints: rows of a generation that is left behind are gone."""
+        """Whether hosts may write into the history; the same holds."""
         return self.session.history is not None and self.stamp is None and not self.is_checkpointing
 
     def _alignment(self) -> tuple[str, float | None]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import NotRestorableError, SettingError, UnknownMachineError
 from ray_snapshot.names import DRIVER, EDITED, check_target_name
-from ray_snapshot.runtime.planning import gathered
+from ray_snapshot.runtime.planning import gathered, opened_section
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
 from ray_snapshot.testing.moments import MAIL, TIMER, Reader, refuse_actors
@@ -100,7 +100,7 @@ class _Edit:
 
     def __post_init__(self) -> None:
         self.reader = Reader(self.checkpoint, self.found)
-        self.parts = [list(pickle.loads(section)) for section in self.checkpoint.of_hosts]
+        self.parts = [opened_section(section) for section in self.checkpoint.of_hosts]
         """(host, machines, messages, creations, classes) of each section."""
         self.whole = gathered(self.checkpoint.of_hosts)
         self.rows = {
@@ -251,7 +251,7 @@ class _Edit:
 
     def sections(self) -> list[bytes]:
         """The sections of the edited checkpoint."""
-        return [pickle.dumps(tuple(part), protocol=5) for part in self.parts]
+        return [pickle.dumps(part, protocol=5) for part in self.parts]
 
     def snapshot(self, snapshot_id: str, run_id: str, record: Mapping[str, Any]) -> Snapshot:
         """The edited snapshot."""

@@ -36,7 +36,7 @@ class World:
             name: HostCore(
                 name,
                 protocol=protocol(),
-                copy_body=lambda machine: self.states[machine.name] + 1,
+                copy_body=self.body,
                 copy_bodies=self.copied if together else None,
                 is_lasting=self.lasts if rests else None,
                 bound=3,
@@ -55,8 +55,11 @@ class World:
     def lasts(self, machine: Machine, extra: Any) -> bool:
         return machine.name not in "cd"  # those are copied each time
 
-    def copied(self, machines: Sequence[Machine]) -> list[int]:
-        return [self.states[machine.name] + 1 for machine in machines[:3]]
+    def body(self, machine: Machine) -> Any:
+        return self.states[machine.name] + 1
+
+    def copied(self, machines: Sequence[Machine]) -> list[Any]:
+        return [self.body(machine) for machine in machines[:3]]
 
     def home(self, name: str) -> HostCore:
         return self.cores[HOMES[name]]

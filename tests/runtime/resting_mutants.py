@@ -12,13 +12,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from resting import Asked, Flat, Joined, Lively, Resting, Step, Telling, Trusted, Volatile
+from resting import Asked, Flat, Joined, Listener, Lively, Resting, Step, Telling, Trusted, Volatile, Wanting
 
 from ray_snapshot import encoding_many, redaction
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.runtime.host import alone, copier, unchanged
+from ray_snapshot.runtime import checkpointing
+from ray_snapshot.runtime.host import alone, copier, post, recorder, resting, unchanged
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.copier import Copier
+from ray_snapshot.runtime.host.resting import RestingRows, Rows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 
 Patch = pytest.MonkeyPatch
@@ -216,9 +218,51 @@ def _not_looked_at(patch: Patch, hook: str) -> None:
     patch.setattr(unchanged, "_has_own", lambda kind, name: name != hook and has_own(kind, name))
 
 
+def who_has_woken_stays_in_what_is_saved(patch: Patch) -> None:
+    """A checkpoint has it twice, once as it was."""
+    without = RestingRows._without
+
+    def all_saved(self: RestingRows, names: Any) -> Any:
+        machines, ends, _ = without(self, names)
+        return machines, ends, self.saved
+
+    patch.setattr(RestingRows, "_without", all_saved)
+
+
+def who_is_put_to_rest_later_is_not_saved(patch: Patch) -> None:
+    """A checkpoint has only those that came to rest first."""
+    plus = Rows.plus
+
+    def not_saved(self: Rows, more: Any) -> Rows:
+        return self if self.count and "class_key" in more.column_names else plus(self, more)
+
+    patch.setattr(Rows, "plus", not_saved)
+
+
+def who_is_at_rest_is_in_no_section(patch: Patch) -> None:
+    """A checkpoint has only those that were copied for it."""
+    patch.setattr(recorder, "section_of", lambda *given: checkpointing.section_of(*given[:6]))
+
+
+def who_listens_rests(patch: Patch) -> None:
+    """It is not told of snapshots that are kept."""
+    patch.setattr(post, "listens", lambda _: False)
+
+
+def who_is_saved_has_not_stopped(patch: Patch) -> None:
+    """A machine that has stopped goes on where it is restored."""
+    saved = resting.saved_machine
+    patch.setattr(resting, "saved_machine", lambda copy: (*saved(copy)[:3], False))
+
+
 def _another_lends(kind: type) -> tuple[Step, ...]:
     return ("spawn", 0, kind), ("spawn", 1, Resting), *TWICE, ("send", 1, "lend"), *ONCE
 
+
+PLACED: tuple[Step, ...] = (("place", 0), ("place", 1), ("place", 2))
+"""So that pickles of states last."""
+
+AT_REST: tuple[Step, ...] = (*PLACED, ("spawn", 0, Resting), ("spawn", 2, Resting), *TWICE)
 
 FLAT: tuple[Step, ...] = (("spawn", 0, Flat), ("spawn", 1, Flat))
 
@@ -238,17 +282,17 @@ MUTANTS = [
     ),
     Mutant(
         what_a_machine_accepts_changes_nothing,
-        (("spawn", 0, Resting), ("place", 0), *TWICE, ("send", 0, "add", 1), *ONCE),
+        (("spawn", 0, Listener), ("place", 0), *TWICE, ("send", 0, "add", 1), *ONCE),
         is_checkpointing=True,
     ),
     Mutant(
         what_a_hook_does_changes_nothing,
-        (("spawn", 0, Resting), ("place", 0), *TWICE, ("tell",), *ONCE),
+        (("spawn", 0, Listener), ("place", 0), *TWICE, ("tell",), *ONCE),
         is_checkpointing=True,
     ),
     Mutant(
         what_is_declared_changes_nothing,
-        (("spawn", 0, Joined), ("spawn", 1, Resting), ("place", 0), *TWICE, ("declare", 0, 1), *ONCE),
+        (("spawn", 0, Wanting), ("spawn", 1, Resting), ("place", 0), *TWICE, ("declare", 0, 1), *ONCE),
         is_checkpointing=True,
     ),
     Mutant(
@@ -265,18 +309,18 @@ MUTANTS = [
     ),
     Mutant(
         a_stopped_machine_is_as_it_was,
-        (("spawn", 0, Resting), ("place", 0), *TWICE, ("stop", 0), *ONCE),
+        (("spawn", 0, Listener), ("place", 0), *TWICE, ("stop", 0), *ONCE),
         is_checkpointing=True,
     ),
     Mutant(
         what_is_secret_now_was_written_before,
-        (("spawn", 0, Resting), ("place", 0), *TWICE, ("secret", 1), *ONCE),
+        (("spawn", 0, Listener), ("place", 0), *TWICE, ("secret", 1), *ONCE),
         is_checkpointing=True,
     ),
     Mutant(rows_are_not_written_anew_for_a_secret, (("spawn", 0, Resting), *TWICE, ("secret", 1), *ONCE)),
     Mutant(
         what_was_kept_outlives_its_generation,
-        (("spawn", 0, Resting), ("place", 0), *ONCE, ("send", 0, "add", 5), *TWICE, ("restore", 2), *ONCE),
+        (("spawn", 0, Listener), ("place", 0), *ONCE, ("send", 0, "add", 5), *TWICE, ("restore", 2), *ONCE),
         is_checkpointing=True,
     ),
     Mutant(
@@ -306,4 +350,9 @@ MUTANTS = [
     Mutant(what_a_machine_says_of_being_active_is_kept, _another_lends(Lively)),
     Mutant(what_a_machine_says_of_its_state_is_kept, _another_lends(Telling)),
     Mutant(what_waits_at_its_sender_is_not_looked_at, (("spawn", 0, Trusted), ("send", 0, "later"), *TWICE, *ONCE)),
+    Mutant(who_has_woken_stays_in_what_is_saved, (*AT_REST, ("send", 0, "add", 1), *ONCE), is_checkpointing=True),
+    Mutant(who_is_put_to_rest_later_is_not_saved, (*AT_REST, ("spawn", 4, Resting), *TWICE), is_checkpointing=True),
+    Mutant(who_is_at_rest_is_in_no_section, AT_REST, is_checkpointing=True),
+    Mutant(who_listens_rests, (*PLACED, ("spawn", 0, Listener), *TWICE, ("tell",), *ONCE), is_checkpointing=True),
+    Mutant(who_is_saved_has_not_stopped, (*AT_REST, ("stop", 0), *TWICE, *ONCE), is_checkpointing=True),
 ]

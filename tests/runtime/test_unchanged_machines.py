@@ -273,6 +273,26 @@ def test_a_broken_promise_is_told_with_the_remedy() -> None:
         )
 
 
+class Alone(Trusted):
+    """Shows no handle, of which it would not be known whether its place is."""
+
+    def snapshot_state(self) -> Any:
+        """Its lists."""
+        return {"items": self.items, "nested": self.nested}
+
+
+def test_a_pickle_that_has_changed_is_a_broken_promise_too() -> None:
+    """What is written of the state is the same; what a restore would bring back is not."""
+    with resting_host(audit=100.0, checkpoint=True) as host:
+        program = Program(host)
+        program.run([("spawn", 0, Alone), ("snapshot",)])
+        assert "m0" in host.post.recorder.at_rest.rows.shapes
+        body = host.post.core.machines["m0"].body
+        body.items = body.nested["inner"]["deep"]
+        program.run([("snapshot",)])
+        assert str(host.failure()).startswith("m0 (Alone): the state of Alone has changed outside of its actions")
+
+
 def test_an_audit_looks_at_one_machine_at_least_in_each_snapshot() -> None:
     with resting_host(audit=1e-9) as host:
         program = Program(host)

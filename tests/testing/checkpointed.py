@@ -15,6 +15,7 @@ from ray_snapshot.history import HistoryWriter, checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.runtime.handles import handle_of
+from ray_snapshot.runtime.saved_machines import saved_bytes, saved_table
 from ray_snapshot.testing.moments import Flying
 
 RUN_ID = "0123456789abcdef"
@@ -42,6 +43,7 @@ def record(
     creations: Iterable[tuple[str, str, type, tuple[Any, ...]]] = (),
     *,
     stopped: Iterable[str] = (),
+    at_rest: Iterable[str] = (),
     snapshot_id: str = "20231114T221320000000Z-abcdef-000001",
     **meta: Any,
 ) -> str:
@@ -74,9 +76,12 @@ def record(
         saved_creations.append((creator, name, key(kind), (False, pickle.dumps((args, {}))), STARTED_AT))
         rows.append({"source": creator, "target": name, "number": 0, "method": "__init__", "args": list(args)})
     half = len(saved_machines) // 2  # two reports, as of two hosts
+    resting = [[one for one in part if one[0] in at_rest] for part in (saved_machines[:half], saved_machines[half:])]
+    moving = [[one for one in part if one[0] not in at_rest] for part in (saved_machines[:half], saved_machines[half:])]
+    tables = [(saved_bytes(saved_table(part)),) if part else () for part in resting]
     sections = [
-        pickle.dumps(("host-0", saved_machines[:half], saved_messages[::2], [], classes)),
-        pickle.dumps(("host-1", saved_machines[half:], saved_messages[1::2], saved_creations, classes)),
+        pickle.dumps(("host-0", moving[0], saved_messages[::2], [], classes, *tables[0])),
+        pickle.dumps(("host-1", moving[1], saved_messages[1::2], saved_creations, classes, *tables[1])),
     ]
     at = datetime.fromtimestamp(STARTED_AT, UTC)
     about = {"snapshot_id": snapshot_id, "system": "tills", "run_id": RUN_ID}

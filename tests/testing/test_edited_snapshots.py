@@ -60,6 +60,15 @@ def test_a_state_a_dropped_and_an_added_message_lead_elsewhere(tills: tuple[Path
     assert [one.args for one in found.flying if (one.source, one.target) == ("a", "b")] == [(4,), (10,)]
 
 
+def test_a_machine_at_rest_is_edited_as_any_other(tmp_path: Path) -> None:
+    history = tmp_path / "h"
+    tills, messages = {"a": till(3, handle("b")), "b": till(5), "c": till(1)}, [("a", "b", "take", (2,))]
+    snapshot_id = record(history, tills, messages, at_rest=["a", "c"])
+    edited = testing.edit(history, snapshot_id, states={"c": lambda state: {**state, "coins": 100}})
+    assert ends(history, snapshot_id) == {"a": 3, "b": 7, "c": 1}
+    assert ends(history, edited) == {"a": 3, "b": 7, "c": 100}
+
+
 def test_what_was_edited_is_written_where_every_reader_finds_it(tills: tuple[Path, str]) -> None:
     history, snapshot_id = tills
     drop = [{"source": "a", "target": "b", "number": 1}]

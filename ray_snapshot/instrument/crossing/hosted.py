@@ -242,6 +242,10 @@ class Hosted:
         self.kept[machine.name] = found.names
         return found.blob, found.obstacle
 
+    def is_named(self, machine: Machine) -> bool:
+        """Whether there were names in place of handles when a machine's state was last kept."""
+        return bool(self.kept.get(machine.name))
+
     def load(self, again: Again | None) -> None:
         """What a host that goes back has to know of actors; None: it has nothing to load."""
         self.again = again or Again()

@@ -42,6 +42,9 @@ class Abroad(Protocol):
     def keep(self, machine: Machine, state: Any) -> tuple[bytes | None, str | None]:
         """(a machine's state as bytes in which names stand for handles of actors, None), or (None, why there are none)."""
 
+    def is_named(self, machine: Machine) -> bool:
+        """Whether there are such names in what was last kept of a machine."""
+
     def load(self, again: Again | None) -> None:
         """The host goes back; before any state is opened."""
 

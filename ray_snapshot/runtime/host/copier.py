@@ -165,18 +165,19 @@ class Copier:
             self._wrong_hook(machine, wrong)
         if found.status == "passive":
             found.inputs = self.ports.inputs_of(machine)
-        if is_kept:
+        if is_kept and not self._is_named(machine):
             self.unchanged.keep(machine, found)
         return found
 
     def _rests(self, machine: Machine) -> bool:
-        """Whether a machine is in no action, and nothing but its object tells what is recorded of it.
-
-        Pickled for watched actors, a state shows what the watch knows of their handles.
-        """
+        """Whether a machine is in no action, and nothing but its object tells what is recorded of it."""
         action = self.stage.action
         is_inside = machine.name in self.stage.suspended or (action is not None and action[0] is machine)
-        return not is_inside and not machine.is_held and not (self.config.checkpoint and self.abroad is not None)
+        return not is_inside and not machine.is_held
+
+    def _is_named(self, machine: Machine) -> bool:
+        """Whether names stand in a machine's pickle for handles of watched actors: what the watch knows of these may change."""
+        return self.config.checkpoint and self.abroad is not None and self.abroad.is_named(machine)
 
     def _keep(self, machine: Machine) -> Callable[[BodyCopy, Any], None]:
         """What pickles a machine's state for a restore, or says why there will be none."""

@@ -25,7 +25,7 @@ from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.held import HeldWatch
-from ray_snapshot.runtime.host.notices import Notices, check_listener
+from ray_snapshot.runtime.host.notices import Notices, check_listener, listens
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.recorder import Recorder
 from ray_snapshot.runtime.host.replies import Replies, settle
@@ -71,7 +71,7 @@ class HostPost(Post):
             barriers={"clock": time.monotonic, "on_open": self._opened},
             copy_body=copier.copy,
             copy_bodies=copier.copy_all,
-            is_lasting=None if config.checkpoint or config.protocol in BARRIERS else self._may_rest,
+            is_lasting=None if config.protocol in BARRIERS else self._may_rest,
             bound=config.mailbox_bound,
             polled=("driver",),
             open_at_birth=config.open_at_birth,
@@ -113,6 +113,9 @@ class HostPost(Post):
         self.abroad = self.waiting.abroad = self.runner.abroad = self.recorder.abroad = self.copier.abroad = abroad
 
     def _may_rest(self, machine: Machine, copy: BodyCopy) -> bool:
+        kind: type = type(machine.body)
+        if self.config.checkpoint and listens(kind):  # its object is touched behind each snapshot that is kept
+            return False
         return self.recorder.at_rest.may_rest(machine, copy)
 
     def _opened(self, number: int) -> None:

@@ -231,18 +231,21 @@ class Recorder:
         at = self.recorded_at.get(recording.number, time.time())
         facts = Facts(at, recording.marker_count)
         found: HostPayload
-        if build is host_payload and (resting := self.at_rest.of(recording.number)) is not None:
+        resting = self.at_rest.of(recording.number) if build is host_payload else None
+        if resting is not None:
             build = partial(host_payload, resting=resting, keep=self.at_rest.kept.keep)
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found
-        if build is late_payload:
-            section = late_section(self.member.host, at, late, creations)
+        is_whole = build is not late_payload
+        if is_whole:
+            saved = None if resting is None or resting.saved is None else resting.saved.table()
+            section = section_of(self.member.host, recording, at, self.classes.blobs, late, creations, saved)
         else:
-            section = section_of(self.member.host, recording, at, self.classes.blobs, late, creations)
+            section = late_section(self.member.host, at, late, creations)
         facts = replace(facts, obstacles=section.obstacles)
         found = build(self.member.host, recording, facts, late, creations)
-        listens = build is host_payload and self.notices.note(recording, self.core.machines)
+        listens = is_whole and self.notices.note(recording, self.core.machines)
         return replace(found, checkpoint=section.dumps(), listens=listens)
 
     # ---- the guard ------------------------------------------------------------------------------------------------

@@ -26,9 +26,12 @@ from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
 from ray_snapshot.runtime.report import PartRows, Resting
+from ray_snapshot.runtime.saved_machines import saved_machine, saved_table
 from ray_snapshot.shapes import Shape
 
 Booleans = npt.NDArray[np.bool_]
+_Shown = tuple["Rows", pa.Table, "Rows"]
+"""Rows of machines, of the ends of their channels, and what checkpoints keep of them."""
 
 MOST_BYTES = 2_000_000_000
 """While rows have more, no more machines are put to rest."""
@@ -89,11 +92,13 @@ class RestingRows:
         rows = _OwnedRows(host)
         machines, self.ends = rows.tables()
         self.machines = Rows(machines)
+        self.saved = Rows(saved_table(()))
+        """What checkpoints keep of these machines; nothing, where none are written."""
         self.inputs: dict[str, Inputs] = {}
         self.shapes: dict[str, Shape | None] = {}
         """By machine at rest."""
         self.shape_counts: Counter[Shape] = Counter()
-        self.filtered: tuple[Collection[str], tuple[Rows, pa.Table]] = ((), (self.machines, self.ends))
+        self.filtered: tuple[Collection[str], _Shown] = ((), self._all())
         """What `_without` was last asked for, and its answer."""
 
     @property
@@ -113,22 +118,24 @@ class RestingRows:
         show(recording, rows)
         machines, ends = rows.tables()
         self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
-        self.size = int(self.machines.base.nbytes + self.ends.nbytes)
+        if (saved := saved_table(map(saved_machine, rows.keeping))).num_rows:
+            self.saved = self.saved.plus(saved)
+        self.size = self._bytes()
         self.inputs |= rows.rows.part.inputs
         for name, copy in latest.items():
             self.shapes[name] = copy.extra.shape
         self.shape_counts.update(copy.extra.shape for copy in latest.values() if copy.extra.shape is not None)
-        self.filtered = ((), (self.machines, self.ends))
+        self.filtered = ((), self._all())
 
     def forget(self, names: Iterable[str]) -> None:
         """These are not at rest any more."""
         found = self.shapes.keys() & {*names}
         if not found:
             return
-        machines, self.ends = self._without(found)
-        self.machines = machines.compact()
-        self.filtered = ((), (self.machines, self.ends))
-        self.size = int(self.machines.base.nbytes + self.ends.nbytes)
+        machines, self.ends, saved = self._without(found)
+        self.machines, self.saved = machines.compact(), saved.compact()
+        self.filtered = ((), self._all())
+        self.size = self._bytes()
         for name in found:
             self.inputs.pop(name, None)
             if (shape := self.shapes.pop(name, None)) is not None:
@@ -138,12 +145,13 @@ class RestingRows:
     def beside(self, names: Iterable[str]) -> Resting:
         """What goes into a report that shows the machines of these names by itself."""
         hidden = self.shapes.keys() & {*names}
-        machines, ends = self._without(hidden)
+        machines, ends, saved = self._without(hidden)
         inputs = self.inputs.copy()
         for name in hidden:
             inputs.pop(name, None)
         shapes = self.shape_counts - Counter(shape for name in hidden if (shape := self.shapes[name]) is not None)
-        return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes))
+        kept = saved if saved.count else None
+        return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes), kept)
 
     def wrong(self, looked_at: Sequence[MachineCopy]) -> RaySnapshotError | None:
         """What is wrong if one of these machines at rest looks different now from how it is shown.
@@ -154,27 +162,33 @@ class RestingRows:
             return None
         now = RestingRows(self.host)
         now.take(looked_at)
-        machines_shown, ends_shown = self._without(self.shapes.keys() - now.shapes.keys())
-        shown = _by_machine(machines_shown.table(), ends_shown)
-        for name, (machine, ends) in sorted(_by_machine(now.machines.table(), now.ends).items()):
-            before, ends_before = shown.get(name, ({}, []))
-            if machine.get("state") != before.get("state"):
+        shown = _by_machine(*self._without(self.shapes.keys() - now.shapes.keys()))
+        for name, (machine, ends, saved) in sorted(_by_machine(*now._all()).items()):
+            before, ends_before, saved_before = shown.get(name, ({}, [], None))
+            if (machine.get("state"), saved) != (before.get("state"), saved_before):
                 return changed_by_itself(name, str(machine["class_name"]))
             if (machine, ends) != (before, ends_before):
                 return RaySnapshotError(f"{name} is shown at rest as {before}, {ends_before}, and is {machine}, {ends}")
         return None
 
-    def _without(self, names: Collection[str]) -> tuple[Rows, pa.Table]:
+    def _all(self) -> _Shown:
+        return self.machines, self.ends, self.saved
+
+    def _bytes(self) -> int:
+        return int(self.machines.base.nbytes + self.ends.nbytes + self.saved.base.nbytes)
+
+    def _without(self, names: Collection[str]) -> _Shown:
         """The rows but for those of some machines at rest."""
         if names != self.filtered[0]:
             if not names:
-                found = self.machines, self.ends
+                found = self._all()
             elif len(names) == len(self.shapes):
-                found = Rows(self.machines.base[:0]), self.ends[:0]
+                found = Rows(self.machines.base[:0]), self.ends[:0], Rows(self.saved.base[:0])
             else:
                 those = pa.array(names, pa.string())
                 left = self.ends.filter(pc.invert(pc.is_in(self.ends["owner"], those)))
-                found = self.machines.without("machine", names), left
+                saved = self.saved.without("machine", names) if self.saved.base.num_rows else self.saved
+                found = self.machines.without("machine", names), left, saved
             self.filtered = (names, found)
         return self.filtered[1]
 
@@ -185,9 +199,13 @@ class _OwnedRows:
     def __init__(self, host: str) -> None:
         self.host = host
         self.rows = PartRows()
+        self.keeping: list[MachineCopy] = []
+        """Those of which a checkpoint keeps something."""
 
     def machine(self, copy: MachineCopy) -> None:
         self.rows.machine(copy)
+        if copy.extra.kept is not None:
+            self.keeping.append(copy)
 
     def ends_of(self, copy: MachineCopy) -> None:
         self.rows.ends.add(copy)
@@ -222,9 +240,13 @@ def _counts(host: str, ends: pa.Table) -> LinkCounts:
     return found
 
 
-def _by_machine(machines: pa.Table, ends: pa.Table) -> dict[str, tuple[dict[str, Any], list[str]]]:
-    """The row of each machine, and those of its channels' ends as text in one order."""
+def _by_machine(machines: Rows, ends: pa.Table, saved: Rows) -> dict[str, tuple[dict[str, Any], list[str], Any]]:
+    """The row of each machine, those of its channels' ends as text in one order, and what checkpoints keep of it."""
     of: dict[str, list[str]] = defaultdict(list)
     for row in ends.to_pylist():
         of[row["owner"]].append(repr(row))
-    return {row["machine"]: (row, sorted(of[row["machine"]])) for row in machines.to_pylist()}
+    kept = {row["machine"]: row for row in saved.table().to_pylist()}
+    return {
+        row["machine"]: (row, sorted(of[row["machine"]]), kept.get(row["machine"]))
+        for row in machines.table().to_pylist()
+    }

@@ -35,8 +35,8 @@ class Unchanged:
     """The copies of one host, in one generation; under the host's lock.
 
     A machine that acts between any two snapshots costs a dictionary entry. One that rests for longer costs its row
-    (`host.resting`); where none is at rest, for checkpoints are kept or machines turn red one by one, 0.6 kB, the text of its
-    state, and its pickle.
+    (`host.resting`); where none is at rest, for machines turn red one by one, or it wants to hear of kept snapshots, 0.6 kB,
+    the text of its state, and its pickle.
     """
 
     def __init__(self, *, is_checkpointing: bool) -> None:
@@ -121,6 +121,7 @@ class Unchanged:
         self.changed(name)
         self.copies[name] = None
         is_whole = copy.state is not None and not copy.state.truncated and copy.obstacle is None
+        is_whole = is_whole and (copy.kept is not None) == self.is_checkpointing
         if is_whole and _is_volatile(kind) is False and copy.kept is not None:
             is_whole = not _has_handles(copy.kept[1])  # else their places would have been looked at
         if is_whole and size <= MOST_BYTES and self.held_bytes + size <= MOST_BYTES_OF_ALL:
