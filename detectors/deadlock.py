@@ -138,11 +138,11 @@ def _at_stake(snapshot: Snapshot) -> Snapshot | None:
     `resources` in the coverage: these name other machines.
     """
     here, absent = snapshot.parted
-    active = np.flatnonzero(~is_any_of(here["status"], "blocked", "passive", "stopped"))
+    active = np.flatnonzero(~snapshot.statuses.are("blocked", "passive", "stopped"))
     if not len(active):
         return None
     messages = snapshot.tables["messages"]
-    waiting = here.filter(pa.array(is_any_of(here["status"], "blocked") | _with_short_form(here)))
+    waiting = here.filter(pa.array(snapshot.statuses.are("blocked") | _with_short_form(here)))
     named = [snapshot.tables[table][column] for table, columns in _AT_STAKE.items() for column in columns]
     named += [waiting["machine"], pc.list_flatten(waiting["waits_for"])]
     named += [messages["target"].filter(pa.array(is_any_of(messages["kind"], "call")))]
@@ -188,7 +188,7 @@ _NAMING = {"waits": ("machine", "on_machine"), "calls": ("machine", "caller"), "
 
 
 def _anybody_blocked(snapshot: Snapshot) -> bool:
-    return bool(is_any_of(snapshot.parted[0]["status"], "blocked").any())
+    return bool(snapshot.statuses.are("blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:
@@ -316,7 +316,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     nodes = np.flatnonzero((blocked | waits.inner) & ~moves)
     local = np.full(len(waits.names), -1, np.int64)
     local[nodes] = np.arange(len(nodes))
-    source, target = local[waits.graph.owner[waits.graph.alternative]], local[waits.graph.target]
+    source, target = local[waits.graph.owner][waits.graph.alternative], local[waits.graph.target]
     waiting = _but(source >= 0, waits.graph.satisfied)
     idle = _asleep(waits, moves, waiting)
     from_idle = source[idle]

@@ -261,7 +261,7 @@ def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: 
     finder = _Finder(names, calls, first_call)
     at = finder.machines([one.machine for one in found.holders])
     bound = integers(snapshot.tables["machines"]["max_concurrency"], 2**62)
-    acting_now = is_any_of(snapshot.tables["machines"]["status"], "active")
+    acting_now = snapshot.statuses.are("active")
     places = []
     for machine, holder in zip(at, found.holders, strict=True):
         runs = finder.runs(machine)
