@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions
+from ray_snapshot.detectors.common import Booleans, Integers, integers, positions
 from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, Told, added
 from ray_snapshot.snapshot import Snapshot
 
