@@ -78,6 +78,7 @@ class Deadlock:
 
     stable: bool = True
     alarm_when: bool | None = True
+    looks_at = frozenset({"statuses"})
 
     def __init__(self, *, name: str = "deadlock") -> None:
         self.name = check_name(name)

@@ -109,6 +109,8 @@ class _About:
 
     def calls(self, node: int) -> list[str]:
         """The calls that a node waits for, as `Class.method`."""
+        if not self.waits.calls.call_count:
+            return []
         on = [other for _, choice in self.alternatives.get(node, []) for other in choice]
         return [call for other in on if self.nodes[other].is_call and (call := self.nodes[other].call)]
 

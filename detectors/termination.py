@@ -62,6 +62,7 @@ class Termination:
 
     stable: bool = True
     alarm_when: bool | None = None
+    looks_at = frozenset({"statuses"})
 
     def __init__(self, *, machines: Any = None, senders: Any = None, name: str | None = None) -> None:
         self.machines = None if machines is None else check_group(machines)

@@ -308,6 +308,15 @@ def _asks(function: FunctionType) -> bool:
     return "earlier" in inspect.signature(function).parameters
 
 
+def looks_at(item: Detector) -> frozenset[str] | None:
+    """What a ready-made detector looks at beside names and messages: "statuses" (and waits), "states" (and arguments).
+
+    None: anything, for it is a user's own. What one is made of by inheritance may look at more than that.
+    """
+    found: frozenset[str] | None = vars(type(item)).get("looks_at")
+    return found
+
+
 class Standards:
     """What each detector compares a snapshot with: one rule for the live verdicts and for Spark.
 
