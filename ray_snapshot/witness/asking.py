@@ -263,7 +263,7 @@ class _Run:
 
         What a hook `waiting_for` would say can be anything: then it is so only of a detector that looks at states alone.
         """
-        if looks_at(item) == {"states"}:
+        if looks_at(item) == frozenset({"states"}):
             return True
         kinds = (type(self.bodies[name][counts[name]]) for name in unsaid)
         if len(unsaid) > MOST_MIXED or any(kind.waiting_for is not SnapshotMixin.waiting_for for kind in kinds):
