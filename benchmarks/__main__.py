@@ -53,6 +53,7 @@ NAMES = {
     "recovery": restoring,
     "history-write-100000": history,
     "history-machine-over-time": history,
+    "verdicts-1000": verdicts,
     "verdicts-1000000": verdicts,
     "history-export": history,
     "history-export-cpu": history,

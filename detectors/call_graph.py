@@ -196,7 +196,7 @@ def _blocked_loops(snapshot: Snapshot, recorded: NameIndex, ids: Any) -> Integer
 
 def _gates(snapshot: Snapshot, rows: _Rows, call: Integers, exclusive: Integers) -> tuple[Integers, Gates]:
     """The gate of each row of calls that have not begun (-1: its machine is gone), and the gates."""
-    stopped = is_any_of(snapshot.tables["machines"]["status"], "stopped")
+    stopped = snapshot.statuses.are("stopped")
     live = np.flatnonzero((rows.wait >= 0) & ~np.append(stopped, True)[rows.wait])
     keys, inverse = np.unique(rows.key(rows.wait[live], rows.wait_group[live]), return_inverse=True)
     gate_of = np.full(len(rows.wait), -1, np.int64)

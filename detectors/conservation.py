@@ -58,6 +58,7 @@ class TokenConservation:
     stable: bool = False
     alarm_when: bool | None = False
     is_timeless = True
+    looks_at = frozenset({"states"})
 
     def __init__(
         self,

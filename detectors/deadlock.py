@@ -48,6 +48,7 @@ from ray_snapshot.detectors.common import (
     unsound,
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
+from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
 from ray_snapshot.detectors.reduction import Graph, knots, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
@@ -77,6 +78,7 @@ class Deadlock:
 
     stable: bool = True
     alarm_when: bool | None = True
+    looks_at = frozenset({"statuses"})
 
     def __init__(self, *, name: str = "deadlock") -> None:
         self.name = check_name(name)
@@ -100,6 +102,9 @@ class Deadlock:
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
         if not (rows or told or _anybody_blocked(snapshot)):
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
+        if not told and (blocked := blocked_that_can_move(snapshot)) is not None:
+            evidence = {**_nothing_blocked(), "blocked_count": blocked.machines + blocked.calls}
+            return answer(self, snapshot, False, evidence, f"No deadlock: {_still_come(blocked)}.")
         if not told and (fewer := _at_stake(snapshot)) is not None:
             waits = wait_graph(fewer)
             if not _is_anybody_stuck(waits, _can_move(waits, waits.seeds)):
@@ -138,11 +143,11 @@ def _at_stake(snapshot: Snapshot) -> Snapshot | None:
     `resources` in the coverage: these name other machines.
     """
     here, absent = snapshot.parted
-    active = np.flatnonzero(~is_any_of(here["status"], "blocked", "passive", "stopped"))
+    active = np.flatnonzero(~snapshot.statuses.are("blocked", "passive", "stopped"))
     if not len(active):
         return None
     messages = snapshot.tables["messages"]
-    waiting = here.filter(pa.array(is_any_of(here["status"], "blocked") | _with_short_form(here)))
+    waiting = here.filter(pa.array(snapshot.statuses.are("blocked") | _with_short_form(here)))
     named = [snapshot.tables[table][column] for table, columns in _AT_STAKE.items() for column in columns]
     named += [waiting["machine"], pc.list_flatten(waiting["waits_for"])]
     named += [messages["target"].filter(pa.array(is_any_of(messages["kind"], "call")))]
@@ -188,7 +193,7 @@ _NAMING = {"waits": ("machine", "on_machine"), "calls": ("machine", "caller"), "
 
 
 def _anybody_blocked(snapshot: Snapshot) -> bool:
-    return bool(is_any_of(snapshot.parted[0]["status"], "blocked").any())
+    return bool(snapshot.statuses.are("blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:
@@ -316,7 +321,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     nodes = np.flatnonzero((blocked | waits.inner) & ~moves)
     local = np.full(len(waits.names), -1, np.int64)
     local[nodes] = np.arange(len(nodes))
-    source, target = local[waits.graph.owner[waits.graph.alternative]], local[waits.graph.target]
+    source, target = local[waits.graph.owner][waits.graph.alternative], local[waits.graph.target]
     waiting = _but(source >= 0, waits.graph.satisfied)
     idle = _asleep(waits, moves, waiting)
     from_idle = source[idle]
@@ -418,10 +423,14 @@ def _nothing_blocked() -> dict[str, Any]:
 
 def _all_clear(waits: WaitGraph) -> str:
     blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
-    text = "no machine is blocked"
-    if len(blocked):
-        text = f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
-    return f"No deadlock: {text}{_may_still_come(waits)}."
+    return f"No deadlock: {_still_come(_numbers(waits, blocked))}{_may_still_come(waits)}."
+
+
+def _still_come(blocked: Waiting) -> str:
+    count = blocked.machines + blocked.calls
+    if not count:
+        return "no machine is blocked"
+    return f"{_told(blocked)} blocked, and what {'it' if count == 1 else 'each'} waits for can still come"
 
 
 def _may_still_come(waits: WaitGraph) -> str:
@@ -448,8 +457,16 @@ def _half_begun(snapshot: Snapshot, waits: WaitGraph) -> list[str]:
 
 def _counted(waits: WaitGraph, nodes: Integers) -> str:
     """ "2 machines", "3 calls", "1 machine and 3 calls"."""
+    return _told(_numbers(waits, nodes))
+
+
+def _numbers(waits: WaitGraph, nodes: Integers) -> Waiting:
     calls = int((nodes >= waits.first_call).sum())
-    machines = len(nodes) - calls
+    return Waiting(len(nodes) - calls, calls)
+
+
+def _told(some: Waiting) -> str:
+    machines, calls = some.machines, some.calls
     parts = [plural(machines, "machine")] * bool(machines or not calls) + [plural(calls, "call")] * bool(calls)
     return " and ".join(parts)
 

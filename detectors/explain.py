@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, texts
+from ray_snapshot.detectors.reduction import edges_of
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.snapshot import Snapshot
 
@@ -108,6 +109,8 @@ class _About:
 
     def calls(self, node: int) -> list[str]:
         """The calls that a node waits for, as `Class.method`."""
+        if not self.waits.calls.call_count:
+            return []
         on = [other for _, choice in self.alternatives.get(node, []) for other in choice]
         return [call for other in on if self.nodes[other].is_call and (call := self.nodes[other].call)]
 
@@ -169,8 +172,10 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
     """(k, nodes) of each alternative of each of `nodes`: how many of which it waits for yet; without the slot that a call
     needs beside them."""
     graph = waits.graph
-    mine = np.isin(graph.owner, nodes)
-    edges = np.flatnonzero(mine[graph.alternative])
+    asked = np.zeros(graph.node_count, np.bool_)
+    asked[nodes] = True
+    mine = asked[graph.owner]
+    edges = edges_of(graph, mine)
     on: dict[int, list[int]] = {}
     there: dict[int, int] = {}
     columns = (graph.alternative, graph.target, graph.satisfied)
@@ -195,6 +200,8 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
 
 def _without_errors(waits: WaitGraph, choices: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
     """`choices` without those that stand for "the first error of a list ends the wait": fewer of the same calls."""
+    if len(choices) == 1:
+        return choices
     most = max(choices, key=lambda choice: choice[0])
     different = [
         one for at, one in enumerate(choices) if one not in choices[:at]
@@ -330,10 +337,12 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
 
 def _callers(about: _About, node: int) -> list[str]:
     """Of a call that waits inside its own actor (on an event, a lock): machines that might call it; else nothing."""
+    mine = about.nodes[node]
+    if not mine.is_call:
+        return []
     on = [about.nodes[other] for _, choice in about.alternatives.get(node, []) for other in choice]
     names = list(dict.fromkeys(other.machine for other in on if not other.is_call))
-    mine = about.nodes[node]
-    if not mine.is_call or mine.machine not in names:
+    if mine.machine not in names:
         return []
     return [name for name in names if name != mine.machine] or [mine.machine]
 

@@ -58,6 +58,7 @@ class Garbage:
 
     stable: bool = True
     alarm_when: bool | None = None
+    looks_at = frozenset({"statuses", "states"})
 
     def __init__(self, unless: Any, *, roots: Any = None, name: str = "garbage") -> None:
         self.name = check_name(name)

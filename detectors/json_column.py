@@ -24,6 +24,9 @@ _FEW = 1_000
 _LOOKED_AT = 256
 """By so many it is guessed whether most texts are equal to others."""
 
+_BLOCKS = 8
+"""The texts are read in so many blocks, by several threads."""
+
 _TYPES = {int: pa.int64(), bool: pa.bool_(), type(MISSING): pa.int64()}
 
 
@@ -89,9 +92,10 @@ def _of_different(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
         return [None] * len(paths)
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     lines = pc.binary_join(whole, "\n")[0].as_buffer()
-    found = _read(lines, types, len(texts))
+    longest = int(np.diff(_offsets(texts)).max())
+    found = _read(lines, types, len(texts), longest)
     if found is None and len(types) > 1:  # one of them is of another kind somewhere, or leads into another one
-        singly = {path: _read(lines, {path: kind}, len(texts)) for path, kind in types.items()}
+        singly = {path: _read(lines, {path: kind}, len(texts), longest) for path, kind in types.items()}
         found = {path: one[path] for path, one in singly.items() if one is not None}
     return [(found or {}).get(path) for path in paths]
 
@@ -170,8 +174,11 @@ def _example(texts: Any) -> Any:
         return None
 
 
-def _read(lines: Any, kinds: Mapping[JsonPath, Any], count: int) -> dict[JsonPath, Any] | None:
-    """What the paths find, as Arrow arrays: null where there is nothing or JSON's null; None if one is of another kind."""
+def _read(lines: Any, kinds: Mapping[JsonPath, Any], count: int, longest: int) -> dict[JsonPath, Any] | None:
+    """What the paths find, as Arrow arrays: null where there is nothing or JSON's null; None if one is of another kind.
+
+    `longest`: the bytes of the longest line; each is in one block.
+    """
     import pyarrow.json as pj
 
     schema = _schema(kinds)
@@ -180,7 +187,7 @@ def _read(lines: Any, kinds: Mapping[JsonPath, Any], count: int) -> dict[JsonPat
     try:
         table = pj.read_json(
             pa.BufferReader(lines),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            read_options=pj.ReadOptions(block_size=max(len(lines) // _BLOCKS, longest) + 1),
             parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid:

@@ -29,6 +29,7 @@ class OrphanedWait:
 
     stable: bool = True
     alarm_when: bool | None = True
+    looks_at = frozenset({"statuses"})
 
     def __init__(self, *, name: str = "orphaned-wait") -> None:
         self.name = check_name(name)

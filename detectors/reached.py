@@ -81,6 +81,7 @@ class Reached:
     stable: bool = True
     alarm_when: bool | None = None
     is_timeless = True
+    looks_at = frozenset({"states"})
 
     def __init__(
         self,

@@ -17,6 +17,18 @@ from ray_snapshot.detectors.common import Booleans, Integers, distinct, in_order
 _FEW = 1_000
 """Below so many nodes a level costs numpy more than the plain loop."""
 
+_MANY = 10_000
+"""From so many nodes on it is worth while to look for knots among few of them."""
+
+_MUCH_FEWER = 8
+"""Few are at most one in so many."""
+
+_SHRINKS = 8
+"""Steps go on while each leaves out one node in so many."""
+
+_MOST_LEVELS = 100
+"""From the nodes that are left after these steps, knots are looked for so many edges away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:
@@ -55,6 +67,18 @@ def free(graph: Graph) -> Booleans:
     return found
 
 
+def edges_of(graph: Graph, alternatives: Booleans) -> Integers:
+    """The edges of those alternatives, ascending."""
+    chosen = np.flatnonzero(alternatives)
+    if (
+        _MUCH_FEWER * len(chosen) > len(graph.alternative)
+        or not (graph.alternative[1:] >= graph.alternative[:-1]).all()
+    ):
+        return np.flatnonzero(alternatives[graph.alternative])
+    begins, ends = (np.searchsorted(graph.alternative, chosen, side) for side in ("left", "right"))
+    return _ranges(begins, ends - begins)
+
+
 def _missing(graph: Graph) -> Integers:
     """How many edges each alternative still needs."""
     return graph.k - np.bincount(graph.alternative[graph.satisfied], minlength=len(graph.k))
@@ -71,9 +95,14 @@ def _incoming(graph: Graph) -> tuple[Integers, Integers]:
 
 def _reached(starts: Integers, waiting: Integers, nodes: Integers) -> Integers:
     """The alternatives that wait for any of `nodes`, once for each edge."""
-    count = starts[nodes + 1] - starts[nodes]
+    found: Integers = waiting[_ranges(starts[nodes], starts[nodes + 1] - starts[nodes])]
+    return found
+
+
+def _ranges(begins: Integers, count: Integers) -> Integers:
+    """So many numbers from each of `begins` on, one range behind the other."""
     before = np.cumsum(count) - count
-    found: Integers = waiting[np.repeat(starts[nodes] - before, count) + np.arange(count.sum())]
+    found: Integers = np.repeat(begins - before, count) + np.arange(count.sum())
     return found
 
 
@@ -119,14 +148,54 @@ def knots(node_count: int, source: Integers, target: Integers) -> Knots:
     """The components out of which no edge leads (Holt 1972: such a knot is what a deadlock of OR waits is).
     O(V + E).
 
-    A node without edges is a knot by itself.
+    A node without edges is a knot by itself. Of a large graph all nodes outside of knots may have one label.
     """
+    near = _near_knots(node_count, source, target) if node_count >= _MANY else None
+    if near is None:
+        return _components(node_count, source, target)
+    place = np.full(node_count, -1, np.int64)
+    place[near] = np.arange(len(near))
+    edges = np.flatnonzero(place[source] >= 0)  # no edge leads from these to others
+    found = _components(len(near), place[source[edges]], place[target[edges]])
+    label = np.full(node_count, len(found.core), np.int64)
+    label[near] = found.label
+    return Knots(label, np.append(found.core, False))
+
+
+def _components(node_count: int, source: Integers, target: Integers) -> Knots:
     from scipy.sparse.csgraph import connected_components
 
     count, label = connected_components(_matrix(node_count, source, target), directed=True, connection="strong")
     core = np.ones(count, np.bool_)
     core[label[source[label[source] != label[target]]]] = False
     return Knots(label.astype(np.int64), core)
+
+
+def _near_knots(node_count: int, source: Integers, target: Integers) -> Integers | None:
+    """Nodes, ascending, that no edge leaves and among which all knots are; None if these are many, or far from each other.
+
+    From every node a step along one of its edges, again and again, leaves ever fewer nodes, and some of each knot. All of it
+    can be reached from these.
+    """
+    onward = np.arange(node_count)
+    onward[source] = target
+    nodes, before = distinct(onward), node_count
+    while _SHRINKS * len(nodes) < (_SHRINKS - 1) * before:
+        nodes, before = distinct(onward[nodes]), len(nodes)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=node_count))])
+    following = target[in_order(source)]
+    found = np.zeros(node_count, np.bool_)
+    count = 0
+    for _ in range(_MOST_LEVELS):
+        found[nodes] = True
+        count += len(nodes)
+        if count > node_count // _MUCH_FEWER:
+            return None
+        reached = _reached(starts, following, nodes)
+        nodes = distinct(reached[~found[reached]])
+        if not len(nodes):
+            return np.flatnonzero(found)
+    return None
 
 
 def shortest_cycle(node_count: int, source: Integers, target: Integers, start: int) -> list[int]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions
+from ray_snapshot.detectors.common import Booleans, Integers, integers, positions
 from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, Told, added
 from ray_snapshot.snapshot import Snapshot
 
@@ -261,7 +261,7 @@ def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: 
     finder = _Finder(names, calls, first_call)
     at = finder.machines([one.machine for one in found.holders])
     bound = integers(snapshot.tables["machines"]["max_concurrency"], 2**62)
-    acting_now = is_any_of(snapshot.tables["machines"]["status"], "active")
+    acting_now = snapshot.statuses.are("active")
     places = []
     for machine, holder in zip(at, found.holders, strict=True):
         runs = finder.runs(machine)

@@ -77,6 +77,7 @@ class UniqueToken:
     stable: bool = False
     alarm_when: bool | None = False
     is_timeless = True
+    looks_at = frozenset({"states"})
 
     def __init__(
         self,

@@ -70,6 +70,7 @@ class VirtualTime:
     """
 
     is_timeless = True
+    looks_at = frozenset({"states"})
 
     def __init__(
         self,

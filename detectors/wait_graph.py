@@ -246,7 +246,7 @@ def _inner(nodes: _Nodes, by_calls: _Rows) -> Booleans:
 
 
 def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
-    found = is_any_of(snapshot.tables["machines"]["status"], word)
+    found = snapshot.statuses.are(word)
     return np.concatenate([found, np.zeros(node_count - len(found), np.bool_)])
 
 
@@ -511,8 +511,9 @@ def _outside(
 ) -> tuple[Booleans, list[str]]:
     """Nodes of which the snapshot does not know enough: waited for but not recorded nor about to be born, or waiting without a
     row that says for what. And why, for a person. A reply that is there already hides nothing."""
-    strangers = np.arange(nodes.recorded_count, nodes.first_call)
-    strangers = strangers[(nodes.flags(graph.target[~graph.satisfied]) & ~unborn)[strangers]]
+    strange = (graph.target >= nodes.recorded_count) & (graph.target < nodes.first_call) & ~graph.satisfied
+    strangers = distinct(graph.target[strange])
+    strangers = strangers[~unborn[strangers]]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
     why = [_why_unknown(name) for name in names]
     why += [f"what {name} waits for" for name in nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()]

@@ -22,7 +22,7 @@ from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryFormatError, InconsistentCutError, SettingError, UnknownMachineError
 from ray_snapshot.json_text import parsed_json
-from ray_snapshot.name_index import NameIndex
+from ray_snapshot.name_index import NameIndex, Words
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 from ray_snapshot.shapes import Shape
 
@@ -239,6 +239,7 @@ class Snapshot:
         self.tables: Mapping[str, pa.Table] = found if absent is None else _Tables(found, absent)
         self.totals: dict[str, Any] = {}
         """By the data of a detector that adds up: what all rows come to."""
+        self._statuses: tuple[pa.Table, Words] | None = None
         (row,) = self.tables["snapshots"].to_pylist()
         row["coverage"] = _parsed(row["coverage"] or "{}", "the coverage")
         row["initiators"] = row["initiators"] or []
@@ -325,6 +326,15 @@ class Snapshot:
         """Rows of `machines` that are here, and those machines whose rows are fetched when the table `machines` is asked for;
         None if all are here."""
         return self.tables.parted if isinstance(self.tables, _Tables) else (self.tables["machines"], None)
+
+    @property
+    def statuses(self) -> Words:
+        """The statuses of the rows of `machines` that are here; read once for all who ask."""
+        here, _ = self.parted
+        if self._statuses is None or self._statuses[0] is not here:
+            status = here["status"].combine_chunks()
+            self._statuses = here, Words(status if status.type == pa.string() else status.cast(pa.string()))
+        return self._statuses[1]
 
     def apart(self) -> tuple[Mapping[str, pa.Table], Absent | None]:
         """All tables, of `machines` only rows that are here; and the machines whose rows are elsewhere (see `parted`)."""

@@ -15,8 +15,10 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -292,7 +294,27 @@ _OTHERS = ("<frozen ", *(f"{folder}{os.sep}" for folder in _LIBRARIES))
 
 def compares(item: Detector) -> bool:
     """Whether a detector asks for the `earlier` snapshot, so that the snapshots of a run must come in order."""
-    return "earlier" in inspect.signature(item.evaluate).parameters
+    function = getattr(item.evaluate, "__func__", None)
+    return (
+        _asks(function)
+        if isinstance(function, FunctionType)
+        else "earlier" in inspect.signature(item.evaluate).parameters
+    )
+
+
+@lru_cache(maxsize=256)
+def _asks(function: FunctionType) -> bool:
+    """The same of a method's function; `inspect` takes a tenth of the time of a small verdict."""
+    return "earlier" in inspect.signature(function).parameters
+
+
+def looks_at(item: Detector) -> frozenset[str] | None:
+    """What a ready-made detector looks at beside names and messages: "statuses" (and waits), "states" (and arguments).
+
+    None: anything, for it is a user's own. What one is made of by inheritance may look at more than that.
+    """
+    found: frozenset[str] | None = vars(type(item)).get("looks_at")
+    return found
 
 
 class Standards:

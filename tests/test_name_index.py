@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ray_snapshot import name_index
-from ray_snapshot.name_index import NameIndex
+from ray_snapshot.name_index import NameIndex, Words
 
 NAMES = st.text("ab\x00é-0", max_size=20) | st.sampled_from(["x" * 64, "x" * 65, "x" * 9, "Account-000001"])
 
@@ -53,3 +53,11 @@ def test_a_longer_name_that_begins_like_one_is_not_that_one() -> None:
     index = NameIndex(pa.array(["12345678", "a"]))
 
     assert index.positions(pa.array(["123456789", "12345678", "a\x00", "a", ""])).tolist() == [-1, 0, -1, 1, -1]
+
+
+@given(st.lists(st.sampled_from(["active", "blocked", "odd"]) | st.none(), max_size=20), st.integers(0, 3))
+def test_which_rows_have_one_of_some_words(values: list[str | None], cut: int) -> None:
+    words = Words(pa.array(values, pa.string())[cut:])
+
+    assert words.are("blocked", "odd", "unknown").tolist() == [value in ("blocked", "odd") for value in values[cut:]]
+    assert not words.are().any()

@@ -22,7 +22,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.inputs import half_join
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, evaluate, load_detector, told
+from ray_snapshot.verdicts import Detector, evaluate, load_detector, looks_at, told
 from ray_snapshot.witness import modalities
 from ray_snapshot.witness.log import Action, Log, Message, MessageId, NotReplayableError, Wait, reply_to
 from ray_snapshot.witness.modalities import Answer, Causes, Cut, cuts_of
@@ -39,9 +39,6 @@ MOST_CUTS = 100_000
 
 MOST_MIXED = 4
 """Of more machines whose hooks ask for what is not in the trace, it is not tried which of them may be active."""
-
-_BY_STATES_ALONE = frozenset({"token-conservation", "unique-token", "reached", "virtual-time"})
-"""Ready-made detectors, by the `type` of their data, that do not look at what machines wait for, or are active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +263,7 @@ class _Run:
 
         What a hook `waiting_for` would say can be anything: then it is so only of a detector that looks at states alone.
         """
-        if (getattr(item, "spec", None) or {}).get("type") in _BY_STATES_ALONE:
+        if looks_at(item) == frozenset({"states"}):
             return True
         kinds = (type(self.bodies[name][counts[name]]) for name in unsaid)
         if len(unsaid) > MOST_MIXED or any(kind.waiting_for is not SnapshotMixin.waiting_for for kind in kinds):

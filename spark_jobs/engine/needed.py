@@ -11,19 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from ray_snapshot.adding import AddsUp
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.schema import TABLES
-from ray_snapshot.verdicts import Detector, Verdict
-
-_BY_STATUS = frozenset({"termination", "deadlock", "orphaned-wait"})
-"""What detectors look at that read neither states nor arguments, by the `type` of their data."""
-
-_BY_STATES = frozenset({"token-conservation", "unique-token", "reached", "virtual-time", "garbage"})
+from ray_snapshot.verdicts import Detector, Verdict, looks_at
 
 _CONTENTS: Mapping[str, frozenset[str]] = {
     "machines": frozenset({"state", "state_truncated", "state_bytes"}),
     "channels": frozenset({"sent_count", "accepted_count"}),
     "messages": frozenset({"args", "args_truncated"}),
 }
-"""What only those of `_BY_STATES` look at."""
+"""What only those look at that look at states."""
 
 _NEVER: Mapping[str, frozenset[str]] = {
     "machines": frozenset(
@@ -37,10 +32,10 @@ _NEVER: Mapping[str, frozenset[str]] = {
 
 def needed_columns(detectors: Iterable[Detector]) -> dict[str, Sequence[str]] | None:
     """By table, the columns that these detectors look at; None: all, for one of them is a user's own."""
-    kinds = {(getattr(detector, "spec", None) or {}).get("type") for detector in detectors}
-    if not kinds <= _BY_STATUS | _BY_STATES:
+    seen = [looks_at(detector) for detector in detectors]
+    if None in seen:
         return None
-    is_blind = kinds <= _BY_STATUS
+    is_blind = not any("states" in one for one in seen if one)
     return {
         table: [
             column
