@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import LinkCounts, show
-from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.ends import ENDS, OWNED
@@ -101,30 +101,34 @@ class RestingRows:
         """Whether more machines may be put to rest; asked by other threads too."""
         return self.size < MOST_BYTES
 
-    def take(self, rested: Sequence[MachineCopy]) -> None:
+    def take(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         """These have been put to rest, in that order."""
         if not rested:
             return
-        latest = {copy.machine: copy for copy in rested}
-        self.forget(latest)
+        recording = _latest(rested)
+        self.forget(recording.names)
         rows = _OwnedRows(self.host)
-        recording = Recording(0)
-        recording.copies = [*latest.values()]
         show(recording, rows)
         machines, ends = rows.tables()
         self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
         self.size = int(self.machines.base.nbytes + self.ends.nbytes)
         self.inputs |= rows.rows.part.inputs
-        for name, copy in latest.items():
-            self.shapes[name] = copy.extra.shape
-        self.shape_counts.update(copy.extra.shape for copy in latest.values() if copy.extra.shape is not None)
+        for group in recording.groups:
+            self._note_shape(group.machines, group.extras.shape)
+        for copy in recording.copies:
+            self._note_shape((copy.machine,), copy.extra.shape)
         self.filtered = ((), (self.machines, self.ends))
 
-    def forget(self, names: Iterable[str]) -> None:
+    def _note_shape(self, names: Sequence[str], shape: Shape | None) -> None:
+        self.shapes |= dict.fromkeys(names, shape)
+        if shape is not None:
+            self.shape_counts[shape] += len(names)
+
+    def forget(self, names: Sequence[str]) -> None:
         """These are not at rest any more."""
-        found = self.shapes.keys() & {*names}
-        if not found:
+        if self.shapes.keys().isdisjoint(names):
             return
+        found = self.shapes.keys() & {*names}
         machines, self.ends = self._without(found)
         self.machines = machines.compact()
         self.filtered = ((), (self.machines, self.ends))
@@ -189,6 +193,9 @@ class _OwnedRows:
     def machine(self, copy: MachineCopy) -> None:
         self.rows.machine(copy)
 
+    def group(self, copy: GroupCopy) -> None:
+        self.rows.group(copy)
+
     def ends_of(self, copy: MachineCopy) -> None:
         self.rows.ends.add(copy)
 
@@ -202,7 +209,18 @@ class _OwnedRows:
         """A machine that is only being born is not at rest."""
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        return pa.Table.from_batches([self.rows.machines_of(self.host)]), self.rows.ends.table(OWNED)
+        return self.rows.machines_of(self.host), self.rows.ends.table(OWNED)
+
+
+def _latest(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
+    """What was put to rest; of a machine that is there twice what was copied last."""
+    found = Recording(0)
+    for one in rested:
+        (found.groups if isinstance(one, GroupCopy) else found.copies).append(one)  # type: ignore[arg-type]
+    if len({*(names := found.names)}) < len(names):
+        each = [copy for one in rested for copy in (one.each() if isinstance(one, GroupCopy) else (one,))]
+        found.groups, found.copies = [], [*{copy.machine: copy for copy in each}.values()]
+    return found
 
 
 def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
@@ -213,6 +231,8 @@ def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
 def _counts(host: str, ends: pa.Table) -> LinkCounts:
     """The sums of each link over these ends, of which nothing is in flight."""
     found = LinkCounts(host)
+    if not ends.num_rows:
+        return found
     sides = ("host_behind", "accepted", found.accepted_from), ("host_ahead", "sent", found.sent_to)
     for end, count, sums in sides:
         totals = ends.select([end, count]).group_by(end, use_threads=False).aggregate([(count, "sum")])
