@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from ray_snapshot import redaction
@@ -37,6 +38,9 @@ from ray_snapshot.waits import Wait
 
 TOGETHER_S = 0.0005
 """How long machines are copied one by one before the core is asked whether to go on."""
+
+
+_IS_STOPPED, _IS_HELD = attrgetter("is_stopped"), attrgetter("is_held")
 
 
 class Copier:
@@ -95,7 +99,7 @@ class Copier:
         kind: Any = type(machines[0].body)
         if not (self.is_plain and is_bare(kind)) or self.classes.joins[kind] or self.stage.forced in machines:
             return False
-        if any(machine.is_stopped or machine.is_held for machine in machines):
+        if any(map(_IS_STOPPED, machines)) or any(map(_IS_HELD, machines)):
             return False
         names = [machine.name for machine in machines]
         by_itself = (self.stage.suspended, self.ports.sources, self.unchanged.kept_of(names))

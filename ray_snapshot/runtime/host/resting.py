@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -105,24 +106,31 @@ class RestingRows:
         """These have been put to rest, in that order."""
         if not rested:
             return
-        recording = _latest(rested)
-        self.forget(recording.names)
+        recording, count = _of(rested), len(self.shapes)
+        self._note_shapes(recording)
+        if len(self.shapes) < count + len(recording.names):  # some had been put to rest before, or are here twice
+            recording = _latest(rested)
+            self.forget(recording.names)
+            self._note_shapes(recording)
+            self.shape_counts = Counter(shape for shape in self.shapes.values() if shape is not None)
         rows = _OwnedRows(self.host)
         show(recording, rows)
         machines, ends = rows.tables()
         self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
         self.size = int(self.machines.base.nbytes + self.ends.nbytes)
         self.inputs |= rows.rows.part.inputs
-        for group in recording.groups:
-            self._note_shape(group.machines, group.extras.shape)
-        for copy in recording.copies:
-            self._note_shape((copy.machine,), copy.extra.shape)
         self.filtered = ((), (self.machines, self.ends))
 
-    def _note_shape(self, names: Sequence[str], shape: Shape | None) -> None:
-        self.shapes |= dict.fromkeys(names, shape)
-        if shape is not None:
-            self.shape_counts[shape] += len(names)
+    def _note_shapes(self, recording: Recording) -> None:
+        for group in recording.groups:
+            shape: Shape | None = group.extras.shape
+            self.shapes.update(zip(group.machines, repeat(shape)))
+            if shape is not None:
+                self.shape_counts[shape] += len(group.machines)
+        for copy in recording.copies:
+            self.shapes[copy.machine] = shape = copy.extra.shape
+            if shape is not None:
+                self.shape_counts[shape] += 1
 
     def forget(self, names: Sequence[str]) -> None:
         """These are not at rest any more."""
@@ -212,14 +220,19 @@ class _OwnedRows:
         return self.rows.machines_of(self.host), self.rows.ends.table(OWNED)
 
 
-def _latest(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
-    """What was put to rest; of a machine that is there twice what was copied last."""
+def _of(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
+    """What was put to rest."""
     found = Recording(0)
-    for one in rested:
-        (found.groups if isinstance(one, GroupCopy) else found.copies).append(one)  # type: ignore[arg-type]
-    if len({*(names := found.names)}) < len(names):
-        each = [copy for one in rested for copy in (one.each() if isinstance(one, GroupCopy) else (one,))]
-        found.groups, found.copies = [], [*{copy.machine: copy for copy in each}.values()]
+    found.groups = [one for one in rested if isinstance(one, GroupCopy)]
+    found.copies = [one for one in rested if isinstance(one, MachineCopy)]
+    return found
+
+
+def _latest(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
+    """The same, of each machine only what was copied last."""
+    found = Recording(0)
+    each = (copy for one in rested for copy in (one.each() if isinstance(one, GroupCopy) else (one,)))
+    found.copies = [*{copy.machine: copy for copy in each}.values()]
     return found
 
 
