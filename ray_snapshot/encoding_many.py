@@ -39,18 +39,23 @@ def texts_of(states: Sequence[dict[str, Any]]) -> list[str] | None:
     try:
         if redaction.is_active or not states[0] or (columns := _columns(states)) is None:
             return None
-        return _checked(_filled([*states[0]], columns))
+        names = [f"{_quoted(name)}:" for name in states[0]]
+        return _checked(_filled("{}", names, columns, len(states)))
     except Exception:  # not a number, or changed by another thread meanwhile: one by one it can be told
         return None
 
 
 def texts_of_lists(lists: Sequence[Sequence[Any]]) -> list[str] | None:
-    """The same of lists, each as long as it likes."""
+    """The same of lists, or of tuples that are written as such, each as long as it likes."""
     try:
-        is_long = not lists or max(map(len, lists)) > PLAIN_ITEMS
-        if redaction.is_active or is_long or not _fits([*chain.from_iterable(lists)], is_inside=True):
+        sizes = {*map(len, lists)}
+        if redaction.is_active or not sizes or max(sizes) > PLAIN_ITEMS:
             return None
-        return _checked(_texts_of_lists([*map(list, lists)]))
+        if len(sizes) == 1:
+            columns: list[_Column] = [*zip(*lists, strict=True)]
+            fit = all(_fits(column, is_inside=True) for column in columns)
+            return _checked(_filled("[]", [""] * len(columns), columns, len(lists))) if fit else None
+        return _checked(_ragged([*map(list, lists)])) if _fits([*chain.from_iterable(lists)], is_inside=True) else None
     except Exception:
         return None
 
@@ -94,19 +99,19 @@ def _fit_of_kind(kind: type, values: _Column, is_inside: bool) -> bool:
     return name is not None and max(len(name(value)) for value in values) <= PLAIN_CHARACTERS
 
 
-def _filled(names: Sequence[str], columns: Sequence[_Column]) -> list[str]:
-    """The states, of columns that fit; raises what the encoder raises."""
-    pieces, common = list[Iterable[str]](), "{"
+def _filled(brackets: str, names: Sequence[str], columns: Sequence[_Column], count: int) -> list[str]:
+    """So many texts, of columns that fit, each value behind its name; raises what the encoder raises."""
+    pieces, common = list[Iterable[str]](), brackets[0]
     for name, column in zip(names, columns, strict=True):
-        common += f"{_quoted(name)}:"
+        common += name
         if len({*map(id, column)}) == 1:
             common += dumped(column[0]) + ","
         else:
             pieces += repeat(common), _texts(column)
             common = ","
-    end = common[:-1] + "}"
+    end = (common[:-1] if columns else common) + brackets[1]
     if not pieces:
-        return [end] * len(columns[0])
+        return [end] * count
     return [*map("".join, zip(*pieces, repeat(end)))]
 
 
@@ -127,13 +132,13 @@ def _texts(column: _Column) -> Iterable[str]:
     if kind is bool:
         return map(_WORDS.__getitem__, column)
     if kind is list:
-        return _texts_of_lists(column)
+        return _ragged(column)
     if (name := name_function(kind)) is not None:
         return [f'{{"$machine":{_quoted(name(value))}}}' for value in column]
     return [*map(dumped, column)]
 
 
-def _texts_of_lists(column: _Column) -> list[str]:
+def _ragged(column: _Column) -> list[str]:
     """The texts of lists of texts and numbers: `],[` stands between two of them, and elsewhere only in texts."""
     parts = dumped(list(column))[2:-2].split(_BETWEEN)
     if len(parts) != len(column):

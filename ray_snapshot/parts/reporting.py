@@ -8,6 +8,7 @@ known yet), balance by themselves and are not counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Protocol, runtime_checkable
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
@@ -46,6 +47,9 @@ class GroupRows(Rows, Protocol):
 
     def group(self, copy: GroupCopy) -> None:
         """Machines, their channels, and the messages in flight to them or waiting at them."""
+
+    def behind(self, late: Sequence[Late]) -> None:
+        """White messages that arrived after their machine was copied: each is one more in flight on its channel."""
 
 
 class LinkCounts:
@@ -95,10 +99,11 @@ class LinkCounts:
             link = copy.channels[row].link
             _add(self.sent_to, [None if link is None else link.target], [-len(waiting)])
 
-    def late(self, mailbox: Mailbox) -> None:
-        """One message more is in flight on this channel."""
-        _add(self.accepted_from, [mailbox.link], [0])
-        _add(self.in_flight_from, [mailbox.link], [1])
+    def late(self, mailboxes: Sequence[Mailbox]) -> None:
+        """One message more is in flight on the channel of each of these."""
+        links = [mailbox.link for mailbox in mailboxes]
+        _add(self.accepted_from, links, repeat(0, len(links)))
+        _add(self.in_flight_from, links, repeat(1, len(links)))
 
     def came(self, creation: Creation) -> None:
         """A creation that arrived behind the copy."""
@@ -162,10 +167,14 @@ def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> 
 
 
 def _behind(late: Iterable[Late], creations: Iterable[Creation], rows: Rows, counts: LinkCounts) -> None:
-    for mailbox, machine, message in late:
-        counts.late(mailbox)
-        rows.late(mailbox, machine.name)
-        rows.message(mailbox.source, machine.name, mailbox.kind, message)
+    late = [*late]
+    counts.late([mailbox for mailbox, _, _ in late])
+    if isinstance(rows, GroupRows):
+        rows.behind(late)
+    else:
+        for mailbox, machine, message in late:
+            rows.late(mailbox, machine.name)
+            rows.message(mailbox.source, machine.name, mailbox.kind, message)
     for creation in creations:
         counts.came(creation)
         rows.creation(creation)

@@ -73,12 +73,13 @@ class Ends:
             self.sent += copy.sent_on
             self.senders.add_all(copy.machines, copy.channel_counts)
 
-    def late(self, mailbox: Mailbox, machine: str) -> None:
-        """One message more is in flight on this channel."""
-        self.in_flight[len(self.boxes)] = 1
-        self.boxes.append(mailbox)
-        self.accepted.append(0)
-        self.receivers.add(machine, 1)
+    def add_late(self, mailboxes: Sequence[Mailbox], machines: Sequence[str]) -> None:
+        """One message more is in flight on the channel of each of these, to the machine at the same place."""
+        count, first = len(mailboxes), len(self.boxes)
+        self.in_flight.update(dict.fromkeys(range(first, first + count), 1))
+        self.boxes += mailboxes
+        self.accepted += [0] * count
+        self.receivers.add_all(machines, [1] * count)
 
     def _note(self, copy: MachineCopy) -> None:
         for row, box in enumerate(copy.boxes, len(self.boxes)):

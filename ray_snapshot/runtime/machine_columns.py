@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any
 
@@ -14,6 +15,9 @@ from ray_snapshot.columns import inner
 from ray_snapshot.protocol.host import GroupCopy, MachineCopy
 from ray_snapshot.runtime.ends import texts
 from ray_snapshot.schema import MACHINES
+
+MOST_KEPT = 10_000
+"""Columns of more rows are made anew each time."""
 
 NO_WAIT: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
 """The short form of no wait."""
@@ -46,13 +50,14 @@ def machine_columns(
     if one_by_one:
         columns |= _of_instants(copies)
     elif recorded_at is not None:
-        columns["recorded_at"] = [recorded_at]
+        columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
     return _batch(columns, schema, count)
 
 
 def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | None = None) -> pa.RecordBatch:
     """The same of machines that were copied together."""
     sizes, bodies = [len(group.machines) for group in groups], [group.extras for group in groups]
+    count = sum(sizes)
     states = pa.array([*chain.from_iterable(body.texts for body in bodies)], pa.string())
     columns: dict[str, Any] = {
         "machine": [*chain.from_iterable(group.machines for group in groups)],
@@ -64,11 +69,11 @@ def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | Non
         "state": states,
         "state_truncated": [False],
         "state_bytes": pc.binary_length(states),  # they are ASCII
-        "waits_for": _no_waits(sum(sizes)),
+        "waits_for": _no_waits(count),
     }
     if recorded_at is not None:
-        columns["recorded_at"] = [recorded_at]
-    return _batch(columns, inner(MACHINES), sum(sizes))
+        columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
+    return _batch(columns, inner(MACHINES), count)
 
 
 def _batch(columns: dict[str, Any], schema: pa.Schema, count: int) -> pa.RecordBatch:
@@ -85,8 +90,16 @@ def _column(values: Any, kind: pa.DataType, count: int) -> pa.Array:
     if isinstance(values, pa.Array):
         return values if values.type == kind else values.cast(kind)
     if len(values) == 1 < count:
-        return pa.repeat(pa.scalar(values[0], kind), count)
+        return (_kept_column if count <= MOST_KEPT else _same_in_all)(values[0], kind, count)
     return pa.array(values, kind)
+
+
+def _same_in_all(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+_kept_column = lru_cache(100)(_same_in_all)
+"""From one snapshot to the next most of them are the same."""
 
 
 def _of_states(states: list[Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.ends import ENDS, Ends
 from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine_columns
 from ray_snapshot.runtime.payload import recorded_args
-from ray_snapshot.runtime.rows import MESSAGE_ROW, in_flight_of, message_row
+from ray_snapshot.runtime.rows import MESSAGE_ROW, in_flight_of, message_columns, message_row
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
 
@@ -214,11 +214,22 @@ class PartRows:
         if (columns := in_flight_of(copy)) is not None:
             self.messages.blocks.append(columns)
 
+    def behind(self, late: Sequence[Late]) -> None:
+        if late:
+            mailboxes, machines, messages = (
+                [one[0] for one in late],
+                [one[1].name for one in late],
+                [one[2] for one in late],
+            )
+            self.ends.add_late(mailboxes, machines)
+            sources, kinds = [box.source for box in mailboxes], [box.kind for box in mailboxes]
+            self.messages.blocks.append(message_columns(sources, machines, kinds, messages))
+
     def ends_of(self, copy: MachineCopy) -> None:
         self.ends.add(copy)
 
     def late(self, mailbox: Mailbox, machine: str) -> None:
-        self.ends.late(mailbox, machine)
+        self.ends.add_late([mailbox], [machine])
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         self.messages.rows.append(message_row(source, target, kind, message))

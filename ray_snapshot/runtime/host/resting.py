@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.parts.reporting import LinkCounts, show
+from ray_snapshot.parts.reporting import Late, LinkCounts, show
 from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
@@ -203,6 +203,9 @@ class _OwnedRows:
 
     def group(self, copy: GroupCopy) -> None:
         self.rows.group(copy)
+
+    def behind(self, late: Sequence[Late]) -> None:
+        """Nothing comes late to a machine at rest."""
 
     def ends_of(self, copy: MachineCopy) -> None:
         self.rows.ends.add(copy)
