@@ -72,8 +72,8 @@ _COPIED, _BODY = attrgetter("copied"), attrgetter("body")
 
 Asked = Callable[[Machine], bool]
 
-Group = tuple[Any, Sequence[bool]]
-"""What recordings hold of some bodies, an iterable that has `where(flags)`; and which of the machines are lasting."""
+Group = tuple[Sequence[Machine], Any, Sequence[bool]]
+"""Some machines; what recordings hold of their bodies, an iterable that has `where(flags)`; and which of them are lasting."""
 
 BOUND = 10_000
 """How many messages a channel may have sent and not seen accepted before its sender is held back."""
@@ -84,7 +84,7 @@ class HostCore:
 
     `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body;
     `copy_bodies`, if there is one, does that for several of one class, of which none acts meanwhile, or for the first few;
-    `copy_group(machines, may_rest)` for all of them at once, or for none: then it returns None. It says as well which of those
+    `copy_group(machines, may_rest)` for those of them that it can copy at once (None: for none). It says as well which of those
     that `may_rest` are lasting (None: none may).
     `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; where it would, the machine is
     at rest from then on. Without it none ever rests. `life`: of the ledgers of its machines.
@@ -596,7 +596,7 @@ class HostCore:
         """Copy up to so many machines that have not been copied since the host turned red; False if none is left."""
         if machines := self._next_uncopied(most):
             due, is_in_all = self._due_of(machines[0].copied)
-            if not (due and self._take_group(machines, due, is_in_all)):
+            if machines := self._take_group(machines, due, is_in_all):
                 bodies = self._bodies(machines) if due else [None] * len(machines)
                 is_lasting = self.is_lasting if is_in_all else None
                 for machine, extra in zip(machines, bodies, strict=False):
@@ -640,31 +640,33 @@ class HostCore:
             return self.copy_bodies(machines)
         return [self.copy_body(machine) for machine in machines]
 
-    def _take_group(self, machines: Sequence[Machine], due: Sequence[Recording], is_in_all: bool) -> bool:
-        """`_take_copy` of all of these, which are of one class, if the world copies them together; says if it was done."""
-        if self.copy_group is None or len(machines) == 1 or machines[0].body is None:
-            return False
+    def _take_group(self, machines: list[Machine], due: Sequence[Recording], is_in_all: bool) -> list[Machine]:
+        """`_take_copy` of those of these, which are of one class, that the world copies together; returns the others."""
+        if self.copy_group is None or not due or len(machines) == 1 or machines[0].body is None:
+            return machines
         may_rest = is_in_all and self.is_lasting is not None
         found = self.copy_group(machines, self._has_nothing_to_do if may_rest else None)
         if found is None:
-            return False
-        extras, are_lasting = found
+            return machines
+        taken, extras, are_lasting = found
+        ours = {*map(id, taken)} if len(taken) < len(machines) else None
+        others = [machine for machine in machines if id(machine) not in ours] if ours else []
         if True in are_lasting:
-            resting, goes_on = [*compress(machines, are_lasting)], [not lasts for lasts in are_lasting]
+            resting, goes_on = [*compress(taken, are_lasting)], [not lasts for lasts in are_lasting]
             self.rested.append(self._copy_group(resting, due[-1].number, extras.where(are_lasting)))
             self.rested_count += len(resting)
             for machine in resting:
                 machine.inbox.let_go()
                 machine.copied = RESTING
                 del self.awake[machine.name]
-            machines, extras = [*compress(machines, goes_on)], extras.where(goes_on)
-        if machines:
+            taken, extras = [*compress(taken, goes_on)], extras.where(goes_on)
+        if taken:
             colour = self.turning.colour
-            for machine in machines:
+            for machine in taken:
                 machine.copied = colour
             for recording in due:
-                recording.groups.append(self._copy_group(machines, recording.number, extras))
-        return True
+                recording.groups.append(self._copy_group(taken, recording.number, extras))
+        return others
 
     def _copy_group(self, machines: Sequence[Machine], number: int, extras: Any) -> GroupCopy:
         is_white = self.turning.is_white

@@ -35,7 +35,7 @@ class World:
     """Two hosts and their links; a machine's state is how often it has acted. `shown` is what each recording holds.
 
     `rests`: machines are put to rest; `together`: several are copied in one go, or the first few of those that were asked for;
-    `grouped`: all of those, but for pairs.
+    `grouped`: those that are not `a` or `f`, if they are more than one.
     """
 
     def __init__(self, protocol: Callable[[], Any], *, rests: bool, together: bool, grouped: bool) -> None:
@@ -69,11 +69,12 @@ class World:
     def copied(self, machines: Sequence[Machine]) -> list[int]:
         return [self.states[machine.name] + 1 for machine in machines[:3]]
 
-    def grouped(self, machines: Sequence[Machine], may_rest: Any) -> tuple[Extras, list[bool]] | None:
-        if len(machines) == 2:
+    def grouped(self, machines: Sequence[Machine], may_rest: Any) -> Any:
+        taken = [machine for machine in machines if machine.name not in "af"]
+        if len(taken) < 2:
             return None
-        resting = [may_rest is not None and self.lasts(machine, None) and may_rest(machine) for machine in machines]
-        return Extras(self.states[machine.name] + 1 for machine in machines), resting
+        resting = [may_rest is not None and self.lasts(machine, None) and may_rest(machine) for machine in taken]
+        return taken, Extras(self.states[machine.name] + 1 for machine in taken), resting
 
     def home(self, name: str) -> HostCore:
         return self.cores[HOMES[name]]
@@ -353,7 +354,7 @@ def of_a_group_all_rest_or_none(patch: pytest.MonkeyPatch) -> None:
 
     def all_rest(self: World, machines: Sequence[Machine], may_rest: Any) -> Any:
         found = grouped(self, machines, may_rest)
-        return found and (found[0], [True in found[1]] * len(machines))
+        return found and (*found[:2], [True in found[2]] * len(found[2]))
 
     patch.setattr(World, "grouped", all_rest)
 
@@ -376,7 +377,18 @@ def a_group_says_what_is_counted_of_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCopy, "each", shifted)
 
 
+def who_is_in_no_group_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    take = HostCore._take_group
+
+    def none_left(self: HostCore, machines: Any, due: Any, is_in_all: Any) -> Any:
+        left = take(self, machines, due, is_in_all)
+        return left if len(left) == len(machines) else []
+
+    patch.setattr(HostCore, "_take_group", none_left)
+
+
 GROUPED = [
+    who_is_in_no_group_is_forgotten,
     groups_take_red_messages,
     a_group_rests_with_messages,
     of_a_group_all_rest_or_none,

@@ -35,17 +35,17 @@ ARGS: list[tuple[Any, ...]] = [
 ]
 
 
-def copied(machines: Sequence[Machine], _may_rest: Any) -> tuple[BodyCopies, list[bool]]:
+def copied(machines: Sequence[Machine], _may_rest: Any) -> tuple[Sequence[Machine], BodyCopies, list[bool]]:
     kind = type(machines[0].body)
     shape = shape_of(kind, {"n": 1})
     texts = [f'{{"n":{machine.sent}}}' for machine in machines]
-    return BodyCopies(kind.__name__, texts, shape), [False] * len(machines)
+    return machines, BodyCopies(kind.__name__, texts, shape), [False] * len(machines)
 
 
 def recorded(seed: int) -> Recording:
     """Machines that send to one another, to another host, to nobody yet and to themselves later; some accept, some do not."""
     chance = random.Random(seed)
-    core = HostCore("here", copy_group=copied, copy_body=lambda machine: next(iter(copied([machine], None)[0])))
+    core = HostCore("here", copy_group=copied, copy_body=lambda machine: next(iter(copied([machine], None)[1])))
     names = [f"m{number}" for number in range(chance.randrange(2, 30))]
     for name in names:
         core.born(name, chance.choice(KINDS[: 1 + seed % 2])())

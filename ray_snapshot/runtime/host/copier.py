@@ -16,7 +16,7 @@ from ray_snapshot.errors import (
     MachineFailedError,
 )
 from ray_snapshot.protocol.choosing import BARRIERS
-from ray_snapshot.protocol.host import Asked, Machine
+from ray_snapshot.protocol.host import Asked, Group, Machine
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
@@ -86,28 +86,30 @@ class Copier:
                     break
             return found
 
-    def copy_group(
-        self, machines: Sequence[Machine], may_rest: Asked | None
-    ) -> tuple[BodyCopies, Sequence[bool]] | None:
-        """What recordings hold of these, which are of one class and of which none acts, where that is no more than the texts
-        of their attributes; and which of those that may rest are to be put to rest."""
+    def copy_group(self, machines: Sequence[Machine], may_rest: Asked | None) -> Group | None:
+        """Those of some machines of one class, of which none acts, of which recordings hold no more than the texts of their
+        attributes; these; and which of those that may rest are to be put to rest."""
         with self.meter:
-            return self._texts_of(machines, may_rest) if self._are_bare(machines) else None
+            bare = self._bare_of(machines)
+            return self._texts_of(bare, may_rest) if len(bare) > 1 else None
 
-    def _are_bare(self, machines: Sequence[Machine]) -> bool:
-        """Whether copies of these machines, which are of one class, are no more than the texts of their attributes."""
+    def _bare_of(self, machines: Sequence[Machine]) -> Sequence[Machine]:
+        """Those of these machines, which are of one class, whose copies are no more than the texts of their attributes."""
         kind: Any = type(machines[0].body)
         if not (self.is_plain and is_bare(kind)) or self.classes.joins[kind] or self.stage.forced in machines:
-            return False
-        if any(map(_IS_STOPPED, machines)) or any(map(_IS_HELD, machines)):
-            return False
+            return ()
         names = [machine.name for machine in machines]
         by_itself = (self.stage.suspended, self.ports.sources, self.unchanged.kept_of(names))
-        return all(those.keys().isdisjoint(names) for those in by_itself if those)
+        odd = [those for those in by_itself if those and not those.keys().isdisjoint(names)]
+        if not odd and not any(map(_IS_STOPPED, machines)) and not any(map(_IS_HELD, machines)):
+            return machines
+        return [
+            machine
+            for machine in machines
+            if not (machine.is_stopped or machine.is_held or any(machine.name in those for those in odd))
+        ]
 
-    def _texts_of(
-        self, machines: Sequence[Machine], may_rest: Asked | None
-    ) -> tuple[BodyCopies, Sequence[bool]] | None:
+    def _texts_of(self, machines: Sequence[Machine], may_rest: Asked | None) -> Group | None:
         """Copies of bare machines; None if there is a state that must be looked at by itself."""
         action = self.stage.action
         acting = None if action is None else action[0]
@@ -118,7 +120,7 @@ class Copier:
         if texts is None or not HOOKS.isdisjoint(states[0]):  # all have the same fields
             return None
         found = BodyCopies(kind.__name__, texts, shape_of(kind, states[0]))
-        return found, self.unchanged.take(machines, found, lasting, may_rest, acting)
+        return machines, found, self.unchanged.take(machines, found, lasting, may_rest, acting)
 
     def _copy(self, machine: Machine) -> BodyCopy:
         kept = self.unchanged.copy_of(machine)
