@@ -143,22 +143,32 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Columns:
-    """Rows gathered as tuples of the columns named, behind blocks of many; columns that are not named are null."""
+    """Rows gathered as tuples of the columns named, or many as a block; columns that are not named are null."""
 
     def __init__(self, schema: pa.Schema, *names: str) -> None:
         self.schema = inner(schema)
         self.names = names
         self.rows: list[tuple[Any, ...]] = []
         self.blocks: list[Sequence[Sequence[Any]]] = []
-        """Columns, in the order of their names."""
+        """Of rows before these: columns, in the order of their names."""
+
+    def add(self, columns: Sequence[Sequence[Any]]) -> None:
+        """Some rows, column by column, behind those that are there."""
+        self._close_block()
+        self.blocks.append(columns)
+
+    def _close_block(self) -> None:
+        if self.rows:
+            self.blocks.append([*zip(*self.rows, strict=True)])
+            self.rows = []
 
     def batch(self) -> pa.RecordBatch:
-        blocks = [*self.blocks, [*zip(*self.rows, strict=True)]] if self.rows else self.blocks
-        if not blocks:
+        self._close_block()
+        if not self.blocks:
             return _empty(self.schema)
         columns = {
             name: [*chain.from_iterable(parts)]
-            for name, parts in zip(self.names, zip(*blocks, strict=True), strict=True)
+            for name, parts in zip(self.names, zip(*self.blocks, strict=True), strict=True)
         }
         length = len(columns[self.names[0]])
         arrays = [
@@ -212,7 +222,7 @@ class PartRows:
         self.groups.append(copy)
         self.ends.add_group(copy)
         if (columns := in_flight_of(copy)) is not None:
-            self.messages.blocks.append(columns)
+            self.messages.add(columns)
 
     def behind(self, late: Sequence[Late]) -> None:
         if late:
@@ -223,7 +233,7 @@ class PartRows:
             )
             self.ends.add_late(mailboxes, machines)
             sources, kinds = [box.source for box in mailboxes], [box.kind for box in mailboxes]
-            self.messages.blocks.append(message_columns(sources, machines, kinds, messages))
+            self.messages.add(message_columns(sources, machines, kinds, messages))
 
     def ends_of(self, copy: MachineCopy) -> None:
         self.ends.add(copy)

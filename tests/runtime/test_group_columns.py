@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,6 +74,10 @@ def told(recording: Recording) -> Any:
     payload = host_payload("here", recording, Facts(7.0, 1))
     part = pickle.loads(payload.part)
     tables = {name: sorted(map(repr, getattr(part, name).to_pylist())) for name in ("machines", "ends", "messages")}
+    in_order = defaultdict[Any, list[int]](list)
+    for row in part.messages.to_pylist():
+        in_order[row["source"], row["target"], row["kind"]].append(row["number"])
+    assert all(numbers == sorted(numbers) for numbers in in_order.values())
     schemas = [getattr(part, name).schema for name in ("machines", "ends", "messages")]
     return payload.counts, tables, schemas, sorted(part.shapes), part.inputs, part.obstacles, part.without_state
 
