@@ -1,15 +1,16 @@
 """The texts of many small states of the same fields, made together: what `encoding` asks of each is asked of columns here.
 
 Whether the encoder in C can take a state as it is depends on types, lengths and sizes only: of a thousand states, these are
-looked at field by field, and all of them go to the encoder at once. Its text is taken apart where one state ends and the next
-begins: `},{"` stands nowhere else, for quotation marks in texts are escaped, and lists of dictionaries are not taken. Whatever
-does not fit has no text here. Only the standard library is imported.
+looked at field by field. The texts of a field's values are made by what the encoder itself calls for each type, a field that is
+the same object in all states has one text. Whatever does not fit has no text here. Only the standard library is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from math import isfinite
 from typing import Any
 
 from ray_snapshot import redaction
@@ -18,47 +19,64 @@ from ray_snapshot.encoding import (
     PLAIN_CHARACTERS,
     PLAIN_ITEMS,
     SIMPLE,
-    Encoded,
     dumped,
     name_function,
 )
 from ray_snapshot.plain import LARGEST_INTEGER
 
-_BETWEEN = '},{"'
-_new = tuple.__new__
+_Column = Sequence[Any]
+
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
+_WORDS = {None: "null", True: "true", False: "false"}
+_BETWEEN = "],["
 
 
-def texts_of(states: Sequence[dict[str, Any]]) -> list[Encoded] | None:
-    """`encoding.to_json` of each of these states; None if one of them must be looked at by itself.
+def texts_of(states: Sequence[dict[str, Any]]) -> list[str] | None:
+    """The text of `encoding.to_json` of each of these states, ASCII and whole; None if one must be looked at by itself.
 
-    That is so unless all have the same fields in the same order, of small plain values. Some 2 us a state of four fields.
+    That is so unless all have the same fields in the same order, of small plain values. Some 1 us a state of four fields.
     """
     try:
-        if redaction.is_active or not _fit(states):
+        if redaction.is_active or not states[0] or (columns := _columns(states)) is None:
             return None
-        parts = dumped(list(states))[3:-2].split(_BETWEEN)
+        names = [f"{_quoted(name)}:" for name in states[0]]
+        return _checked(_filled("{}", names, columns, len(states)))
     except Exception:  # not a number, or changed by another thread meanwhile: one by one it can be told
         return None
-    if len(parts) != len(states):
-        return None
-    texts = ['{"' + part + "}" for part in parts]
-    found = [_new(Encoded, (text, False, len(text))) for text in texts]
-    if not all(map(str.isascii, texts)) or max(map(len, texts)) > MOST_BYTES:
-        return None
-    return found
 
 
-def _fit(states: Sequence[dict[str, Any]]) -> bool:
-    names = (*states[0],)
-    if not names or len(names) > PLAIN_ITEMS or {*map(type, names)} != {str}:
-        return False
+def texts_of_lists(lists: Sequence[Sequence[Any]]) -> list[str] | None:
+    """The same of lists, or of tuples that are written as such, each as long as it likes."""
+    try:
+        sizes = {*map(len, lists)}
+        if redaction.is_active or not sizes or max(sizes) > PLAIN_ITEMS:
+            return None
+        if len(sizes) == 1:
+            columns: list[_Column] = [*zip(*lists, strict=True)]
+            fit = all(_fits(column, is_inside=True) for column in columns)
+            return _checked(_filled("[]", [""] * len(columns), columns, len(lists))) if fit else None
+        return _checked(_ragged([*map(list, lists)])) if _fits([*chain.from_iterable(lists)], is_inside=True) else None
+    except Exception:
+        return None
+
+
+def _checked(texts: list[str]) -> list[str] | None:
+    return texts if all(map(str.isascii, texts)) and max(map(len, texts)) <= MOST_BYTES else None
+
+
+def _columns(states: Sequence[dict[str, Any]]) -> list[_Column] | None:
+    """The values of each field; None if there is another field, or what the encoder cannot take as it is."""
+    names = [*states[0]]
+    if len(names) > PLAIN_ITEMS or {*map(type, names)} != {str}:
+        return None
     # One after the other they are the same names over and over only if each has these: none has a name twice.
-    if [*chain.from_iterable(states)] != [*names] * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:
-        return False
-    return all(map(_fits, zip(*map(dict.values, states), strict=True)))
+    if [*chain.from_iterable(states)] != names * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:
+        return None
+    columns: list[_Column] = [*zip(*map(dict.values, states), strict=True)]
+    return columns if len(columns) == len(names) and all(map(_fits, columns)) else None
 
 
-def _fits(column: Sequence[Any], *, is_inside: bool = False) -> bool:
+def _fits(column: _Column, *, is_inside: bool = False) -> bool:
     """Whether the encoder in C can take each of these values as it is; `is_inside`: they are items of lists."""
     kinds = {*map(type, column)}
     if len(kinds) == 1:
@@ -66,14 +84,63 @@ def _fits(column: Sequence[Any], *, is_inside: bool = False) -> bool:
     return all(_fit_of_kind(kind, [one for one in column if type(one) is kind], is_inside) for kind in kinds - SIMPLE)
 
 
-def _fit_of_kind(kind: type, values: Sequence[Any], is_inside: bool) -> bool:
+def _fit_of_kind(kind: type, values: _Column, is_inside: bool) -> bool:
     if kind is int:
         return bool(min(values) >= -LARGEST_INTEGER and max(values) <= LARGEST_INTEGER)
     if kind is str:
         return max(map(len, values)) <= PLAIN_CHARACTERS
-    if is_inside:
-        return False
     if kind is list:
-        return max(map(len, values)) <= PLAIN_ITEMS and _fits([*chain.from_iterable(values)], is_inside=True)
+        return (
+            not is_inside
+            and max(map(len, values)) <= PLAIN_ITEMS
+            and _fits([*chain.from_iterable(values)], is_inside=True)
+        )
     name = name_function(kind)
     return name is not None and max(len(name(value)) for value in values) <= PLAIN_CHARACTERS
+
+
+def _filled(brackets: str, names: Sequence[str], columns: Sequence[_Column], count: int) -> list[str]:
+    """So many texts, of columns that fit, each value behind its name; raises what the encoder raises."""
+    pieces, common = list[Iterable[str]](), brackets[0]
+    for name, column in zip(names, columns, strict=True):
+        common += name
+        if len({*map(id, column)}) == 1:
+            common += dumped(column[0]) + ","
+        else:
+            pieces += repeat(common), _texts(column)
+            common = ","
+    end = (common[:-1] if columns else common) + brackets[1]
+    if not pieces:
+        return [end] * count
+    return [*map("".join, zip(*pieces, repeat(end)))]
+
+
+def _texts(column: _Column) -> Iterable[str]:
+    """The texts of values that fit."""
+    kinds = {*map(type, column)}
+    if len(kinds) > 1:
+        return [*map(dumped, column)]
+    (kind,) = kinds
+    if kind is int:
+        return map(int.__repr__, column)
+    if kind is str:
+        return map(_quoted, column)
+    if kind is float:
+        if not all(map(isfinite, column)):
+            raise ValueError
+        return map(float.__repr__, column)
+    if kind is bool:
+        return map(_WORDS.__getitem__, column)
+    if kind is list:
+        return _ragged(column)
+    if (name := name_function(kind)) is not None:
+        return [f'{{"$machine":{_quoted(name(value))}}}' for value in column]
+    return [*map(dumped, column)]
+
+
+def _ragged(column: _Column) -> list[str]:
+    """The texts of lists of texts and numbers: `],[` stands between two of them, and elsewhere only in texts."""
+    parts = dumped(list(column))[2:-2].split(_BETWEEN)
+    if len(parts) != len(column):
+        raise ValueError
+    return [f"[{part}]" for part in parts]

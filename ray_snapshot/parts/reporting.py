@@ -8,10 +8,11 @@ known yet), balance by themselves and are not counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from itertools import repeat
+from typing import Protocol, runtime_checkable
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
-from ray_snapshot.protocol.host import Creation, Machine, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, GroupCopy, Machine, MachineCopy, Recording
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 
 LINK = "link"
@@ -38,6 +39,17 @@ class Rows(Protocol):
 
     def creation(self, creation: Creation) -> None:
         """A creation in flight."""
+
+
+@runtime_checkable
+class GroupRows(Rows, Protocol):
+    """Rows that take machines that were copied together as they are; others are shown them one by one."""
+
+    def group(self, copy: GroupCopy) -> None:
+        """Machines, their channels, and the messages in flight to them or waiting at them."""
+
+    def behind(self, late: Sequence[Late]) -> None:
+        """White messages that arrived after their machine was copied: each is one more in flight on its channel."""
 
 
 class LinkCounts:
@@ -77,10 +89,21 @@ class LinkCounts:
             repeated = [-copy.duplicates.get((box.source, box.kind), 0) for box in copy.boxes]
             _add(self.accepted_from, [box.link for box in copy.boxes], repeated)
 
-    def late(self, mailbox: Mailbox) -> None:
-        """One message more is in flight on this channel."""
-        _add(self.accepted_from, [mailbox.link], [0])
-        _add(self.in_flight_from, [mailbox.link], [1])
+    def group(self, copy: GroupCopy) -> None:
+        """The channels of machines that were copied together."""
+        _add(self.accepted_from, [box.link for box in copy.boxes], copy.accepted_of)
+        _add(self.sent_to, [None if one.link is None else one.link.target for one in copy.channels], copy.sent_on)
+        full = [(copy.boxes[row].link, len(messages)) for row, messages in copy.queued.items() if messages]
+        _add(self.in_flight_from, [link for link, _ in full], [count for _, count in full])
+        for row, waiting in copy.waiting.items():
+            link = copy.channels[row].link
+            _add(self.sent_to, [None if link is None else link.target], [-len(waiting)])
+
+    def late(self, mailboxes: Sequence[Mailbox]) -> None:
+        """One message more is in flight on the channel of each of these."""
+        links = [mailbox.link for mailbox in mailboxes]
+        _add(self.accepted_from, links, repeat(0, len(links)))
+        _add(self.in_flight_from, links, repeat(1, len(links)))
 
     def came(self, creation: Creation) -> None:
         """A creation that arrived behind the copy."""
@@ -122,7 +145,12 @@ def late_report(
 
 def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> None:
     """Show a recording to rows, and count it."""
-    for copy in recording.copies:
+    if isinstance(rows, GroupRows):
+        for group in recording.groups:
+            rows.group(group)
+            if counts is not None:
+                counts.group(group)
+    for copy in recording.copies if isinstance(rows, GroupRows) else recording.each_copy():
         rows.machine(copy)
         if copy.boxes or copy.channels:
             rows.ends_of(copy)
@@ -139,10 +167,14 @@ def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> 
 
 
 def _behind(late: Iterable[Late], creations: Iterable[Creation], rows: Rows, counts: LinkCounts) -> None:
-    for mailbox, machine, message in late:
-        counts.late(mailbox)
-        rows.late(mailbox, machine.name)
-        rows.message(mailbox.source, machine.name, mailbox.kind, message)
+    late = [*late]
+    counts.late([mailbox for mailbox, _, _ in late])
+    if isinstance(rows, GroupRows):
+        rows.behind(late)
+    else:
+        for mailbox, machine, message in late:
+            rows.late(mailbox, machine.name)
+            rows.message(mailbox.source, machine.name, mailbox.kind, message)
     for creation in creations:
         counts.came(creation)
         rows.creation(creation)

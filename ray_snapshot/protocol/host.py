@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import compress, islice
+from operator import attrgetter
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
@@ -55,7 +57,23 @@ from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.ledgers import Ledgers
 from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
 from ray_snapshot.protocol.mailbox import MAIL, NOTHING, TIMER, Inbox, Mailbox, Message
-from ray_snapshot.protocol.parts import RESTING, Creation, Machine, MachineCopy, OutChannel, Recording, nothing_of
+from ray_snapshot.protocol.parts import (
+    RESTING,
+    Creation,
+    GroupCopy,
+    Machine,
+    MachineCopy,
+    OutChannel,
+    Recording,
+    nothing_of,
+)
+
+_COPIED, _BODY = attrgetter("copied"), attrgetter("body")
+
+Asked = Callable[[Machine], bool]
+
+Group = tuple[Sequence[Machine], Any, Sequence[bool]]
+"""Some machines; what recordings hold of their bodies, an iterable that has `where(flags)`; and which of them are lasting."""
 
 BOUND = 10_000
 """How many messages a channel may have sent and not seen accepted before its sender is held back."""
@@ -65,7 +83,9 @@ class HostCore:
     """A host without its world.
 
     `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body;
-    `copy_bodies`, if there is one, does that for several of one class, of which none acts meanwhile, or for the first few.
+    `copy_bodies`, if there is one, does that for several of one class, of which none acts meanwhile, or for the first few;
+    `copy_group(machines, may_rest)` for those of them that it can copy at once (None: for none). It says as well which of those
+    that `may_rest` are lasting (None: none may).
     `is_lasting(machine, extra)`: whether that would return the same until the machine is woken; where it would, the machine is
     at rest from then on. Without it none ever rests. `life`: of the ledgers of its machines.
     """
@@ -77,6 +97,7 @@ class HostCore:
         protocol: HostProtocol | None = None,
         copy_body: Callable[[Machine], Any] = lambda machine: machine.body,
         copy_bodies: Callable[[Sequence[Machine]], Sequence[Any]] | None = None,
+        copy_group: Callable[[Sequence[Machine], Asked | None], Group | None] | None = None,
         is_lasting: Callable[[Machine, Any], bool] | None = None,
         bound: int = BOUND,
         polled: Iterable[str] = (),
@@ -92,14 +113,17 @@ class HostCore:
         self.in_link_class = in_link
         self.copy_body = copy_body
         self.copy_bodies = copy_bodies
+        self.copy_group = copy_group
         self.is_lasting = is_lasting
         self.bound = bound
         self.acknowledge_every = max(1, bound // 4)
         self.machines: dict[str, Machine] = {}
         self.awake: dict[str, Machine] = self.machines if is_lasting is None else {}
         """Those that are not at rest."""
-        self.rested: list[MachineCopy] = []
+        self.rested: list[MachineCopy | GroupCopy] = []
         """The copies of those that were put to rest since the world last took them."""
+        self.rested_count = 0
+        """How many machines these are."""
         self.outputs: dict[str, OutLink] = {}
         self.inputs: dict[str, InLink] = {}
         self.addresses = Addresses()
@@ -578,11 +602,12 @@ class HostCore:
         """Copy up to so many machines that have not been copied since the host turned red; False if none is left."""
         if machines := self._next_uncopied(most):
             due, is_in_all = self._due_of(machines[0].copied)
-            bodies = self._bodies(machines) if due else [None] * len(machines)
-            is_lasting = self.is_lasting if is_in_all else None
-            for machine, extra in zip(machines, bodies, strict=False):
-                self._take_copy(machine, due, extra, is_lasting)
-            self.uncopied.extendleft(reversed(machines[len(bodies) :]))
+            if machines := self._take_group(machines, due, is_in_all):
+                bodies = self._bodies(machines) if due else [None] * len(machines)
+                is_lasting = self.is_lasting if is_in_all else None
+                for machine, extra in zip(machines, bodies, strict=False):
+                    self._take_copy(machine, due, extra, is_lasting)
+                self.uncopied.extendleft(reversed(machines[len(bodies) :]))
         if self.uncopied:
             return True
         self._all_copied()
@@ -591,6 +616,8 @@ class HostCore:
     def _next_uncopied(self, most: int) -> list[Machine]:
         """The next of them, of one class, and all copied last for the same snapshot."""
         colour, found = self.turning.colour, list[Machine]()
+        if (alike := self._alike(most)) is not None:
+            return alike
         while self.uncopied and len(found) < most:
             machine = self.uncopied[0]
             if machine.copied != colour and machine.copied is not RESTING:
@@ -600,6 +627,17 @@ class HostCore:
             self.uncopied.popleft()
         return found
 
+    def _alike(self, most: int) -> list[Machine] | None:
+        """`_next_uncopied` where so many can be taken as they come; else None, and none is taken."""
+        uncopied = self.uncopied
+        found = [*islice(uncopied, most)]
+        copied, kinds = {*map(_COPIED, found)}, {*map(type, map(_BODY, found))}
+        if len(copied) != 1 or len(kinds) != 1 or not copied.isdisjoint((self.turning.colour, RESTING)):
+            return None
+        for _ in found:
+            uncopied.popleft()
+        return found
+
     def _bodies(self, machines: Sequence[Machine]) -> Sequence[Any]:
         """What recordings are to hold of the bodies of these, or of the first few; None of one that is only being born."""
         if machines[0].body is None:
@@ -607,6 +645,46 @@ class HostCore:
         if len(machines) > 1 and self.copy_bodies is not None:
             return self.copy_bodies(machines)
         return [self.copy_body(machine) for machine in machines]
+
+    def _take_group(self, machines: list[Machine], due: Sequence[Recording], is_in_all: bool) -> list[Machine]:
+        """`_take_copy` of those of these, which are of one class, that the world copies together; returns the others."""
+        if self.copy_group is None or not due or len(machines) == 1 or machines[0].body is None:
+            return machines
+        may_rest = is_in_all and self.is_lasting is not None
+        found = self.copy_group(machines, self._has_nothing_to_do if may_rest else None)
+        if found is None:
+            return machines
+        taken, extras, are_lasting = found
+        ours = {*map(id, taken)} if len(taken) < len(machines) else None
+        others = [machine for machine in machines if id(machine) not in ours] if ours else []
+        if True in are_lasting:
+            resting, goes_on = [*compress(taken, are_lasting)], [not lasts for lasts in are_lasting]
+            self.rested.append(self._copy_group(resting, due[-1].number, extras.where(are_lasting)))
+            self.rested_count += len(resting)
+            for machine in resting:
+                machine.inbox.let_go()
+                machine.copied = RESTING
+                del self.awake[machine.name]
+            taken, extras = [*compress(taken, goes_on)], extras.where(goes_on)
+        if taken:
+            colour = self.turning.colour
+            for machine in taken:
+                machine.copied = colour
+            for recording in due:
+                recording.groups.append(self._copy_group(taken, recording.number, extras))
+        return others
+
+    def _copy_group(self, machines: Sequence[Machine], number: int, extras: Any) -> GroupCopy:
+        is_white = self.turning.is_white
+        return GroupCopy(machines, extras, lambda colour: is_white(colour, number))
+
+    def _has_nothing_to_do(self, machine: Machine) -> bool:
+        """Whether nothing waits for a machine, nor in it."""
+        if machine.is_held or machine.is_suspended or machine.over:
+            return False
+        if machine.outputs and any(channel.held or channel.timers for channel in machine.outputs.values()):
+            return False
+        return not (machine.inbox.mailboxes and any(box.queue for box in machine.inbox.mailboxes.values()))
 
     def _all_copied(self) -> None:
         self._due = (None, [], False)  # it would keep what was recorded
@@ -636,6 +714,7 @@ class HostCore:
         if is_lasting is not None and self._is_quiet(machine, copies[-1]) and is_lasting(machine, extra):
             machine.inbox.let_go()
             self.rested.append(copies[-1])
+            self.rested_count += 1
             machine.copied = RESTING
             del self.awake[machine.name]
             return
@@ -678,12 +757,12 @@ class HostCore:
         for machine in self.machines.values():
             self.wake(machine)
 
-    def take_rested(self) -> list[MachineCopy]:
+    def take_rested(self) -> list[MachineCopy | GroupCopy]:
         """The copies of machines that were put to rest since this was last asked, in that order.
 
         To be asked as soon as recordings are whole (`Recording.is_copied`): they hold no copies of what was at rest.
         """
-        found, self.rested = self.rested, []
+        found, self.rested, self.rested_count = self.rested, [], 0
         return found
 
     def _due_for(self, copied: Colour) -> list[Recording]:
@@ -730,4 +809,15 @@ class HostCore:
         return self.ledgers.fingerprint()
 
 
-__all__ = ["BOUND", "MAIL", "TIMER", "Creation", "HostCore", "Machine", "MachineCopy", "OutChannel", "Recording"]
+__all__ = [
+    "BOUND",
+    "MAIL",
+    "TIMER",
+    "Creation",
+    "GroupCopy",
+    "HostCore",
+    "Machine",
+    "MachineCopy",
+    "OutChannel",
+    "Recording",
+]

@@ -5,7 +5,9 @@ Plain records with no rules of their own; read `host` for what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
@@ -168,12 +170,85 @@ class MachineCopy:
         return [(channel, sent, self.waiting.get(channel, [])) for channel, sent in ends]
 
 
+_NAME, _ACCEPTED, _SENT = attrgetter("name"), attrgetter("accepted"), attrgetter("sent")
+
+
+class GroupCopy:
+    """Machines that were copied together, as of the instant at which their host turned red: columns, no object a machine.
+
+    Says of each what a `MachineCopy` says; `each` makes these. Of machines that are born, and that aligned no inputs.
+    """
+
+    __slots__ = (
+        "accepted",
+        "accepted_of",
+        "box_counts",
+        "boxes",
+        "channel_counts",
+        "channels",
+        "extras",
+        "machines",
+        "queued",
+        "sent",
+        "sent_on",
+        "waiting",
+    )
+
+    def __init__(self, machines: Sequence[Machine], extras: Any, is_white: Callable[[Colour], bool]) -> None:
+        """`extras`: of all, what iterates over the `extra` of each; `is_white`: whether a message of that colour is."""
+        self.machines = [*map(_NAME, machines)]
+        self.accepted = [*map(_ACCEPTED, machines)]
+        self.sent = [*map(_SENT, machines)]
+        boxes = [machine.inbox.mailboxes for machine in machines]
+        channels = [machine.outputs for machine in machines]
+        self.box_counts = [*map(len, boxes)]
+        self.boxes: list[Mailbox] = [*chain.from_iterable(map(dict.values, boxes))] if any(boxes) else []
+        """Of the first machine, then of the second, and so on."""
+        self.accepted_of = [*map(_ACCEPTED, self.boxes)]
+        self.queued: dict[int, list[Message]] = {row: [*box.queue] for row, box in enumerate(self.boxes) if box.queue}
+        """The white messages in mailboxes that have some, by place in `boxes`."""
+        colours = {message[5] for queue in self.queued.values() for message in queue}
+        if not all(map(is_white, colours)):
+            white = {*filter(is_white, colours)}
+            for row, queue in self.queued.items():
+                self.queued[row] = [message for message in queue if message[5] in white]
+        self.channel_counts = [*map(len, channels)]
+        self.channels: list[OutChannel] = [*chain.from_iterable(map(dict.values, channels))] if any(channels) else []
+        self.sent_on = [*map(_SENT, self.channels)]
+        self.waiting: dict[int, list[Message]] = {
+            row: channel.waiting() for row, channel in enumerate(self.channels) if channel.held or channel.timers
+        }
+        """The messages that wait at the sending end, by place in `channels`."""
+        self.extras = extras
+
+    def each(self) -> Iterator[MachineCopy]:
+        """The machines one by one."""
+        box, channel = 0, 0
+        columns = (self.machines, self.accepted, self.sent, self.box_counts, self.channel_counts, self.extras)
+        for name, accepted, sent, boxes, channels, extra in zip(*columns, strict=True):
+            found = MachineCopy.__new__(MachineCopy)
+            found.machine, found.is_born, found.extra = name, True, extra
+            found.accepted, found.sent = accepted, sent
+            of_boxes, of_channels = range(box, box + boxes), range(channel, channel + channels)
+            found.boxes = self.boxes[box : box + boxes]
+            found.accepted_of = self.accepted_of[box : box + boxes]
+            found.queued = {self.boxes[row]: self.queued[row] for row in of_boxes if row in self.queued}
+            found.channels = self.channels[channel : channel + channels]
+            found.sent_on = self.sent_on[channel : channel + channels]
+            found.waiting = {self.channels[row]: self.waiting[row] for row in of_channels if row in self.waiting}
+            found.duplicates, found.alignment_s, found.blocked_count = NO_ENTRIES, None, 0
+            yield found
+            box, channel = box + boxes, channel + channels
+
+
 class Recording:
     """What one host records for one snapshot."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.copies: list[MachineCopy] = []
+        self.groups: list[GroupCopy] = []
+        """Of other machines than those that were copied by themselves."""
         self.creations: list[Creation] = []
         """White creations that had not been carried out at the instant, or arrived later."""
         self.created: dict[str, int] = {}
@@ -192,6 +267,17 @@ class Recording:
         """How many late reports the world has made of it."""
         self.marker_count = 0
         """Markers (barriers) that this host has put on its links for it."""
+
+    def each_copy(self) -> Iterator[MachineCopy]:
+        """All machines, one by one."""
+        for group in self.groups:
+            yield from group.each()
+        yield from self.copies
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all machines."""
+        return [*chain.from_iterable(group.machines for group in self.groups), *(copy.machine for copy in self.copies)]
 
 
 def nothing_of(number: int) -> Recording:

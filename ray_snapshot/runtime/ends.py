@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.protocol.host import MachineCopy, OutChannel
+from ray_snapshot.protocol.host import GroupCopy, MachineCopy, OutChannel
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.runtime.rows import END_ROW
 
@@ -58,12 +58,28 @@ class Ends:
             self.sent += copy.sent_on
             self.senders.add(copy.machine, len(copy.channels))
 
-    def late(self, mailbox: Mailbox, machine: str) -> None:
-        """One message more is in flight on this channel."""
-        self.in_flight[len(self.boxes)] = 1
-        self.boxes.append(mailbox)
-        self.accepted.append(0)
-        self.receivers.add(machine, 1)
+    def add_group(self, copy: GroupCopy) -> None:
+        """The channels of machines that were copied together."""
+        if copy.boxes:
+            first = len(self.boxes)
+            self.in_flight.update((first + row, len(messages)) for row, messages in copy.queued.items())
+            self.boxes += copy.boxes
+            self.accepted += copy.accepted_of
+            self.receivers.add_all(copy.machines, copy.box_counts)
+        if copy.channels:
+            first = len(self.channels)
+            self.held.update((first + row, len(messages)) for row, messages in copy.waiting.items())
+            self.channels += copy.channels
+            self.sent += copy.sent_on
+            self.senders.add_all(copy.machines, copy.channel_counts)
+
+    def add_late(self, mailboxes: Sequence[Mailbox], machines: Sequence[str]) -> None:
+        """One message more is in flight on the channel of each of these, to the machine at the same place."""
+        count, first = len(mailboxes), len(self.boxes)
+        self.in_flight.update(dict.fromkeys(range(first, first + count), 1))
+        self.boxes += mailboxes
+        self.accepted += [0] * count
+        self.receivers.add_all(machines, [1] * count)
 
     def _note(self, copy: MachineCopy) -> None:
         for row, box in enumerate(copy.boxes, len(self.boxes)):
@@ -110,6 +126,10 @@ class _Owners:
     def add(self, name: str, count: int) -> None:
         self.names.append(name)
         self.counts.append(count)
+
+    def add_all(self, names: Sequence[str], counts: Sequence[int]) -> None:
+        self.names += names
+        self.counts += counts
 
     def column(self) -> pa.Array:
         at = np.repeat(np.arange(len(self.names)), self.counts)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ray_snapshot.columns import inner
-from ray_snapshot.protocol.host import MachineCopy
+from ray_snapshot.protocol.host import GroupCopy, MachineCopy
 from ray_snapshot.runtime.ends import texts
 from ray_snapshot.schema import MACHINES
+
+MOST_KEPT = 10_000
+"""Columns of more rows are made anew each time."""
 
 NO_WAIT: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
 """The short form of no wait."""
@@ -43,9 +50,35 @@ def machine_columns(
     if one_by_one:
         columns |= _of_instants(copies)
     elif recorded_at is not None:
-        columns["recorded_at"] = pa.repeat(pa.scalar(recorded_at, schema.field("recorded_at").type), count)
-    for name in ("incarnation", "max_concurrency"):
-        columns[name] = pa.repeat(pa.scalar(1, schema.field(name).type), count)
+        columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
+    return _batch(columns, schema, count)
+
+
+def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | None = None) -> pa.RecordBatch:
+    """The same of machines that were copied together."""
+    sizes, bodies = [len(group.machines) for group in groups], [group.extras for group in groups]
+    count = sum(sizes)
+    states = pa.array([*chain.from_iterable(body.texts for body in bodies)], pa.string())
+    columns: dict[str, Any] = {
+        "machine": [*chain.from_iterable(group.machines for group in groups)],
+        "host": [host],
+        "class_name": texts([*chain.from_iterable(map(repeat, (body.class_name for body in bodies), sizes))]),
+        "status": ["passive"],
+        "accepted_count": [*chain.from_iterable(group.accepted for group in groups)],
+        "sent_count": [*chain.from_iterable(group.sent for group in groups)],
+        "state": states,
+        "state_truncated": [False],
+        "state_bytes": pc.binary_length(states),  # they are ASCII
+        "waits_for": _no_waits(count),
+    }
+    if recorded_at is not None:
+        columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
+    return _batch(columns, inner(MACHINES), count)
+
+
+def _batch(columns: dict[str, Any], schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """These columns, of `count` values or of one that all rows have; of the others null, or 1."""
+    columns |= {"incarnation": [1], "max_concurrency": [1]}
     return pa.RecordBatch.from_arrays(
         [_column(columns.get(item.name), item.type, count) for item in schema], schema=schema
     )
@@ -54,7 +87,19 @@ def machine_columns(
 def _column(values: Any, kind: pa.DataType, count: int) -> pa.Array:
     if values is None:
         return pa.nulls(count, kind)
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+    if isinstance(values, pa.Array):
+        return values if values.type == kind else values.cast(kind)
+    if len(values) == 1 < count:
+        return (_kept_column if count <= MOST_KEPT else _same_in_all)(values[0], kind, count)
+    return pa.array(values, kind)
+
+
+def _same_in_all(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+_kept_column = lru_cache(100)(_same_in_all)
+"""From one snapshot to the next most of them are the same."""
 
 
 def _of_states(states: list[Any]) -> dict[str, Any]:
@@ -66,11 +111,15 @@ def _of_states(states: list[Any]) -> dict[str, Any]:
 
 def _of_waits(waits: list[tuple[str | None, int | None, tuple[str, ...]]]) -> dict[str, Any]:
     if waits.count(NO_WAIT) == len(waits):
-        kind = MACHINES.field("waits_for").type
-        none = pa.ListArray.from_arrays(pa.array([0] * (len(waits) + 1), pa.int32()), pa.array([], kind.value_type))
-        return {"waits_for": none.cast(kind)}
+        return {"waits_for": _no_waits(len(waits))}
     mode, k, machines = zip(*waits, strict=True)
     return {"wait_mode": mode, "wait_k": k, "waits_for": machines}
+
+
+def _no_waits(count: int) -> pa.Array:
+    kind = MACHINES.field("waits_for").type
+    none = pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), pa.array([], kind.value_type))
+    return none.cast(kind)
 
 
 def _of_instants(copies: Sequence[MachineCopy]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ encoded while their machine was held); the arguments of messages in flight are e
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,14 +18,14 @@ import pyarrow as pa
 from ray_snapshot.columns import inner, packed, squeezed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.parts.reporting import Late, LinkCounts, late_report, report
-from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.ends import ENDS, Ends
-from ray_snapshot.runtime.machine_columns import NO_WAIT, machine_columns
+from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine_columns
 from ray_snapshot.runtime.payload import recorded_args
-from ray_snapshot.runtime.rows import MESSAGE_ROW, message_row
+from ray_snapshot.runtime.rows import MESSAGE_ROW, in_flight_of, message_columns, message_row
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
 
@@ -54,6 +55,24 @@ class BodyCopy:
     """When the machine turned red by itself; None if its host did so as a whole."""
     kept: tuple[str, bytes] | None = None
     """For a restore: (key of the class, pickled state)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyCopies:
+    """`BodyCopy` of machines of one class that are passive, and of which nothing but their states is recorded."""
+
+    class_name: str
+    texts: Sequence[str]
+    """Their states: ASCII, and whole."""
+    shape: Shape | None
+
+    def where(self, flags: Sequence[bool]) -> BodyCopies:
+        """Those of the machines of which the flags say so."""
+        return BodyCopies(self.class_name, [*compress(self.texts, flags)], self.shape)
+
+    def __iter__(self) -> Iterator[BodyCopy]:
+        for text in self.texts:
+            yield BodyCopy(self.class_name, "passive", Encoded(text, False, len(text)), shape=self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +143,38 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Columns:
-    """Rows gathered as tuples of the columns named; columns that are not named are null, or a constant."""
+    """Rows gathered as tuples of the columns named, or many as a block; columns that are not named are null."""
 
     def __init__(self, schema: pa.Schema, *names: str) -> None:
         self.schema = inner(schema)
         self.names = names
         self.rows: list[tuple[Any, ...]] = []
+        self.blocks: list[Sequence[Sequence[Any]]] = []
+        """Of rows before these: columns, in the order of their names."""
 
-    def batch(self, **constants: Any) -> pa.RecordBatch:
-        length = len(self.rows)
-        if not length:
+    def add(self, columns: Sequence[Sequence[Any]]) -> None:
+        """Some rows, column by column, behind those that are there."""
+        self._close_block()
+        self.blocks.append(columns)
+
+    def _close_block(self) -> None:
+        if self.rows:
+            self.blocks.append([*zip(*self.rows, strict=True)])
+            self.rows = []
+
+    def batch(self) -> pa.RecordBatch:
+        self._close_block()
+        if not self.blocks:
             return _empty(self.schema)
-        columns = dict(zip(self.names, zip(*self.rows, strict=True), strict=True))
-        arrays = []
-        for item in self.schema:
-            if item.name in columns:
-                arrays.append(pa.array(columns[item.name], item.type))
-            elif item.name in constants:
-                arrays.append(pa.repeat(pa.scalar(constants[item.name], item.type), length))
-            else:
-                arrays.append(pa.nulls(length, item.type))
+        columns = {
+            name: [*chain.from_iterable(parts)]
+            for name, parts in zip(self.names, zip(*self.blocks, strict=True), strict=True)
+        }
+        length = len(columns[self.names[0]])
+        arrays = [
+            pa.array(columns[item.name], item.type) if item.name in columns else pa.nulls(length, item.type)
+            for item in self.schema
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -166,6 +197,7 @@ class PartRows:
         self.one_by_one = one_by_one
         self.copies: list[MachineCopy] = []
         """Of machines that are born."""
+        self.groups: list[GroupCopy] = []
         self.ends = Ends()
         self.messages = Columns(MESSAGES, *MESSAGE_ROW)
 
@@ -186,11 +218,28 @@ class PartRows:
         if body.obstacle:
             found.obstacles.append(f"{copy.machine}: {body.obstacle}")
 
+    def group(self, copy: GroupCopy) -> None:
+        self.groups.append(copy)
+        self.ends.add_group(copy)
+        if (columns := in_flight_of(copy)) is not None:
+            self.messages.add(columns)
+
+    def behind(self, late: Sequence[Late]) -> None:
+        if late:
+            mailboxes, machines, messages = (
+                [one[0] for one in late],
+                [one[1].name for one in late],
+                [one[2] for one in late],
+            )
+            self.ends.add_late(mailboxes, machines)
+            sources, kinds = [box.source for box in mailboxes], [box.kind for box in mailboxes]
+            self.messages.add(message_columns(sources, machines, kinds, messages))
+
     def ends_of(self, copy: MachineCopy) -> None:
         self.ends.add(copy)
 
     def late(self, mailbox: Mailbox, machine: str) -> None:
-        self.ends.late(mailbox, machine)
+        self.ends.add_late([mailbox], [machine])
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         self.messages.rows.append(message_row(source, target, kind, message))
@@ -202,9 +251,12 @@ class PartRows:
         head = (creation.creator, creation.child, "mail", 0, None, "__init__")
         self.messages.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
 
-    def machines_of(self, host: str, recorded_at: int | None = None) -> pa.RecordBatch:
+    def machines_of(self, host: str, recorded_at: int | None = None) -> pa.Table:
         """The rows of machines, which all have the same host; `recorded_at`: see `machine_columns`."""
-        return machine_columns(self.copies, host, recorded_at, one_by_one=self.one_by_one)
+        batches = [group_columns(self.groups, host, recorded_at)] if self.groups else []
+        if self.copies or not batches:
+            batches.append(machine_columns(self.copies, host, recorded_at, one_by_one=self.one_by_one))
+        return pa.Table.from_batches(batches)
 
     def pickled(self) -> bytes:
         """The part, with its columns."""
@@ -256,6 +308,7 @@ def host_payload(
     rows = PartRows(part, one_by_one=_turned_red_one_by_one(recording))
     counts = report(host, recording, rows, late, late_creations, None if resting is None else resting.counts)
     shapes = {id(shape): shape for copy in recording.copies if copy.is_born and (shape := copy.extra.shape) is not None}
+    shapes |= {id(shape): shape for group in recording.groups if (shape := group.extras.shape) is not None}
     part.obstacles += facts.obstacles
     recorded_at = int(facts.recorded_at * 1e6)
     part.machines = rows.machines_of(host, recorded_at=recorded_at)

@@ -63,4 +63,4 @@ def _counts(detector: Detector) -> bool:
     """Whether a detector counts machines at rest (termination of the whole), or adds up what is in their states."""
     if type(detector) is Termination:
         return detector.machines is None
-    return isinstance(detector, AddsUp) and (getattr(detector, "spec", None) or {}).get("type") in _BY_STATES
+    return isinstance(detector, AddsUp) and looks_at(detector) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from itertools import compress, cycle
 from typing import Any
 
 import pytest
@@ -16,19 +16,29 @@ from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.protocol.observer import Observer
+from ray_snapshot.protocol.parts import GroupCopy
 
 HOSTS = ("A", "B")
 HOMES = {name: host for host, names in zip(HOSTS, ("acegi", "bdfhj"), strict=True) for name in names}
 LENGTH = 200
 
 
+class Extras(list[int]):
+    """The states of some machines."""
+
+    def where(self, flags: Sequence[bool]) -> Extras:
+        """Those of the machines of which the flags say so."""
+        return Extras(compress(self, flags))
+
+
 class World:
     """Two hosts and their links; a machine's state is how often it has acted. `shown` is what each recording holds.
 
-    `rests`: machines are put to rest; `together`: several are copied in one go, or the first few of those that were asked for.
+    `rests`: machines are put to rest; `together`: several are copied in one go, or the first few of those that were asked for;
+    `grouped`: those that are not `a` or `f`, if they are more than one.
     """
 
-    def __init__(self, protocol: Callable[[], Any], *, rests: bool, together: bool) -> None:
+    def __init__(self, protocol: Callable[[], Any], *, rests: bool, together: bool, grouped: bool) -> None:
         self.sizes = cycle([1, 4, 2] if together else [1])
         """How many are to be copied in one go."""
         self.states = dict.fromkeys(HOMES, 0)
@@ -38,6 +48,7 @@ class World:
                 protocol=protocol(),
                 copy_body=self.body,
                 copy_bodies=self.copied if together else None,
+                copy_group=self.grouped if grouped else None,
                 is_lasting=self.lasts if rests else None,
                 bound=3,
             )
@@ -60,6 +71,13 @@ class World:
 
     def copied(self, machines: Sequence[Machine]) -> list[Any]:
         return [self.body(machine) for machine in machines[:3]]
+
+    def grouped(self, machines: Sequence[Machine], may_rest: Any) -> Any:
+        taken = [machine for machine in machines if machine.name not in "af"]
+        if len(taken) < 2:
+            return None
+        resting = [may_rest is not None and self.lasts(machine, None) and may_rest(machine) for machine in taken]
+        return taken, Extras(self.states[machine.name] + 1 for machine in taken), resting
 
     def home(self, name: str) -> HostCore:
         return self.cores[HOMES[name]]
@@ -143,12 +161,14 @@ class World:
     def look(self, host: str) -> None:
         """Recordings have become whole: take what they hold."""
         core, rows = self.cores[host], self.at_rest[host]
-        rested = core.take_rested()
+        rested = [copy for one in core.take_rested() for copy in (one.each() if isinstance(one, GroupCopy) else (one,))]
         self.rested += len(rested)
+        assert core.rested_count == 0
         rows.update({copy.machine: copy for copy in rested})
         for number, recording in core.open.items():
             if recording.is_copied and recording.has_resting and (host, number) not in self.shown:
-                found = {**rows, **{copy.machine: copy for copy in recording.copies}}
+                found = {**rows, **{copy.machine: copy for copy in recording.each_copy()}}
+                assert sorted(recording.names) == sorted(copy.machine for copy in recording.each_copy())
                 self.shown[host, number] = {name: seen(copy) for name, copy in found.items()}
                 self.late[host, number] = recording.late
         if core.is_lasting is not None:
@@ -231,8 +251,10 @@ def steps(seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
         }[kind]
 
 
-def run(seed: int, protocol: Callable[[], Any], *, rests: bool = False, together: bool = False) -> World:
-    world = World(protocol, rests=rests, together=together)
+def run(
+    seed: int, protocol: Callable[[], Any], *, rests: bool = False, together: bool = False, grouped: bool = False
+) -> World:
+    world = World(protocol, rests=rests, together=together, grouped=grouped)
     for step, args in steps(seed):
         getattr(world, step)(*args)
     return world
@@ -245,7 +267,8 @@ def run(seed: int, protocol: Callable[[], Any], *, rests: bool = False, together
 def test_recordings_are_the_same_with_machines_at_rest(protocol: Callable[[], Any], times: int, seed: int) -> None:
     rested = compared = 0
     for number in range(seed, seed + times):
-        plain, resting = run(number, protocol), run(number, protocol, rests=True, together=number % 2 == 0)
+        plain = run(number, protocol)
+        resting = run(number, protocol, rests=number % 5 > 0, together=number % 3 > 0, grouped=number % 3 > 1)
         differing, same = compare(plain, resting)
         assert differing == {}, f"pytest --seed {number}"
         rested += resting.rested
@@ -319,6 +342,63 @@ def who_was_not_copied_with_the_others_is_forgotten(patch: pytest.MonkeyPatch) -
     patch.setattr(HostCore, "_bodies", first)
 
 
+def groups_take_red_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        HostCore, "_copy_group", lambda self, machines, number, extras: GroupCopy(machines, extras, lambda colour: True)
+    )
+
+
+def a_group_rests_with_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostCore, "_has_nothing_to_do", lambda self, machine: True)
+
+
+def of_a_group_all_rest_or_none(patch: pytest.MonkeyPatch) -> None:
+    grouped = World.grouped
+
+    def all_rest(self: World, machines: Sequence[Machine], may_rest: Any) -> Any:
+        found = grouped(self, machines, may_rest)
+        return found and (*found[:2], [True in found[2]] * len(found[2]))
+
+    patch.setattr(World, "grouped", all_rest)
+
+
+def a_group_is_in_its_last_recording_only(patch: pytest.MonkeyPatch) -> None:
+    take = HostCore._take_group
+    patch.setattr(
+        HostCore, "_take_group", lambda self, machines, due, is_in_all: take(self, machines, due[-1:], is_in_all)
+    )
+
+
+def a_group_says_what_is_counted_of_others(patch: pytest.MonkeyPatch) -> None:
+    each = GroupCopy.each
+
+    def shifted(self: GroupCopy) -> Any:
+        self.accepted.reverse()
+        yield from each(self)
+        self.accepted.reverse()
+
+    patch.setattr(GroupCopy, "each", shifted)
+
+
+def who_is_in_no_group_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    take = HostCore._take_group
+
+    def none_left(self: HostCore, machines: Any, due: Any, is_in_all: Any) -> Any:
+        left = take(self, machines, due, is_in_all)
+        return left if len(left) == len(machines) else []
+
+    patch.setattr(HostCore, "_take_group", none_left)
+
+
+GROUPED = [
+    who_is_in_no_group_is_forgotten,
+    groups_take_red_messages,
+    a_group_rests_with_messages,
+    of_a_group_all_rest_or_none,
+    a_group_is_in_its_last_recording_only,
+    a_group_says_what_is_counted_of_others,
+]
+
 MUTANTS = [
     who_was_copied_last_for_another_snapshot_is_copied_along,
     each_gets_the_copy_of_another,
@@ -338,9 +418,21 @@ def test_a_machine_that_rests_for_too_long_is_seen(
     assert any(map(_is_seen, range(3_000)))
 
 
-def _is_seen(number: int) -> bool:
+@pytest.mark.parametrize(
+    "mutant",
+    [*GROUPED, *(pytest.param(mutant, marks=pytest.mark.nightly) for mutant in MUTANTS[3:])],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_of_machines_that_are_copied_as_a_group_it_is_seen_too(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    assert any(_is_seen(number, grouped=True) for number in range(3_000))
+
+
+def _is_seen(number: int, *, grouped: bool = False) -> bool:
     plain = run(number, ChandyLamport)
     try:
-        return compare(plain, run(number, ChandyLamport, rests=True, together=True))[0] != {}
+        return compare(plain, run(number, ChandyLamport, rests=True, together=True, grouped=grouped))[0] != {}
     except ProtocolError:
         return True

@@ -194,7 +194,9 @@ def what_waits_at_its_sender_is_not_looked_at(patch: Patch) -> None:
 
 def whoever_is_of_a_bare_class_is_bare(patch: Patch) -> None:
     """Of machines whose states are written together, nothing else is looked at."""
-    patch.setattr(Copier, "_are_bare", lambda self, machines: unchanged.is_bare(type(machines[0].body)))
+    patch.setattr(
+        Copier, "_bare_of", lambda self, machines: machines if unchanged.is_bare(type(machines[0].body)) else ()
+    )
 
 
 def what_is_written_together_keeps_no_secret(patch: Patch) -> None:

@@ -12,6 +12,7 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot.errors import MachineFailedError, MailboxFullError, RolledBackError, UnknownMethodError
 from ray_snapshot.protocol.commands import Close, Overdue, Request, Stop
+from ray_snapshot.runtime.host import recorder
 from ray_snapshot.runtime.waits import TrackedWait
 
 SLOW = threading.Event()
@@ -93,6 +94,32 @@ def test_a_snapshot_holds_the_states_between_two_actions_and_is_reported_once() 
         host.report(2)
         assert [payload.number for (payload,) in host.service.of("report")] == [1, 2]
         assert not host.post.recorder.recorded_at.keys() & {1}
+
+
+def test_where_messages_go_round_a_report_waits_for_the_markers_and_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recorder, "MARKERS_S", 0.0)
+    monkeypatch.setattr(recorder, "BUSY_S", 30.0)
+    with lone_host(protocol="chandy-lamport") as host:
+        for name in ("slow", "other"):
+            host.create(name, Adder)
+            host.body(name)
+        host.send("slow", "linger")
+        assert INSIDE.wait(30)
+        host.send("slow", "add", 1)
+        host.obey(Request(1))
+        host.obey(Overdue(1))
+        until(lambda: host.post.core.is_recorded(1) and not host.post.core.uncopied)
+        host.send("other", "add", 5)
+        until(lambda: host.post.core.open[1].late)
+        host.driver.request(1)
+        host.driver.boundary()
+        host._deliver()
+        found = host.report(1).messages.to_pylist()
+        assert [(row["target"], row["args"]) for row in found] == [("slow", "[1]"), ("other", "[5]")]
+        assert len(host.service.of("report")) == 1
+        SLOW.set()
 
 
 def test_in_a_long_action_the_others_are_recorded_and_past_its_time_the_one_that_acts_too() -> None:

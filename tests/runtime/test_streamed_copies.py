@@ -14,6 +14,7 @@ from until import until
 
 from ray_snapshot.protocol.commands import Close, Request
 from ray_snapshot.runtime.host import at_rest, recorder
+from ray_snapshot.runtime.host.resting import _of
 
 COUNT = 40
 
@@ -43,7 +44,7 @@ def test_rows_are_written_while_others_are_copied(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(
             host.post.recorder.at_rest.rows,
             "take",
-            lambda rested: written.append((len(rested), len(core.uncopied))) or take(rested),
+            lambda rested: written.append((len(_of(rested).names), len(core.uncopied))) or take(rested),
         )
         host.obey(Request(1))
         assert names_of(host.report(1)) == sorted(f"m{number}" for number in range(COUNT))

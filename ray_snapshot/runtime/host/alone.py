@@ -34,7 +34,13 @@ from ray_snapshot.runtime.payload import ATOMS
 MOST_PARTS = 10_000
 """A state of more parts is not looked through."""
 
+MOST_TOGETHER = 64
+"""A container of more values is looked through by itself."""
+
 _CONSTANTS = ATOMS - {MachineHandle} | {datetime.date, datetime.timedelta, decimal.Decimal, uuid.UUID, range}
+_UNPICKLED = _CONSTANTS | {MachineHandle}
+"""What stays as it is where states are only written."""
+_FLAT = frozenset({dict, list, tuple, set})
 _CONTAINERS = frozenset({dict, list, tuple, set, frozenset, deque})
 _ZONES = (type(None), datetime.timezone)
 _ROOM = object.__basicsize__ + 16
@@ -75,8 +81,8 @@ def is_alone(machine: Machine, *, is_checkpointing: bool) -> bool:
 def are_alone(machines: Sequence[Machine]) -> list[bool]:
     """`is_alone` of machines of one class whose state is their `__dict__`, without checkpoints; at least one.
 
-    Where all attributes are plain values there is nothing to look through: the counts of objects and dictionaries tell,
-    some 0.5 us a machine.
+    Where all have the same attributes, of plain values and containers of these, they are looked at attribute by attribute:
+    some 0.5 us a machine, and 0.2 us for each container.
     """
     if (found := _are_plain_and_alone(machines)) is not None:
         return found
@@ -84,7 +90,10 @@ def are_alone(machines: Sequence[Machine]) -> list[bool]:
 
 
 def _are_plain_and_alone(machines: Sequence[Machine]) -> list[bool] | None:
-    """The same; None if some attribute is no plain value. What it refers to is let go before anybody counts again."""
+    """`are_alone`; None if some attribute is neither a plain value nor a container of these.
+
+    What it refers to is let go before anybody counts again.
+    """
     bodies = [*map(_body, machines)]
     of_bodies, weakly = map(getrefcount, bodies), map(getweakrefcount, bodies)
     found = [count == _IN_A_LIST and weak == 1 for count, weak in zip(of_bodies, weakly, strict=True)]
@@ -92,10 +101,33 @@ def _are_plain_and_alone(machines: Sequence[Machine]) -> list[bool] | None:
     found = [alone and count == _DICT_IN_A_LIST for alone, count in zip(found, map(getrefcount, dicts), strict=True)]
     try:
         kinds = {*map(type, chain.from_iterable(map(dict.values, dicts)))}
-        kinds.update(map(type, chain.from_iterable(dicts)))
-    except RuntimeError:  # another thread has changed one meanwhile
+        if not {*map(type, chain.from_iterable(dicts))} <= _CONSTANTS:
+            return None
+        return found if kinds <= _UNPICKLED else _with_containers(found, dicts)
+    except (RuntimeError, ValueError):  # another thread has changed one meanwhile, or they have not the same attributes
         return None
-    return found if kinds <= _CONSTANTS else None
+
+
+def _with_containers(found: list[bool], dicts: Sequence[dict[Any, Any]]) -> list[bool] | None:
+    """Which are alone with the containers that are their attributes; None as above. Some raise what `zip` does."""
+    for column in zip(*map(dict.values, dicts), strict=True):
+        kinds = {*map(type, column)}
+        if kinds <= _UNPICKLED:
+            continue
+        if len(kinds) > 1 or kinds.isdisjoint(_FLAT) or max(map(len, column)) > MOST_TOGETHER:
+            return None
+        inner = {*map(type, chain.from_iterable(column))}
+        if dict in kinds:
+            inner.update(map(type, chain.from_iterable(map(dict.values, column))))
+        if not inner <= _UNPICKLED:
+            return None
+        if tuple not in kinds:
+            counts, weakly = map(getrefcount, column), map(getweakrefcount, column)
+            found = [
+                alone and count == _IN_A_COLUMN and not weak
+                for alone, count, weak in zip(found, counts, weakly, strict=True)
+            ]
+    return found
 
 
 def _that_change(items: Any, is_checkpointing: bool) -> list[Any]:
@@ -155,5 +187,7 @@ _IN_A_LIST = next(map(getrefcount, _BODIES)) + 1
 """Of an object that one attribute refers to, and an item of a list."""
 _DICT_IN_A_LIST = next(map(getrefcount, [*map(_dict, _BODIES)]))
 _SAMPLE: dict[str, Any] = {"part": []}
+_IN_A_COLUMN = next(map(getrefcount, next(zip(*map(dict.values, [_SAMPLE]), strict=True))))
+"""Of an attribute's value, and an item of a tuple."""
 _ONCE = next(map(getrefcount, _that_change(_SAMPLE.values(), False)))
 """What Python counts of what is held once: how many references its own call of `getrefcount` adds differs by version."""

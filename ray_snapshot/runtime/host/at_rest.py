@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy, Recording
+from ray_snapshot.protocol.host import GroupCopy, HostCore, Machine, MachineCopy, Recording
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.host.kept import KeptTables
@@ -90,7 +90,7 @@ class AtRest:
 
         Each belongs to all recordings that are not whole yet, and to none that is.
         """
-        if len(self.core.rested) >= STREAMED and not self.member.is_retired:
+        if self.core.rested_count >= STREAMED and not self.member.is_retired:
             self.writes.append(self.reports.submit(self._write, self.core.take_rested()))
 
     @property
@@ -140,7 +140,9 @@ class AtRest:
 
         In the order of all that are put to rest: if one of them is again before the rows are written, its last copy is shown.
         """
-        self.core.rested += [self.core.copy_again(machine, 0) for machine in self._resting()]
+        again = [self.core.copy_again(machine, 0) for machine in self._resting()]
+        self.core.rested += again
+        self.core.rested_count += len(again)
         self.audited = []  # they would be compared with what is written now
 
     def _resting(self) -> list[Machine]:
@@ -149,21 +151,20 @@ class AtRest:
     def _show(
         self,
         whole: Mapping[int, Recording],
-        rested: Sequence[MachineCopy],
+        rested: Sequence[MachineCopy | GroupCopy],
         awake: Sequence[str],
         audited: Sequence[MachineCopy],
     ) -> dict[int, Resting]:
         """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
         with self._writing():
             self.rows.take(rested)
-            copied = {number: [copy.machine for copy in recording.copies] for number, recording in whole.items()}
-            found = {number: self.rows.beside(names) for number, names in copied.items()}
+            found = {number: self.rows.beside(recording.names) for number, recording in whole.items()}
             if (wrong := self.rows.wrong(audited)) is not None:
                 self._fail(wrong)
             self.rows.forget(awake)
             return found
 
-    def _write(self, rested: Sequence[MachineCopy]) -> None:
+    def _write(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         with self._writing():
             self.rows.take(rested)
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 from ray_snapshot import redaction
@@ -16,7 +16,7 @@ from ray_snapshot.errors import (
     MachineFailedError,
 )
 from ray_snapshot.protocol.choosing import BARRIERS
-from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.host import Asked, Group, Machine
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
@@ -31,13 +31,16 @@ from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
 from ray_snapshot.runtime.host.stage import Performance, Stage
 from ray_snapshot.runtime.host.unchanged import HOOKS, Unchanged, changed_by_itself, is_bare
-from ray_snapshot.runtime.report import BodyCopy
+from ray_snapshot.runtime.report import BodyCopies, BodyCopy
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
 
 TOGETHER_S = 0.0005
 """How long machines are copied one by one before the core is asked whether to go on."""
+
+
+_IS_STOPPED, _IS_HELD = attrgetter("is_stopped"), attrgetter("is_held")
 
 
 class Copier:
@@ -76,8 +79,6 @@ class Copier:
     def copy_all(self, machines: Sequence[Machine]) -> list[BodyCopy]:
         """`copy` of each of these, which are of one class and of which none acts; of the first few where it takes long."""
         with self.meter:
-            if self._are_bare(machines) and (copies := self._texts_of(machines)) is not None:
-                return copies
             began, found = time.perf_counter(), list[BodyCopy]()
             for machine in machines:
                 found.append(self._copy(machine))
@@ -85,37 +86,41 @@ class Copier:
                     break
             return found
 
-    def _are_bare(self, machines: Sequence[Machine]) -> bool:
-        """Whether copies of these machines, which are of one class, are no more than the texts of their attributes."""
+    def copy_group(self, machines: Sequence[Machine], may_rest: Asked | None) -> Group | None:
+        """Those of some machines of one class, of which none acts, of which recordings hold no more than the texts of their
+        attributes; these; and which of those that may rest are to be put to rest."""
+        with self.meter:
+            bare = self._bare_of(machines)
+            return self._texts_of(bare, may_rest) if len(bare) > 1 else None
+
+    def _bare_of(self, machines: Sequence[Machine]) -> Sequence[Machine]:
+        """Those of these machines, which are of one class, whose copies are no more than the texts of their attributes."""
         kind: Any = type(machines[0].body)
         if not (self.is_plain and is_bare(kind)) or self.classes.joins[kind] or self.stage.forced in machines:
-            return False
-        if any(machine.is_stopped or machine.is_held for machine in machines):
-            return False
+            return ()
         names = [machine.name for machine in machines]
         by_itself = (self.stage.suspended, self.ports.sources, self.unchanged.kept_of(names))
-        return all(those.keys().isdisjoint(names) for those in by_itself if those)
+        odd = [those for those in by_itself if those and not those.keys().isdisjoint(names)]
+        if not odd and not any(map(_IS_STOPPED, machines)) and not any(map(_IS_HELD, machines)):
+            return machines
+        return [
+            machine
+            for machine in machines
+            if not (machine.is_stopped or machine.is_held or any(machine.name in those for those in odd))
+        ]
 
-    def _texts_of(self, machines: Sequence[Machine]) -> list[BodyCopy] | None:
+    def _texts_of(self, machines: Sequence[Machine], may_rest: Asked | None) -> Group | None:
         """Copies of bare machines; None if there is a state that must be looked at by itself."""
-        unchanged, action = self.unchanged, self.stage.action
+        action = self.stage.action
         acting = None if action is None else action[0]
         kind = type(machines[0].body)
-        idle = [machine is not acting and unchanged.is_idle(machine) for machine in machines]
-        lasting = iter(unchanged.all_that_last([*compress(machines, idle)]))
-        keeps = [is_idle and next(lasting) for is_idle in idle]
+        lasting = self.unchanged.which_last(machines, acting)
         states = [machine.body.__dict__ for machine in machines]
         texts = texts_of(states)
         if texts is None or not HOOKS.isdisjoint(states[0]):  # all have the same fields
             return None
-        name, shape = kind.__name__, shape_of(kind, states[0])
-        found = [BodyCopy(name, "passive", text, shape=shape) for text in texts]
-        for machine, copy, is_kept in zip(machines, found, keeps, strict=True):
-            if is_kept:
-                unchanged.keep(machine, copy)
-            elif machine is not acting:
-                unchanged.copied(machine.name)
-        return found
+        found = BodyCopies(kind.__name__, texts, shape_of(kind, states[0]))
+        return machines, found, self.unchanged.take(machines, found, lasting, may_rest, acting)
 
     def _copy(self, machine: Machine) -> BodyCopy:
         kept = self.unchanged.copy_of(machine)

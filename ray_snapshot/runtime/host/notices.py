@@ -73,7 +73,7 @@ class Notices:
         """Remember what each machine recorded that wants to hear of this snapshot; returns whether there is one."""
         found = [
             (copy.machine, copy.extra.kept[1])
-            for copy in recording.copies
+            for copy in recording.each_copy()
             if copy.is_born and copy.extra.kept is not None and _listens(machines[copy.machine])
         ]
         if found:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,7 +14,7 @@ from ray_snapshot.errors import NotAMachineError, RaySnapshotError, RolledBackEr
 from ray_snapshot.first_array import warm_up
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.choosing import BARRIERS, core_for
-from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.host import Asked, Group, Machine
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context
@@ -71,6 +72,7 @@ class HostPost(Post):
             barriers={"clock": time.monotonic, "on_open": self._opened},
             copy_body=copier.copy,
             copy_bodies=copier.copy_all,
+            copy_group=self._copy_group,
             is_lasting=None if config.protocol in BARRIERS else self._may_rest,
             bound=config.mailbox_bound,
             polled=("driver",),
@@ -117,6 +119,9 @@ class HostPost(Post):
         if self.config.checkpoint and listens(kind):  # its object is touched behind each snapshot that is kept
             return False
         return self.recorder.at_rest.may_rest(machine, copy)
+
+    def _copy_group(self, machines: Sequence[Machine], may_rest: Asked | None) -> Group | None:
+        return self.copier.copy_group(machines, may_rest if self.recorder.at_rest.rows.has_room else None)
 
     def _opened(self, number: int) -> None:
         """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""

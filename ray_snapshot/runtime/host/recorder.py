@@ -50,6 +50,9 @@ COPIED_TOGETHER = 128
 MARKERS_S = 0.005
 """How long a report waits for the last markers, so that it holds all white messages and is the only one."""
 
+BUSY_S = 0.05
+"""The same where messages go round: then some are on their way, and without these the snapshot is not complete."""
+
 
 LATE_S = 0.02
 """How long white messages behind a report are gathered while markers are missing."""
@@ -160,7 +163,14 @@ class Recorder:
             if recording.has_markers:
                 self._report_now(recording)
             else:
-                self.member.loop.call_later(MARKERS_S, self._report_now, recording)
+                self.member.loop.call_later(MARKERS_S, self._report_unless_busy, recording)
+
+    def _report_unless_busy(self, recording: Recording) -> None:
+        with self.member.lock:
+            if self.core.protocol.has_markers and (recording.late or self.core.runnable):
+                self.member.loop.call_later(BUSY_S, self._report_now, recording)
+            else:
+                self._report_now(recording)
 
     def report_if_born_red(self, number: int) -> None:
         """A host that was born red has nothing to record: it says so at once."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.parts.reporting import LinkCounts, show
-from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
+from ray_snapshot.parts.reporting import Late, LinkCounts, show
+from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.ends import ENDS, OWNED
@@ -106,15 +107,18 @@ class RestingRows:
         """Whether more machines may be put to rest; asked by other threads too."""
         return self.size < MOST_BYTES
 
-    def take(self, rested: Sequence[MachineCopy]) -> None:
+    def take(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         """These have been put to rest, in that order."""
         if not rested:
             return
-        latest = {copy.machine: copy for copy in rested}
-        self.forget(latest)
+        recording, count = _of(rested), len(self.shapes)
+        self._note_shapes(recording)
+        if len(self.shapes) < count + len(recording.names):  # some had been put to rest before, or are here twice
+            recording = _latest(rested)
+            self.forget(recording.names)
+            self._note_shapes(recording)
+            self.shape_counts = Counter(shape for shape in self.shapes.values() if shape is not None)
         rows = _OwnedRows(self.host)
-        recording = Recording(0)
-        recording.copies = [*latest.values()]
         show(recording, rows)
         machines, ends = rows.tables()
         self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
@@ -122,16 +126,24 @@ class RestingRows:
             self.saved = self.saved.plus(saved)
         self.size = self._bytes()
         self.inputs |= rows.rows.part.inputs
-        for name, copy in latest.items():
-            self.shapes[name] = copy.extra.shape
-        self.shape_counts.update(copy.extra.shape for copy in latest.values() if copy.extra.shape is not None)
         self.filtered = ((), self._all())
 
-    def forget(self, names: Iterable[str]) -> None:
+    def _note_shapes(self, recording: Recording) -> None:
+        for group in recording.groups:
+            shape: Shape | None = group.extras.shape
+            self.shapes.update(zip(group.machines, repeat(shape)))
+            if shape is not None:
+                self.shape_counts[shape] += len(group.machines)
+        for copy in recording.copies:
+            self.shapes[copy.machine] = shape = copy.extra.shape
+            if shape is not None:
+                self.shape_counts[shape] += 1
+
+    def forget(self, names: Sequence[str]) -> None:
         """These are not at rest any more."""
-        found = self.shapes.keys() & {*names}
-        if not found:
+        if self.shapes.keys().isdisjoint(names):
             return
+        found = self.shapes.keys() & {*names}
         machines, self.ends, saved = self._without(found)
         self.machines, self.saved = machines.compact(), saved.compact()
         self.filtered = ((), self._all())
@@ -207,6 +219,12 @@ class _OwnedRows:
         if copy.extra.kept is not None:
             self.keeping.append(copy)
 
+    def group(self, copy: GroupCopy) -> None:
+        self.rows.group(copy)
+
+    def behind(self, late: Sequence[Late]) -> None:
+        """Nothing comes late to a machine at rest."""
+
     def ends_of(self, copy: MachineCopy) -> None:
         self.rows.ends.add(copy)
 
@@ -220,7 +238,23 @@ class _OwnedRows:
         """A machine that is only being born is not at rest."""
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        return pa.Table.from_batches([self.rows.machines_of(self.host)]), self.rows.ends.table(OWNED)
+        return self.rows.machines_of(self.host), self.rows.ends.table(OWNED)
+
+
+def _of(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
+    """What was put to rest."""
+    found = Recording(0)
+    found.groups = [one for one in rested if isinstance(one, GroupCopy)]
+    found.copies = [one for one in rested if isinstance(one, MachineCopy)]
+    return found
+
+
+def _latest(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
+    """The same, of each machine only what was copied last."""
+    found = Recording(0)
+    each = (copy for one in rested for copy in (one.each() if isinstance(one, GroupCopy) else (one,)))
+    found.copies = [*{copy.machine: copy for copy in each}.values()]
+    return found
 
 
 def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
@@ -231,6 +265,8 @@ def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
 def _counts(host: str, ends: pa.Table) -> LinkCounts:
     """The sums of each link over these ends, of which nothing is in flight."""
     found = LinkCounts(host)
+    if not ends.num_rows:
+        return found
     sides = ("host_behind", "accepted", found.accepted_from), ("host_ahead", "sent", found.sent_to)
     for end, count, sums in sides:
         totals = ends.select([end, count]).group_by(end, use_threads=False).aggregate([(count, "sum")])

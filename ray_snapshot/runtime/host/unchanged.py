@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import MachineFailedError
 from ray_snapshot.fields import in_class
-from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.host import Asked, Machine
 from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host.alone import are_alone, has_a_dict, is_alone
 from ray_snapshot.runtime.mixin import SnapshotMixin
-from ray_snapshot.runtime.report import BodyCopy
+from ray_snapshot.runtime.report import BodyCopies, BodyCopy
 
 MOST_BYTES = 64_000
 """A state whose text, with its pickle where checkpoints are kept, is longer is not kept."""
@@ -113,6 +114,48 @@ class Unchanged:
         kind: type = type(machines[0].body)
         is_volatile = _is_volatile(kind)
         return are_alone(machines) if is_volatile is None else [not is_volatile] * len(machines)
+
+    def which_last(self, machines: Sequence[Machine], acting: Machine | None) -> list[bool]:
+        """`may_keep` of each of such machines, but for the one that is in an action; asked before they are read."""
+        copies = self.copies
+        idle = [not machine.accepted or machine.name in copies for machine in machines]
+        if acting is not None:
+            idle = [is_idle and machine is not acting for machine, is_idle in zip(machines, idle, strict=True)]
+        if False not in idle:
+            return self.all_that_last(machines)
+        lasting = iter(self.all_that_last([*compress(machines, idle)]))
+        return [is_idle and next(lasting) for is_idle in idle]
+
+    def take(
+        self,
+        machines: Sequence[Machine],
+        found: BodyCopies,
+        lasting: Sequence[bool],
+        may_rest: Asked | None,
+        acting: Machine | None,
+    ) -> Sequence[bool]:
+        """Machines have been copied together: keep what holds until they act; returns which are to be put to rest.
+
+        Of these the rows will be kept. `may_rest`: whether the core lets a machine rest; None: it lets none.
+        """
+        resting = [False] * len(machines)
+        if may_rest is not None and True in lasting:
+            resting = [
+                lasts and len(text) <= MOST_BYTES and may_rest(machine)
+                for machine, text, lasts in zip(machines, found.texts, lasting, strict=True)
+            ]
+        if False not in resting and not self.copies:
+            return resting
+        for machine, rests in zip(machines, resting, strict=True):
+            if rests:
+                self.changed(machine.name)
+            elif machine is not acting:
+                self.copied(machine.name)
+        if lasting != resting:
+            for machine, copy, rests, lasts in zip(machines, found, resting, lasting, strict=True):
+                if lasts and not rests:
+                    self.keep(machine, copy)
+        return resting
 
     def keep(self, machine: Machine, copy: BodyCopy) -> None:
         """Keep a copy, if it is whole, and there is room for it."""

@@ -104,7 +104,7 @@ def _input(link: InLink) -> Hashable:
 
 
 def _recording(recording: Recording) -> Hashable:
-    copies = tuple((copy.machine, repr(copy.extra), _counts(copy)) for copy in recording.copies)
+    copies = tuple((copy.machine, repr(copy.extra), _counts(copy)) for copy in recording.each_copy())
     late = tuple((box.source, machine.name, message) for box, machine, message in recording.late)
     seen = recording.is_copied, recording.has_markers, tuple(sorted(recording.created.items()))
     return recording.number, copies, late, *seen, len(recording.creations)

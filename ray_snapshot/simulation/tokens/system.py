@@ -467,6 +467,6 @@ def _recorded(recording: Any) -> Hashable:
             tuple(count for _, count, _ in copy.inputs),
             tuple(count for _, count, _ in copy.outputs),
         )
-        for copy in recording.copies
+        for copy in recording.each_copy()
     )
     return copies, tuple((mailbox.source, message[1], message[3]) for mailbox, _, message in recording.late)

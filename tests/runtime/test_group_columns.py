@@ -1,0 +1,180 @@
+"""What a report holds of machines that were copied together is what it holds of each copied by itself."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ray_snapshot.parts import reporting
+from ray_snapshot.protocol.host import HostCore, Machine, Recording
+from ray_snapshot.protocol.mailbox import MAIL, TIMER
+from ray_snapshot.runtime import ends, rows
+from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.payload import isolate
+from ray_snapshot.runtime.report import BodyCopies, Facts, host_payload, late_payload
+from ray_snapshot.shapes import shape_of
+
+KINDS = [type(name, (), {}) for name in ("Bank", "Shop")]
+ARGS: list[tuple[Any, ...]] = [
+    (),
+    (1, "a"),
+    (2.5, None, True),
+    ("é",),
+    ('"],["', "%s"),
+    (float("nan"),),
+    (b"bytes", 1),
+    ([1, 2],),
+    (MachineHandle("run", "m", None),),
+    (2**60,),
+]
+
+
+def copied(machines: Sequence[Machine], _may_rest: Any) -> tuple[Sequence[Machine], BodyCopies, list[bool]]:
+    kind = type(machines[0].body)
+    shape = shape_of(kind, {"n": 1})
+    texts = [f'{{"n":{machine.sent}}}' for machine in machines]
+    return machines, BodyCopies(kind.__name__, texts, shape), [False] * len(machines)
+
+
+def recorded(seed: int) -> Recording:
+    """Machines that send to one another, to another host, to nobody yet and to themselves later; some accept, some do not."""
+    chance = random.Random(seed)
+    core = HostCore("here", copy_group=copied, copy_body=lambda machine: next(iter(copied([machine], None)[1])))
+    names = [f"m{number}" for number in range(chance.randrange(2, 30))]
+    for name in names:
+        core.born(name, chance.choice(KINDS[: 1 + seed % 2])())
+    core.resolve("far", "there")
+    plain = seed % 3 == 0
+    for _ in range(chance.randrange(60)):
+        machine, target = core.machines[chance.choice(names)], chance.choice([*names, "far", "unknown"])
+        args = ARGS[1] if plain else chance.choice(ARGS)
+        if chance.random() < 0.1 and not plain:
+            core.set_timer(machine, target, "m", (9.0, isolate("a", "b", "m", args, {})), 0.5, 9.0)
+        else:
+            core.send(machine, target, MAIL, chance.choice(["m", "n"]), isolate("a", "b", "m", args, {}), 1.25)
+        if chance.random() < 0.4:
+            core.next_action()
+    core.request(1)
+    core.boundary()
+    core.send(core.machines[names[0]], names[-1], MAIL, "red", (), 2.0)  # copied before it, and not in the snapshot
+    while core.copy_next(chance.choice([4, 128])):
+        pass
+    return core.open[1]
+
+
+def told(recording: Recording) -> Any:
+    """The report of a recording, in one order."""
+    payload = host_payload("here", recording, Facts(7.0, 1))
+    part = pickle.loads(payload.part)
+    tables = {name: sorted(map(repr, getattr(part, name).to_pylist())) for name in ("machines", "ends", "messages")}
+    in_order = defaultdict[Any, list[int]](list)
+    for row in part.messages.to_pylist():
+        in_order[row["source"], row["target"], row["kind"]].append(row["number"])
+    is_in_order = all(numbers == sorted(numbers) for numbers in in_order.values())
+    schemas = [getattr(part, name).schema for name in ("machines", "ends", "messages")]
+    lists = sorted(part.shapes), part.inputs, part.obstacles, part.without_state
+    return payload.counts, tables, schemas, *lists, is_in_order
+
+
+def one_by_one(recording: Recording) -> Recording:
+    found = Recording(recording.number)
+    found.copies = [*recording.each_copy()]
+    return found
+
+
+@pytest.mark.parametrize(
+    "times", [pytest.param(60, id="few"), pytest.param(3_000, id="many", marks=pytest.mark.nightly)]
+)
+def test_together_as_one_by_one(times: int, seed: int) -> None:
+    in_flight = groups = 0
+    for number in range(seed, seed + times):
+        recording = recorded(number)
+        groups += len(recording.groups)
+        found = told(recording)
+        assert found == told(one_by_one(recording)), f"pytest --seed {number}"
+        assert found[-1], f"pytest --seed {number}"
+        in_flight += len(found[1]["messages"])
+    assert in_flight > 5 * times
+    assert groups > times
+
+
+@given(st.lists(st.tuples(st.sampled_from(ARGS), st.sampled_from([MAIL, MAIL, TIMER])), min_size=1, max_size=4))
+def test_messages_together_as_one_by_one(sent: list[tuple[Any, str]]) -> None:
+    messages = []
+    for number, (args, kind) in enumerate(sent):
+        payload = isolate("a", "b", "m", args, {})
+        messages.append((0, number, "m", (9.0, payload) if kind == TIMER else payload, 1.0 + number / 3, 0))
+    names, kinds = [f"m{number}" for number in range(len(sent))], [kind for _, kind in sent]
+    found = rows.message_columns(names, names[::-1], kinds, messages)
+    expected = [rows.message_row(*row) for row in zip(names, names[::-1], kinds, messages, strict=True)]
+    assert [*map(repr, zip(*found, strict=True))] == [*map(repr, expected)]
+
+
+def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
+    recording = recorded(0)
+    core = HostCore("here")
+    machine, sender = core.born("m", object()), core.born("s", object())
+    box = core.channel(sender, "m", MAIL).mailbox
+    late: Any = [(box, machine, (0, number, "m", (number, "a"), 1.5, 0)) for number in (1, 2)]
+    part = pickle.loads(host_payload("here", recording, Facts(7.0, 1), late=late).part)
+    alone = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
+    ends = ["s", "m", MAIL, 0, 0, 1, 0, 0]
+    for found in (part, alone):
+        assert [[*row.values()] for row in found.ends.to_pylist()].count(ends) == 2
+        told = [(row["source"], row["target"], row["args"]) for row in found.messages.to_pylist()]
+        assert [row for row in told if row[0] == "s"] == [("s", "m", '[1,"a"]'), ("s", "m", '[2,"a"]')]
+
+
+def rows_of_messages_are_swapped(patch: pytest.MonkeyPatch) -> None:
+    make = rows.message_columns
+    patch.setattr(
+        rows, "message_columns", lambda sources, targets, kinds, found: make(sources[::-1], targets, kinds, found)
+    )
+
+
+def nothing_waits_at_its_sender(patch: pytest.MonkeyPatch) -> None:
+    add = ends.Ends.add_group
+
+    def without(self: ends.Ends, copy: Any) -> None:
+        add(self, copy)
+        self.held.clear()
+
+    patch.setattr(ends.Ends, "add_group", without)
+
+
+def ends_are_anothers(patch: pytest.MonkeyPatch) -> None:
+    add = ends._Owners.add_all
+    patch.setattr(ends._Owners, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
+
+
+def links_of_groups_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reporting.LinkCounts, "group", lambda self, copy: None)
+
+
+def sizes_are_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rows, "sum", lambda sizes: 16, raising=False)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        rows_of_messages_are_swapped,
+        nothing_waits_at_its_sender,
+        ends_are_anothers,
+        links_of_groups_are_not_counted,
+        sizes_are_all_the_same,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_a_mistake_in_columns_of_groups_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = [recorded(number) for number in range(30)]
+    expected = [told(one_by_one(recording)) for recording in recordings]
+    mutant(monkeypatch)
+    assert any(told(recording) != right for recording, right in zip(recordings, expected, strict=True))
