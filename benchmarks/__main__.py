@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks import (
+    backlog,
     calls,
     exploring,
     figures_page,
@@ -46,6 +47,7 @@ NAMES = {
     "snapshot-unchanged": snapshots,
     "checkpoint-unchanged": snapshots,
     "snapshot-scaling": snapshots,
+    "snapshot-backlog": backlog,
     "million": million,
     "history-own-parts": own_parts,
     "checkpoint-throughput": restoring,
