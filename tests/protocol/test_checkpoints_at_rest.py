@@ -35,7 +35,7 @@ class SavingWorld(World):
         self.saved: dict[tuple[str, int], list[Any]] = {}
         self.rows = {host: RestingRows(host) for host in HOSTS}
         self.saved_at_rest = 0
-        super().__init__(protocol, rests=rests, together=together)
+        super().__init__(protocol, rests=rests, together=together, grouped=False)
 
     def body(self, machine: Machine) -> BodyCopy:
         state = self.states[machine.name]
