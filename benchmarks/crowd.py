@@ -251,7 +251,7 @@ class Host:
             self.flush()
         while (creation := core.next_birth()) is not None:
             core.end_action(core.born(creation.child, creation.payload))
-        while core.uncopied:
+        while core.copying.uncopied:
             core.copy_next()
         self.report(is_patient=True)
 

@@ -12,8 +12,9 @@ from itertools import repeat
 from typing import Protocol, runtime_checkable
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
-from ray_snapshot.protocol.host import Creation, GroupCopy, Machine, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, Machine, Recording
 from ray_snapshot.protocol.mailbox import Mailbox, Message
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 
 LINK = "link"
 """The kind under which the sums of a link are reported."""

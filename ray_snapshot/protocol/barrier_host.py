@@ -369,7 +369,7 @@ class BarrierCore(HostCore):
         """The machine must record: at once, or, if it is inside an action, behind it."""
         if machine is self.acting:
             self.is_due = True
-        self.uncopied.append(machine)
+        self.copying.uncopied.append(machine)
 
     def _began_to_align(self, machine: Machine) -> None:
         for number in _inbox(machine).alignment.aligning():
@@ -382,14 +382,14 @@ class BarrierCore(HostCore):
 
     def copy_next(self, most: int = 1) -> bool:  # noqa: ARG002 - each sends its barriers before the next one records
         """Let one machine record that must; False if there is none (but one that is inside an action)."""
-        for _ in range(len(self.uncopied)):
-            machine = self.uncopied.popleft()
+        for _ in range(len(self.copying.uncopied)):
+            machine = self.copying.uncopied.popleft()
             if machine is self.acting:
-                self.uncopied.append(machine)
+                self.copying.uncopied.append(machine)
             elif _inbox(machine).alignment.must_record:
                 self._copy_if_due(machine)
                 break
-        return any(machine is not self.acting for machine in self.uncopied)
+        return any(machine is not self.acting for machine in self.copying.uncopied)
 
     def _copy_if_due(self, machine: Machine) -> None:
         inbox = _inbox(machine)
@@ -412,7 +412,7 @@ class BarrierCore(HostCore):
         inbox = _inbox(machine)
         due = [number for number in numbers if machine.name in self.waiting_for.get(number, ())]
         since = {number: self.aligning_since.pop((machine.name, number), None) for number in numbers}
-        extra = self.copy_body(machine) if due and machine.body is not None else None
+        extra = self.copying.copy_body(machine) if due and machine.body is not None else None
         for number in due:
             found = self._copy(machine, number, extra)
             began = since[number]
@@ -430,7 +430,7 @@ class BarrierCore(HostCore):
             self._look_whether_all_have_recorded(number)
 
     def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
-        found = super()._copy(machine, number, extra)
+        found = self.copying.copy_of(machine, number, extra)
         found.queued = {
             box: [message for message in messages if message[NUMBER]] for box, messages in found.queued.items()
         }

@@ -18,8 +18,9 @@ from pydantic import SecretBytes, SecretStr
 from ray import cloudpickle
 
 from ray_snapshot.parts.reporting import Late, show
-from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
+from ray_snapshot.protocol.parts import MachineCopy
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.payload import Foreign, Pickled, PlainPickler

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.protocol.host import GroupCopy, MachineCopy, OutChannel
+from ray_snapshot.protocol.host import OutChannel
 from ray_snapshot.protocol.mailbox import Mailbox
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.rows import END_ROW
 
 ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, name in enumerate(END_ROW)])

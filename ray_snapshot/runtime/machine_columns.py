@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.columns import inner
-from ray_snapshot.protocol.host import GroupCopy, MachineCopy
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.ends import texts
 from ray_snapshot.schema import MACHINES
 

@@ -18,9 +18,10 @@ import pyarrow as pa
 from ray_snapshot.columns import inner, packed, squeezed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.parts.reporting import Late, LinkCounts, late_report, report
-from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.ends import ENDS, Ends
 from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine_columns

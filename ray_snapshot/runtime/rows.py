@@ -13,8 +13,9 @@ from typing import Any
 from ray_snapshot.encoding import to_json
 from ray_snapshot.encoding_many import texts_of_lists
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy
+from ray_snapshot.protocol.host import Creation
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.payload import recorded_args
 
 END_ROW = ("source", "target", "kind", "sent", "accepted", "in_flight", "held", "duplicates")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ray_snapshot.columns import packed, unpacked
 
 if TYPE_CHECKING:
-    from ray_snapshot.protocol.host import MachineCopy
+    from ray_snapshot.protocol.parts import MachineCopy
     from ray_snapshot.runtime.checkpointing import SavedMachine
 
 SAVED = pa.schema(

@@ -389,7 +389,7 @@ class HostedWorld(World):
         self._do(host, machine, act, (), 0, ((creation.creator, "creation", None),), accepted)
         host.core.end_action(machine)
         if not machine.is_suspended:
-            host.core.wake(machine)
+            host.core.copying.wake(machine)
             host.core._queue(machine)
 
     def _fire_timer(self, name: str, index: int) -> None:

@@ -19,6 +19,7 @@ from ray_snapshot.protocol.chandy_lamport import ChandyLamport, MarkerArrived, N
 from ray_snapshot.protocol.collector import LateReport, PendingCounts
 from ray_snapshot.protocol.colours import Numbered
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.copying import Copying
 from ray_snapshot.protocol.gathering import Gathering
 from ray_snapshot.protocol.host import HostCore, OutChannel
 from ray_snapshot.protocol.links import InLink, OutLink
@@ -201,26 +202,26 @@ def resumed_without_a_copy(patch: pytest.MonkeyPatch) -> None:
 
 def copy_holds_red_messages(patch: pytest.MonkeyPatch) -> None:
     """The copy takes its mailboxes whole, whatever colour is in them."""
-    copy = HostCore._copy
+    copy = Copying.copy_of
 
-    def whole(self: HostCore, *rest: Any) -> Any:
+    def whole(self: Copying, *rest: Any) -> Any:
         found = copy(self, *rest)
         found.queued = {box: list(box.queue) for box in found.boxes}
         return found
 
-    patch.setattr(HostCore, "_copy", whole)
+    patch.setattr(Copying, "copy_of", whole)
 
 
 def copy_shares_the_mailbox(patch: pytest.MonkeyPatch) -> None:
     """The copy refers to the live mailboxes, which go on changing (trap 8)."""
-    copy = HostCore._copy
+    copy = Copying.copy_of
 
-    def alias(self: HostCore, *rest: Any) -> Any:
+    def alias(self: Copying, *rest: Any) -> Any:
         found = copy(self, *rest)
         found.queued = {box: box.queue for box in found.boxes}
         return found
 
-    patch.setattr(HostCore, "_copy", alias)
+    patch.setattr(Copying, "copy_of", alias)
 
 
 def fired_without_a_copy(patch: pytest.MonkeyPatch) -> None:
@@ -492,7 +493,7 @@ def barriers_are_messages_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 def _copy_with_barriers(self: BarrierCore, machine: Any, number: int, extra: Any) -> Any:
-    return HostCore._copy(self, machine, number, extra)
+    return self.copying.copy_of(machine, number, extra)
 
 
 def overtaken_messages_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -539,7 +540,7 @@ def duplicates_are_counted_for_the_next_snapshot_too(patch: pytest.MonkeyPatch) 
 
 
 def _copy_with_all_duplicates(self: BarrierCore, machine: Any, number: int, extra: Any) -> Any:
-    found = HostCore._copy(self, machine, number, extra)
+    found = self.copying.copy_of(machine, number, extra)
     found.queued = {box: [one for one in messages if one[1]] for box, messages in found.queued.items()}
     found.duplicates = {}
     for (key, _), count in machine.inbox.repeated.items():

@@ -35,7 +35,7 @@ class SavingWorld(World):
         self.saved: dict[tuple[str, int], list[Any]] = {}
         self.rows = {host: RestingRows(host) for host in HOSTS}
         self.saved_at_rest = 0
-        super().__init__(protocol, rests=rests, together=together)
+        super().__init__(protocol, rests=rests, together=together, grouped=False)
 
     def body(self, machine: Machine) -> BodyCopy:
         state = self.states[machine.name]
@@ -44,7 +44,7 @@ class SavingWorld(World):
 
     def look(self, host: str) -> None:
         core, rows = self.cores[host], self.rows[host]
-        rows.take(core.take_rested())
+        rows.take(core.copying.take_rested())
         for number, recording in core.open.items():
             if recording.is_copied and recording.has_resting and (host, number) not in self.saved:
                 at_rest = rows.beside([copy.machine for copy in recording.copies]).saved
@@ -52,13 +52,13 @@ class SavingWorld(World):
                 table = None if at_rest is None else at_rest.table()
                 section = section_of(host, recording, 0.0, {}, (), (), table)
                 self.saved[host, number] = sorted(opened_section(section.dumps())[1])
-        rows.forget(core.awake)
+        rows.forget(core.copying.awake)
 
     def sections(self) -> dict[tuple[str, int], list[Any]]:
         """All recordings that have become whole."""
         for host in HOSTS:
             self.turn(host)
-            while self.cores[host].uncopied:
+            while self.cores[host].copying.uncopied:
                 self.copy(host)
         return self.saved
 

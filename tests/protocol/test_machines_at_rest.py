@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol import host as host_module
+from ray_snapshot.protocol import copying
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
-from ray_snapshot.protocol.host import HostCore, Machine, MachineCopy
+from ray_snapshot.protocol.copying import Copying
+from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.protocol.observer import Observer
-from ray_snapshot.protocol.parts import GroupCopy
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 
 HOSTS = ("A", "B")
 HOMES = {name: host for host, names in zip(HOSTS, ("acegi", "bdfhj"), strict=True) for name in names}
@@ -142,11 +143,11 @@ class World:
     def turn(self, host: str) -> None:
         core = self.cores[host]
         core.boundary()
-        if not core.uncopied:
+        if not core.copying.uncopied:
             self.look(host)
 
     def copy(self, host: str) -> None:
-        if self.cores[host].uncopied and not self.cores[host].copy_next(next(self.sizes)):
+        if self.cores[host].copying.uncopied and not self.cores[host].copy_next(next(self.sizes)):
             self.look(host)
 
     def give_up(self, number: int) -> None:
@@ -154,16 +155,20 @@ class World:
             core.abort(number)
 
     def wake_all(self, host: str) -> None:
-        self.cores[host].wake_all()
+        self.cores[host].copying.wake_all()
 
     # ---- what a world shows -----------------------------------------------------------------------------------------
 
     def look(self, host: str) -> None:
         """Recordings have become whole: take what they hold."""
         core, rows = self.cores[host], self.at_rest[host]
-        rested = [copy for one in core.take_rested() for copy in (one.each() if isinstance(one, GroupCopy) else (one,))]
+        rested = [
+            copy
+            for one in core.copying.take_rested()
+            for copy in (one.each() if isinstance(one, GroupCopy) else (one,))
+        ]
         self.rested += len(rested)
-        assert core.rested_count == 0
+        assert core.copying.rested_count == 0
         rows.update({copy.machine: copy for copy in rested})
         for number, recording in core.open.items():
             if recording.is_copied and recording.has_resting and (host, number) not in self.shown:
@@ -171,15 +176,15 @@ class World:
                 assert sorted(recording.names) == sorted(copy.machine for copy in recording.each_copy())
                 self.shown[host, number] = {name: seen(copy) for name, copy in found.items()}
                 self.late[host, number] = recording.late
-        if core.is_lasting is not None:
-            for name in core.awake:
+        if core.copying.is_lasting is not None:
+            for name in core.copying.awake:
                 rows.pop(name, None)
 
     def told(self) -> Any:
         """All recordings, with the messages that came behind the copies: those in flight are in one or the other."""
         for host in HOSTS:
             self.turn(host)
-            while self.cores[host].uncopied:
+            while self.cores[host].copying.uncopied:
                 self.copy(host)
         return {
             key: (copies, sorted((box.source, machine.name, message[1]) for box, machine, message in self.late[key]))
@@ -286,13 +291,13 @@ def compare(plain: World, resting: World) -> tuple[dict[Any, Any], int]:
 
 
 def _never_woken_by(patch: pytest.MonkeyPatch, function: str) -> None:
-    wake = HostCore.wake
+    wake = Copying.wake
 
-    def perhaps(self: HostCore, machine: Machine) -> None:
+    def perhaps(self: Copying, machine: Machine) -> None:
         if sys._getframe(1).f_code.co_name != function:
             wake(self, machine)
 
-    patch.setattr(HostCore, "wake", perhaps)
+    patch.setattr(Copying, "wake", perhaps)
 
 
 def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -300,56 +305,56 @@ def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_has_messages_rests(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(host_module, "any", lambda _: False, raising=False)
+    patch.setattr(copying, "any", lambda _: False, raising=False)
 
 
 def who_is_in_a_later_recording_only_rests(patch: pytest.MonkeyPatch) -> None:
-    due_of = HostCore._due_of
-    patch.setattr(HostCore, "_due_of", lambda self, copied: (due := due_of(self, copied)[0], bool(due)))
+    due_of = Copying._due_of
+    patch.setattr(Copying, "_due_of", lambda self, copied: (due := due_of(self, copied)[0], bool(due)))
 
 
 def who_is_woken_is_not_copied_next_time(patch: pytest.MonkeyPatch) -> None:
-    def wake(self: HostCore, machine: Machine) -> None:
-        if machine.copied is host_module.RESTING:
+    def wake(self: Copying, machine: Machine) -> None:
+        if machine.copied is copying.RESTING:
             machine.copied = self.turning.colour
 
-    patch.setattr(HostCore, "wake", wake)
+    patch.setattr(Copying, "wake", wake)
 
 
 def who_was_copied_last_for_another_snapshot_is_copied_along(patch: pytest.MonkeyPatch) -> None:
     """Copied before its own action, it is missing from one recording only."""
 
-    def all_of_them(self: HostCore, most: int) -> list[Machine]:
+    def all_of_them(self: Copying, most: int) -> list[Machine]:
         taken = [self.uncopied.popleft() for _ in range(min(most, len(self.uncopied)))]
         return [machine for machine in taken if machine.copied != self.turning.colour]
 
-    patch.setattr(HostCore, "_next_uncopied", all_of_them)
+    patch.setattr(Copying, "_next_uncopied", all_of_them)
 
 
 def each_gets_the_copy_of_another(patch: pytest.MonkeyPatch) -> None:
-    bodies = HostCore._bodies
-    patch.setattr(HostCore, "_bodies", lambda self, machines: [*reversed(bodies(self, machines))])
+    bodies = Copying._bodies
+    patch.setattr(Copying, "_bodies", lambda self, machines: [*reversed(bodies(self, machines))])
 
 
 def who_was_not_copied_with_the_others_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    bodies = HostCore._bodies
+    bodies = Copying._bodies
 
-    def first(self: HostCore, machines: list[Machine]) -> Any:
+    def first(self: Copying, machines: list[Machine]) -> Any:
         found = bodies(self, machines)
         del machines[len(found) :]
         return found
 
-    patch.setattr(HostCore, "_bodies", first)
+    patch.setattr(Copying, "_bodies", first)
 
 
 def groups_take_red_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        HostCore, "_copy_group", lambda self, machines, number, extras: GroupCopy(machines, extras, lambda colour: True)
+        Copying, "_copy_group", lambda self, machines, number, extras: GroupCopy(machines, extras, lambda colour: True)
     )
 
 
 def a_group_rests_with_messages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostCore, "_has_nothing_to_do", lambda self, machine: True)
+    patch.setattr(Copying, "_has_nothing_to_do", lambda self, machine: True)
 
 
 def of_a_group_all_rest_or_none(patch: pytest.MonkeyPatch) -> None:
@@ -363,9 +368,9 @@ def of_a_group_all_rest_or_none(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_group_is_in_its_last_recording_only(patch: pytest.MonkeyPatch) -> None:
-    take = HostCore._take_group
+    take = Copying._take_group
     patch.setattr(
-        HostCore, "_take_group", lambda self, machines, due, is_in_all: take(self, machines, due[-1:], is_in_all)
+        Copying, "_take_group", lambda self, machines, due, is_in_all: take(self, machines, due[-1:], is_in_all)
     )
 
 
@@ -381,13 +386,13 @@ def a_group_says_what_is_counted_of_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_is_in_no_group_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    take = HostCore._take_group
+    take = Copying._take_group
 
-    def none_left(self: HostCore, machines: Any, due: Any, is_in_all: Any) -> Any:
+    def none_left(self: Copying, machines: Any, due: Any, is_in_all: Any) -> Any:
         left = take(self, machines, due, is_in_all)
         return left if len(left) == len(machines) else []
 
-    patch.setattr(HostCore, "_take_group", none_left)
+    patch.setattr(Copying, "_take_group", none_left)
 
 
 GROUPED = [

@@ -247,7 +247,7 @@ class Program:
         def rests() -> bool:
             core = post.core
             with post.member.lock:
-                is_due = core.runnable or core.births or core.must_record or core.uncopied or post.notices.due
+                is_due = core.runnable or core.births or core.must_record or core.copying.uncopied or post.notices.due
                 return post.floor.is_idle and not is_due and not post.floor.returning and not post.runner.stops.asked
 
         until(rests, seconds=20)

@@ -15,7 +15,7 @@ import pytest
 from resting import Asked, Flat, Joined, Listener, Lively, Resting, Step, Telling, Trusted, Volatile, Wanting
 
 from ray_snapshot import encoding_many, redaction
-from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.copying import Copying
 from ray_snapshot.runtime import checkpointing
 from ray_snapshot.runtime.host import alone, copier, post, recorder, resting, unchanged
 from ray_snapshot.runtime.host.at_rest import AtRest
@@ -69,13 +69,13 @@ def what_is_declared_changes_nothing(patch: Patch) -> None:
 
 def what_is_declared_wakes_nobody(patch: Patch) -> None:
     """The machine stays at rest."""
-    wake = HostCore.wake
+    wake = Copying.wake
 
-    def perhaps(self: HostCore, machine: Any) -> None:
+    def perhaps(self: Copying, machine: Any) -> None:
         if sys._getframe(1).f_code.co_name != "declare":
             wake(self, machine)
 
-    patch.setattr(HostCore, "wake", perhaps)
+    patch.setattr(Copying, "wake", perhaps)
 
 
 def what_is_copied_at_a_wait_is_kept(patch: Patch) -> None:
@@ -181,15 +181,15 @@ def what_a_machine_says_of_its_state_is_kept(patch: Patch) -> None:
 
 def what_waits_at_its_sender_is_not_looked_at(patch: Patch) -> None:
     """A machine with a timer is put to rest, and its rows show none."""
-    quiet = HostCore._is_quiet
+    quiet = Copying._is_quiet
 
-    def is_quiet(self: HostCore, machine: Any, copy: Any) -> bool:
+    def is_quiet(self: Copying, machine: Any, copy: Any) -> bool:
         copy.waiting, waiting = {}, copy.waiting
         found = quiet(self, machine, copy)
         copy.waiting = waiting
         return found
 
-    patch.setattr(HostCore, "_is_quiet", is_quiet)
+    patch.setattr(Copying, "_is_quiet", is_quiet)
 
 
 def whoever_is_of_a_bare_class_is_bare(patch: Patch) -> None:

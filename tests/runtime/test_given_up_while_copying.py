@@ -50,7 +50,7 @@ def _copy(host: LoneHost, name: str) -> None:
     with host.post.member.lock:
         while core.machines[name].copied not in (core.colour, None):
             core.copy_next()
-        assert core.uncopied
+        assert core.copying.uncopied
 
 
 def _act_and_rest(host: LoneHost, first: int) -> None:

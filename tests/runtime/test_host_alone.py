@@ -110,7 +110,7 @@ def test_where_messages_go_round_a_report_waits_for_the_markers_and_is_the_only_
         host.send("slow", "add", 1)
         host.obey(Request(1))
         host.obey(Overdue(1))
-        until(lambda: host.post.core.is_recorded(1) and not host.post.core.uncopied)
+        until(lambda: host.post.core.is_recorded(1) and not host.post.core.copying.uncopied)
         host.send("other", "add", 5)
         until(lambda: host.post.core.open[1].late)
         host.driver.request(1)

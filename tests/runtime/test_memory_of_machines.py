@@ -61,5 +61,5 @@ def test_an_idle_machine_takes_little_and_a_machine_at_rest_its_row(counted: Non
         until(lambda: host.post.constructed() == MACHINES + 1)
         assert taken(host, before) < 700 + OF_THE_PROGRAM + OF_THE_TEST
         take(host, 4, 5, 6)
-        assert len(host.post.core.awake) == 0
+        assert len(host.post.core.copying.awake) == 0
         assert taken(host, before) < 1_000 + OF_THE_PROGRAM + OF_THE_TEST

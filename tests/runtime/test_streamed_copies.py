@@ -44,7 +44,7 @@ def test_rows_are_written_while_others_are_copied(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(
             host.post.recorder.at_rest.rows,
             "take",
-            lambda rested: written.append((len(_of(rested).names), len(core.uncopied))) or take(rested),
+            lambda rested: written.append((len(_of(rested).names), len(core.copying.uncopied))) or take(rested),
         )
         host.obey(Request(1))
         assert names_of(host.report(1)) == sorted(f"m{number}" for number in range(COUNT))
@@ -60,10 +60,10 @@ def test_machines_are_not_copied_faster_than_rows_are_written(monkeypatch: pytes
         host.post.recorder.pool.submit(gate.wait, 30)
         host.obey(Request(1))
         until(lambda: pauses.count(recorder.BEHIND_S) > 3)
-        assert len(core.uncopied) == COUNT - 24, "two lots stand in line, and no third is begun"
+        assert len(core.copying.uncopied) == COUNT - 24, "two lots stand in line, and no third is begun"
         host.send("m39", "add", 1)
         until(lambda: core.machines["m39"].accepted == 1, seconds=10)
-        assert len(core.uncopied) == COUNT - 24, "a machine that acts is copied all the same, and by itself"
+        assert len(core.copying.uncopied) == COUNT - 24, "a machine that acts is copied all the same, and by itself"
         gate.set()
         part = host.report(1)
         assert names_of(part) == sorted(f"m{number}" for number in range(COUNT))
@@ -79,12 +79,12 @@ def test_who_copies_lets_others_in_between_two_slices(monkeypatch: pytest.Monkey
 
         def slice_and_wait() -> None:
             copy_slice()
-            if post.core.uncopied and not seen:
+            if post.core.copying.uncopied and not seen:
                 threading.Thread(target=come_in, daemon=True).start()
 
         def come_in() -> None:
             with post.member.lock:
-                seen.append(len(post.core.uncopied))
+                seen.append(len(post.core.copying.uncopied))
 
         monkeypatch.setattr(post.recorder, "copy_slice", slice_and_wait)
         monkeypatch.setattr(recorder, "BREATH_S", 0.05)

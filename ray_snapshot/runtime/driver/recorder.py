@@ -41,7 +41,7 @@ class DriverRecorder:
     def record(self, *, is_forced: bool = False) -> None:
         """Turn red if that is due, and report what can be."""
         core = self.carrier.core
-        if core.must_record or core.uncopied:
+        if core.must_record or core.copying.uncopied:
             self.turn(is_forced)
         self._report_open()
 

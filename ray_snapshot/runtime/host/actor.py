@@ -193,7 +193,7 @@ class Host:
             core.arrive(batch)
             if core.open:
                 post.recorder.report_late()
-            if core.must_record or core.uncopied:
+            if core.must_record or core.copying.uncopied:
                 post.recorder.guard_soon()
             post.floor.wake()
             polled = core.polled_acknowledgements.get(batch[0])

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.protocol.host import GroupCopy, HostCore, Machine, MachineCopy, Recording
-from ray_snapshot.protocol.parts import RESTING
+from ray_snapshot.protocol.host import HostCore, Machine, Recording
+from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.host.kept import KeptTables
 from ray_snapshot.runtime.host.own_parts import OwnParts
@@ -44,6 +44,7 @@ class AtRest:
         """`reports`: one thread; `audit`, `keep_from`, `own_from`: see `HostConfig`."""
         self.member = member
         self.core = core
+        self.copying = core.copying
         self.unchanged = unchanged
         self.reports = reports
         self.audit = audit
@@ -68,9 +69,9 @@ class AtRest:
     def before_turning(self) -> None:
         """The host turns red next: what was written before more was secret holds no more."""
         if self._is_more_secret():
-            if self.core.uncopied:  # a recording that is not whole yet will show these
+            if self.copying.uncopied:  # a recording that is not whole yet will show these
                 self._copy_again()
-            self.core.wake_all()
+            self.copying.wake_all()
 
     def turned(self, number: int) -> None:
         """The host has turned red for this number: copy some machines at rest all the same, one at least.
@@ -83,15 +84,15 @@ class AtRest:
         resting = self._resting()
         chosen = [machine for machine in resting if random.random() * 100 < self.audit]
         for machine in chosen or random.sample(resting, min(1, len(resting))):
-            self.audited.append(self.core.copy_again(machine, number))
+            self.audited.append(self.copying.copy_again(machine, number))
 
     def stream(self) -> None:
         """Some machines have been copied: write the rows of those that were put to rest, if they are many, and drop the copies.
 
         Each belongs to all recordings that are not whole yet, and to none that is.
         """
-        if self.core.rested_count >= STREAMED and not self.member.is_retired:
-            self.writes.append(self.reports.submit(self._write, self.core.take_rested()))
+        if self.copying.rested_count >= STREAMED and not self.member.is_retired:
+            self.writes.append(self.reports.submit(self._write, self.copying.take_rested()))
 
     @property
     def is_behind(self) -> bool:
@@ -102,7 +103,7 @@ class AtRest:
 
     def whole(self) -> None:
         """All machines that were awake have been copied: see to the rows of the others, of each recording."""
-        if self.core.is_lasting is None or self.member.is_retired:
+        if self.copying.is_lasting is None or self.member.is_retired:
             return
         whole = {
             number: recording
@@ -111,10 +112,10 @@ class AtRest:
         }
         if self._is_more_secret():  # it was met while others were copied
             self._copy_again()
-        rested = self.core.take_rested()
+        rested = self.copying.take_rested()
         audited, self.audited = self.audited, []
         if whole or rested:
-            found = self.reports.submit(self._show, whole, rested, [*self.core.awake], audited)
+            found = self.reports.submit(self._show, whole, rested, [*self.copying.awake], audited)
             self.shown.update(dict.fromkeys(whole, found))
 
     def of(self, number: int) -> Resting | None:
@@ -140,9 +141,9 @@ class AtRest:
 
         In the order of all that are put to rest: if one of them is again before the rows are written, its last copy is shown.
         """
-        again = [self.core.copy_again(machine, 0) for machine in self._resting()]
-        self.core.rested += again
-        self.core.rested_count += len(again)
+        again = [self.copying.copy_again(machine, 0) for machine in self._resting()]
+        self.copying.rested += again
+        self.copying.rested_count += len(again)
         self.audited = []  # they would be compared with what is written now
 
     def _resting(self) -> list[Machine]:

@@ -16,7 +16,8 @@ from ray_snapshot.errors import (
     MachineFailedError,
 )
 from ray_snapshot.protocol.choosing import BARRIERS
-from ray_snapshot.protocol.host import Asked, Group, Machine
+from ray_snapshot.protocol.copying import Asked, Group
+from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state

@@ -14,7 +14,8 @@ from ray_snapshot.errors import NotAMachineError, RaySnapshotError, RolledBackEr
 from ray_snapshot.first_array import warm_up
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.choosing import BARRIERS, core_for
-from ray_snapshot.protocol.host import Asked, Group, Machine
+from ray_snapshot.protocol.copying import Asked, Group
+from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context
@@ -261,7 +262,7 @@ class HostPost(Post):
         self.copier.unchanged.changed(target)
         machine = self.core.machines.get(target)
         if machine is not None:
-            self.core.wake(machine)
+            self.core.copying.wake(machine)
         if machine is None or machine.body is None or machine.is_suspended:
             return
         if (wrong := self.ports.wrong(machine)) is not None:

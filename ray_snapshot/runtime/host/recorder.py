@@ -118,7 +118,7 @@ class Recorder:
                     self.recorded_at[number] = now
             self.carrier.flush()
             self.guard_soon()
-            if not self.core.uncopied:
+            if not self.core.copying.uncopied:
                 self._report_what_is_copied()
 
     def record_without_boundary(self) -> None:
@@ -130,7 +130,7 @@ class Recorder:
             self.core._copy_if_due(self.stage.forced)
         self.core.acting, self.stage.forced = self.stage.forced, None
         self.carrier.flush()  # its barriers must not wait for the end of the action
-        if not self.core.uncopied:
+        if not self.core.copying.uncopied:
             self._report_what_is_copied()
 
     def copy_slice(self) -> None:
@@ -290,13 +290,13 @@ class Recorder:
         while not self.member.is_closing:
             await asyncio.sleep(GUARD_S)
             with self.member.lock:
-                if not self.core.must_record and not self.core.uncopied:
+                if not self.core.must_record and not self.core.copying.uncopied:
                     self.is_guarding = False
                     return
                 is_making = self.abroad is not None and self.abroad.is_making
                 if self.core.must_record and self._is_overdue() and not is_making:
                     self.record_without_boundary()
-                if self.core.uncopied and self.stage.performing is not None:
+                if self.core.copying.uncopied and self.stage.performing is not None:
                     self.copy_slice()
                     self.carrier.flush()
 

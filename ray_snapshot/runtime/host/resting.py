@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import Late, LinkCounts, show
-from ray_snapshot.protocol.host import Creation, GroupCopy, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
 from ray_snapshot.runtime.report import PartRows, Resting

@@ -115,7 +115,7 @@ class Runner:
                 continue
             if core.must_record:
                 self.recorder.record()
-            if core.uncopied:
+            if core.copying.uncopied:
                 self.recorder.copy_slice()
             if self.stops.asked and (due := self.stops.take(core)) is not None:
                 self.stop_machine(core.machine(due))
@@ -138,7 +138,7 @@ class Runner:
                     stage.began = time.time()
                     return work
             stage.action = HERE.machine = None
-            if core.uncopied:
+            if core.copying.uncopied:
                 floor.pause(self.recorder.pause_s)
             else:
                 self.carrier.flush()

@@ -16,7 +16,8 @@ from typing import Any
 from ray_snapshot import redaction
 from ray_snapshot.errors import MachineFailedError
 from ray_snapshot.fields import in_class
-from ray_snapshot.protocol.host import Asked, Machine
+from ray_snapshot.protocol.copying import Asked
+from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host.alone import are_alone, has_a_dict, is_alone
 from ray_snapshot.runtime.mixin import SnapshotMixin

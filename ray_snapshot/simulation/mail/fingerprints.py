@@ -62,7 +62,7 @@ def _core(core: HostCore) -> Hashable:
         core.protocol.fingerprint(),
         tuple(_machine(machine) for _, machine in sorted(core.machines.items())),
         tuple(machine.name for machine in core.runnable),
-        tuple(sorted(machine.name for machine in core.uncopied)),
+        tuple(sorted(machine.name for machine in core.copying.uncopied)),
         tuple(_output(link) for _, link in sorted(core.outputs.items())),
         tuple(_input(link) for _, link in sorted(core.inputs.items())),
         tuple(_recording(recording) for _, recording in sorted(core.open.items())),

@@ -69,7 +69,7 @@ class SimHost:
                 steps.append(("accept", name))
             for caller in callers:
                 steps.append(("resume", caller))
-        if core.uncopied:
+        if core.copying.uncopied:
             steps.append(("copy", name))
         for link in core.outputs.values():
             if link.in_flight < window and (link.messages or link.dirty or link.acknowledgements):
@@ -131,9 +131,9 @@ class SimHost:
 
     def copy_next(self) -> str:
         """The next machine is copied."""
-        waiting = len(self.core.uncopied)
+        waiting = len(self.core.copying.uncopied)
         self.core.copy_next()
-        return f"{waiting} to {len(self.core.uncopied)} machines to copy"
+        return f"{waiting} to {len(self.core.copying.uncopied)} machines to copy"
 
     def report(self, number: int) -> Part:
         """Its part of a snapshot."""

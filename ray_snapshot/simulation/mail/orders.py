@@ -348,7 +348,7 @@ def _may_carry(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
 def _may_record(world: World, name: str) -> bool:
     core = world.hosts[name].core
     last = world.central.coordinator.last
-    if core.must_record or core.uncopied or core.colour < last:
+    if core.must_record or core.copying.uncopied or core.colour < last:
         return True
     return any(machine.copied < last for machine in core.machines.values())
 

@@ -15,9 +15,10 @@ from ray_snapshot.parts.reporting import late_report, report, taken
 from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, MergedReport
 from ray_snapshot.protocol.gathering import Gathering
-from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
+from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.protocol.mailbox import Message as Carried
+from ray_snapshot.protocol.parts import MachineCopy
 from ray_snapshot.simulation.mail.oracle import ChannelId, Message, RecordedSnapshot
 
 
