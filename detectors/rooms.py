@@ -253,6 +253,11 @@ def fits(needs: Amounts, left: Amounts) -> bool:
     return all(left.get(name, 0) >= amount for name, amount in needs.items())
 
 
+def _acting(snapshot: Snapshot) -> Booleans:
+    """Which machines are inside an action."""
+    return snapshot.statuses.are("active")
+
+
 def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: int) -> Rooms:
     """The demands over nodes: `names` of the recorded machines, and `calls` (`CallNodes`) behind `first_call`."""
     first_room, acting = first_call + calls.first_room, first_call + calls.call_count
@@ -261,7 +266,7 @@ def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: 
     finder = _Finder(names, calls, first_call)
     at = finder.machines([one.machine for one in found.holders])
     bound = integers(snapshot.tables["machines"]["max_concurrency"], 2**62)
-    acting_now = snapshot.statuses.are("active")
+    acting_now = _acting(snapshot)
     places = []
     for machine, holder in zip(at, found.holders, strict=True):
         runs = finder.runs(machine)

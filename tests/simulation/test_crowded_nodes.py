@@ -154,7 +154,7 @@ def calls_on_their_way_end_no_actor(patch: Patch) -> None:
     """An actor of which a call is about to begin counts as at rest, and no more as soon as that runs."""
     queued = rooms._Finder.queued
     patch.setattr(rooms._Finder, "queued", lambda self, machine: queued(self, machine)[:0])
-    patch.setattr(rooms, "is_any_of", lambda column, *_: np.zeros(len(column), np.bool_))
+    patch.setattr(rooms, "_acting", lambda snapshot: np.zeros(snapshot.machine_count, np.bool_))
 
 
 def a_part_here_and_a_part_there_are_room(patch: Patch) -> None:
