@@ -94,7 +94,7 @@ def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -
 
 def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with rs.System("repose-waits") as system:
+    with rs.System("repose-waits", snapshot_timeout=8) as system:  # past half of it the till is recorded as it waits
         till = system.spawn(Till)
         system.start()
         colours: list[int] = []
@@ -157,9 +157,39 @@ def test_a_repose_ends_before_it_is_long_to_make_up_for(ray_cluster: None) -> No
         system.start()
         assert in_repose(system)
         begun = system._post.core.colour
-        for _ in range(MOST_STOOD_IN // 2 + 2):
-            ray.get([system._service.begin_snapshot.remote() for _ in range(2)])
-        until(lambda: system._post.core.colour > begun)
+
+        def was_asked() -> bool:
+            ray.get(system._service.begin_snapshot.remote())  # none, where too many are pending
+            return bool(system._post.core.colour > begun)
+
+        until(was_asked)
+        assert system._post.core.colour >= begun + MOST_STOOD_IN
         till.give.send(1)
         assert of_driver(system.snapshot()) == ("active", 1)
         assert len(system._post.core.open) < 10
+
+
+def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
+    """The driver waits in one thread; another that has sent something ends without a word."""
+    with rs.System("repose-thread", detectors=[detectors.Termination()]) as system:
+        till = system.spawn(Till)
+        system.start()
+        may_end = threading.Event()
+
+        def send() -> None:
+            till.give.send(1)
+            may_end.wait(60)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+
+        def look() -> None:
+            for _ in range(6):
+                system.snapshot()
+            may_end.set()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        assert system.wait_for("termination", timeout=15).holds
+        sender.join()
+        looking.join()

@@ -374,9 +374,9 @@ class DriverPost(Post):
         return self.act
 
     def _offer(self, *, was_still: bool) -> Said | None:
-        return self.repose.offer(
-            is_still=was_still and not (self.member.is_rolling or self.program.is_held or self.act.inside)
-        )
+        program = self.program
+        may_change = self.member.is_rolling or program.is_held or program.may_end or self.act.inside
+        return self.repose.offer(is_still=was_still and not may_change)
 
     def _catch_up(self, missed: Missed) -> None:
         """Turn red for all that was reported for the driver, and report what was not; under the lock."""
