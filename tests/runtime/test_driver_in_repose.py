@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.repose import Missed
+from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.service.collecting import MOST_STOOD_IN
 
 pytestmark = pytest.mark.ray
@@ -167,6 +171,17 @@ def test_a_repose_ends_before_it_is_long_to_make_up_for(ray_cluster: None) -> No
         till.give.send(1)
         assert of_driver(system.snapshot()) == ("active", 1)
         assert len(system._post.core.open) < 10
+
+
+def test_who_is_roused_turns_red_though_the_last_number_was_given_up() -> None:
+    """What was reported for it of a snapshot before, which is still pending, must not see what it does next."""
+    core = HostCore("driver")
+    core.abort(6)  # told in repose
+    reported = set[int]()
+    recorder = SimpleNamespace(reported=reported, turn_red=core.boundary, forget=reported.discard, record=lambda: None)
+    DriverPost._catch_up(SimpleNamespace(core=core, recorder=recorder), Missed(6, (5,)))  # type: ignore[arg-type]
+    assert core.is_recorded(5)
+    assert {*core.open} == reported == {5}
 
 
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
