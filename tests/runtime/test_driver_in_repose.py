@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 import ray
+from played import Played
 from runtime_machines import Gate, pass_gate
 from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.protocol.repose import Missed
+from ray_snapshot.protocol.repose import Missed, Repose
 from ray_snapshot.runtime.driver.post import DriverPost
+from ray_snapshot.runtime.driver.reposing import Acting
 from ray_snapshot.runtime.service.collecting import MOST_STOOD_IN
 
 pytestmark = pytest.mark.ray
@@ -182,6 +184,19 @@ def test_who_is_roused_turns_red_though_the_last_number_was_given_up() -> None:
     DriverPost._catch_up(SimpleNamespace(core=core, recorder=recorder), Missed(6, (5,)))  # type: ignore[arg-type]
     assert core.is_recorded(5)
     assert {*core.open} == reported == {5}
+
+
+def test_who_is_roused_asks_until_the_next_life_of_its_service_has_begun() -> None:
+    answers, caught_up, repose = [None, None, Missed(10)], list[Missed](), Repose()
+    repose.is_on = True
+
+    def roused(_: int) -> Any:
+        answer = answers.pop(0)
+        return SimpleNamespace(future=lambda: SimpleNamespace(result=lambda: answer))
+
+    member: Any = SimpleNamespace(lock=threading.RLock(), is_closing=False, failure=None, service=Played(roused=roused))
+    with Acting(member, repose, caught_up.append, 30.0):
+        assert caught_up == [Missed(10)]
 
 
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
