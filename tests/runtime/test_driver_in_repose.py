@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.repose import Missed, Repose
 from ray_snapshot.runtime.driver.post import DriverPost
@@ -197,6 +200,23 @@ def test_who_is_roused_asks_until_the_next_life_of_its_service_has_begun() -> No
     member: Any = SimpleNamespace(lock=threading.RLock(), is_closing=False, failure=None, service=Played(roused=roused))
     with Acting(member, repose, caught_up.append, 30.0):
         assert caught_up == [Missed(10)]
+
+
+@pytest.mark.nightly
+def test_what_is_sent_behind_a_repose_to_a_service_that_dies_is_not_lost(ray_cluster: None) -> None:
+    with rs.System("repose-killed", recover="rollback", every=0.2) as system:
+        till = system.spawn(Till)
+        system.start()
+        till.give.send(1)
+        pid = ray.get(system._service.__ray_call__.remote(lambda _: os.getpid()))
+        post = system._post
+        until(lambda: post.repose.is_on)
+        until(lambda: (base := post.attendant.memory.base) is not None and base.number > post.core.colour)
+        assert post.repose.is_on
+        os.kill(pid, signal.SIGKILL)
+        till.give.send(10)
+        until(lambda: post.member.generation > 0 and not post.member.is_rolling)
+        until(lambda: ray.get(till.give.remote(0)) == 11, seconds=20, again=(RaySnapshotError,))
 
 
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
