@@ -76,6 +76,7 @@ def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: s
                 till.give.send(1)
                 sent += 1
             assert not system._post.repose.is_on
+            assert system._post.core.colour > asked, "it acts in the colour of before what was reported for it"
             assert of_driver(system.snapshot()) == ("active", sent)
         assert in_repose(system)
         assert system.wait_for("termination", timeout=30).holds
