@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+from played import Played
 from runtime_machines import Gate, pass_gate
 from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.repose import Missed, Repose
+from ray_snapshot.runtime.driver.post import DriverPost
+from ray_snapshot.runtime.driver.reposing import Acting
 from ray_snapshot.runtime.service.collecting import MOST_STOOD_IN
 
 pytestmark = pytest.mark.ray
@@ -67,6 +76,7 @@ def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: s
                 till.give.send(1)
                 sent += 1
             assert not system._post.repose.is_on
+            assert system._post.core.colour > asked, "it acts in the colour of before what was reported for it"
             assert of_driver(system.snapshot()) == ("active", sent)
         assert in_repose(system)
         assert system.wait_for("termination", timeout=30).holds
@@ -94,7 +104,7 @@ def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -
 
 def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with rs.System("repose-waits") as system:
+    with rs.System("repose-waits", snapshot_timeout=8) as system:  # past half of it the till is recorded as it waits
         till = system.spawn(Till)
         system.start()
         colours: list[int] = []
@@ -157,9 +167,80 @@ def test_a_repose_ends_before_it_is_long_to_make_up_for(ray_cluster: None) -> No
         system.start()
         assert in_repose(system)
         begun = system._post.core.colour
-        for _ in range(MOST_STOOD_IN // 2 + 2):
-            ray.get([system._service.begin_snapshot.remote() for _ in range(2)])
-        until(lambda: system._post.core.colour > begun)
+
+        def was_asked() -> bool:
+            ray.get(system._service.begin_snapshot.remote())  # none, where too many are pending
+            return bool(system._post.core.colour > begun)
+
+        until(was_asked)
+        assert system._post.core.colour >= begun + MOST_STOOD_IN
         till.give.send(1)
         assert of_driver(system.snapshot()) == ("active", 1)
         assert len(system._post.core.open) < 10
+
+
+def test_who_is_roused_turns_red_though_the_last_number_was_given_up() -> None:
+    """What was reported for it of a snapshot before, which is still pending, must not see what it does next."""
+    core = HostCore("driver")
+    core.abort(6)  # told in repose
+    reported = set[int]()
+    recorder = SimpleNamespace(reported=reported, turn_red=core.boundary, forget=reported.discard, record=lambda: None)
+    DriverPost._catch_up(SimpleNamespace(core=core, recorder=recorder), Missed(6, (5,)))  # type: ignore[arg-type]
+    assert core.is_recorded(5)
+    assert {*core.open} == reported == {5}
+
+
+def test_who_is_roused_asks_until_the_next_life_of_its_service_has_begun() -> None:
+    answers, caught_up, repose = [None, None, Missed(10)], list[Missed](), Repose()
+    repose.is_on = True
+
+    def roused(_: int) -> Any:
+        answer = answers.pop(0)
+        return SimpleNamespace(future=lambda: SimpleNamespace(result=lambda: answer))
+
+    member: Any = SimpleNamespace(lock=threading.RLock(), is_closing=False, failure=None, service=Played(roused=roused))
+    with Acting(member, repose, caught_up.append, 30.0):
+        assert caught_up == [Missed(10)]
+
+
+@pytest.mark.nightly
+def test_what_is_sent_behind_a_repose_to_a_service_that_dies_is_not_lost(ray_cluster: None) -> None:
+    with rs.System("repose-killed", recover="rollback", every=0.2) as system:
+        till = system.spawn(Till)
+        system.start()
+        till.give.send(1)
+        pid = ray.get(system._service.__ray_call__.remote(lambda _: os.getpid()))
+        post = system._post
+        until(lambda: post.repose.is_on)
+        until(lambda: (base := post.attendant.memory.base) is not None and base.number > post.core.colour)
+        assert post.repose.is_on
+        os.kill(pid, signal.SIGKILL)
+        till.give.send(10)
+        until(lambda: post.member.generation > 0 and not post.member.is_rolling)
+        until(lambda: ray.get(till.give.remote(0)) == 11, seconds=20, again=(RaySnapshotError,))
+
+
+def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
+    """The driver waits in one thread; another that has sent something ends without a word."""
+    with rs.System("repose-thread", detectors=[detectors.Termination()]) as system:
+        till = system.spawn(Till)
+        system.start()
+        may_end = threading.Event()
+
+        def send() -> None:
+            till.give.send(1)
+            may_end.wait(60)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+
+        def look() -> None:
+            for _ in range(6):
+                system.snapshot()
+            may_end.set()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        assert system.wait_for("termination", timeout=15).holds
+        sender.join()
+        looking.join()

@@ -374,15 +374,14 @@ class DriverPost(Post):
         return self.act
 
     def _offer(self, *, was_still: bool) -> Said | None:
-        return self.repose.offer(
-            is_still=was_still and not (self.member.is_rolling or self.program.is_held or self.act.inside)
-        )
+        program = self.program
+        may_change = self.member.is_rolling or program.is_held or program.may_end or self.act.inside
+        return self.repose.offer(is_still=was_still and not may_change)
 
     def _catch_up(self, missed: Missed) -> None:
         """Turn red for all that was reported for the driver, and report what was not; under the lock."""
         core, recorder = self.core, self.recorder
-        if missed.last and not core.is_recorded(missed.last):
-            core.request(missed.last)
+        core.note(missed.last)  # no request: the last may have been given up, and those before not
         recorder.reported.update(set(missed.pending) - set(missed.owed))
         recorder.turn_red()
         for number in [number for number in core.open if number <= missed.last and number not in missed.pending]:

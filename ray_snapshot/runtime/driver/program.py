@@ -50,6 +50,8 @@ class Program:
         """Threads that act for the driver: the one that opened the system, and each that has sent something."""
         self.resting: dict[int, TrackedWait | Held | None] = {}
         """Threads that wait; None: in `wait_for`."""
+        self.may_end = False
+        """Whether, when it was last copied, only threads other than the main one acted: that these end nobody is told."""
 
     def is_new_sender(self) -> bool:
         """Whether this thread has not sent anything yet."""
@@ -108,7 +110,9 @@ class Program:
         found = BodyCopy("driver", "active", None)
         alive = {thread.ident for thread in threading.enumerate()}
         acting = [thread for thread in self.senders if thread in alive]
-        if not all(thread in self.resting for thread in acting):
+        awake = [thread for thread in acting if thread not in self.resting]
+        self.may_end = bool(awake) and threading.main_thread().ident not in awake
+        if awake:
             return found
         blocking = [rest for rest in map(self.resting.get, acting) if rest is not None]
         found.status = "blocked" if blocking else "passive"

@@ -17,7 +17,7 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.transport.membership import Membership
 
 AGAIN_S = 0.05
-"""How often a service that is gone is asked: another may take its place."""
+"""How often a service that is gone, or has not begun again, is asked: another may take its place."""
 
 
 class Acting:
@@ -65,15 +65,17 @@ class Acting:
         member, deadline = self.member, time.monotonic() + self.most_s
         while True:
             try:
-                found: Missed = waits.answer_of(member.service.roused.remote(turn))
-                return found
+                found: Missed | None = waits.answer_of(member.service.roused.remote(turn))
+                if found is not None:
+                    return found
+                text = f"the system's service has not begun again within {self.most_s:g} s"
             except RaySnapshotError as error:
-                if member.is_closing or member.failure is not None or not self.repose.is_on:
-                    return None
-                if time.monotonic() > deadline:
-                    text = f"the system's service is gone: {first_line(error)}"
-                    member.fail(HostDiedError(text, host="service", machines=[]))
-                    return None
+                text = f"the system's service is gone: {first_line(error)}"
+            if member.is_closing or member.failure is not None or not self.repose.is_on:
+                return None
+            if time.monotonic() > deadline:
+                member.fail(HostDiedError(text, host="service", machines=[]))
+                return None
             time.sleep(AGAIN_S)
 
 

@@ -203,8 +203,13 @@ class Service:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         return await self.orders.commands(obeyed)
 
-    async def roused(self, turn: int) -> Missed:
-        """The driver is about to act, the `turn`-th time behind a repose."""
+    async def roused(self, turn: int) -> Missed | None:
+        """The driver is about to act, the `turn`-th time behind a repose.
+
+        None of a life that has not begun: it does not know yet for which numbers those before have reported.
+        """
+        if not self.course.opened.is_set():
+            return None
         self.orders.stand_in.rouse(turn)
         return self.collecting.missed()
 
