@@ -72,7 +72,8 @@ class Outboxes:
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
         with suppress(TimeoutError):
-            await asyncio.wait_for(box.changed.wait(), POLL_S)
+            async with asyncio.timeout(POLL_S):
+                await box.changed.wait()
         box.changed.clear()
         return seen + len(box.commands), list(box.commands)
 

@@ -44,7 +44,8 @@ class Questions:
         self.answers[number] = {}
         self.outboxes.tell_each(asked, TellStacks(number, with_locals))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._all(number, asked), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                await self._all(number, asked)
         return {self.roster.name_of(machine): told for machine, told in self.answers.pop(number).items()}
 
     async def _all(self, number: int, asked: Collection[str]) -> None:

@@ -224,7 +224,8 @@ class Rolling:
     async def _roll(self, coordinator: RollbackCoordinator, deadline: float, timeout: float) -> None:
         assert self.way.done is not None
         try:
-            await asyncio.wait_for(asyncio.shield(self.way.done), max(0.1, deadline - time.monotonic()))
+            async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
+                await asyncio.shield(self.way.done)
         except TimeoutError:
             if not self.way.done.done():
                 await self._look_at_hosts()
@@ -440,7 +441,8 @@ async def _crashed(key: str) -> bool:
 async def _within(deadline: float, work: Any, what: str, timeout: float) -> Any:
     """What `work` gives; raises `SnapshotTimeoutError` past the deadline: then nothing is begun."""
     try:
-        return await asyncio.wait_for(work, max(0.0, deadline - time.monotonic()))
+        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            return await work
     except TimeoutError:
         text = f"waited {timeout:g} s for {what}"
         raise SnapshotTimeoutError(text, waited_for=what, seconds=timeout) from None

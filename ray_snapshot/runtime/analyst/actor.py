@@ -378,7 +378,8 @@ class Analyst:
         while self.verdicts.count <= seen and self.wakes == wakes and (left := deadline - time.monotonic()) > 0:
             async with self.changed:
                 try:
-                    await asyncio.wait_for(self.changed.wait(), left)
+                    async with asyncio.timeout(left):
+                        await self.changed.wait()
                 except TimeoutError:
                     break
         if subscriber:

@@ -114,7 +114,8 @@ class Host:
     async def _leave(self) -> None:
         """SIGTERM: the system takes a last snapshot, to which it goes back when this process is gone."""
         with suppress(Exception):  # it ends in any case
-            await asyncio.wait_for(_awaited(self.service.last_snapshot.remote(self.config.grace)), self.config.grace)
+            async with asyncio.timeout(self.config.grace):
+                await _awaited(self.service.last_snapshot.remote(self.config.grace))
         os._exit(EXIT_CODE)
 
     # ---- generations ----------------------------------------------------------------------------------------------

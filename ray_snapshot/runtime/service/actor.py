@@ -174,7 +174,8 @@ class Service:
     async def last_snapshot(self, seconds: float) -> str | None:
         """A process is about to leave: takes a snapshot that can be restored; its id, None if there was none in time."""
         with suppress(TimeoutError, RaySnapshotError):
-            return await asyncio.wait_for(self._taken_last(seconds), seconds)
+            async with asyncio.timeout(seconds):
+                return await self._taken_last(seconds)
         return None
 
     async def _taken_last(self, seconds: float) -> str:
@@ -352,7 +353,8 @@ class Service:
         known."""
         await self.course.opened.wait()
         with suppress(TimeoutError):  # shielded: the task that hands it over must not be cancelled
-            await asyncio.wait_for(asyncio.shield(self.collecting.handed_over(snapshot_id)), seconds)
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(self.collecting.handed_over(snapshot_id))
         base = self.recovery.base
         return snapshot_id in self.telling.certain or (base is not None and base.snapshot_id == snapshot_id)
 
@@ -414,7 +416,8 @@ class Service:
 
     async def roll_back(self, snapshot_id: str, seconds: float) -> None:
         """Roll the whole system back, for somebody who is not the program; answers when it goes on."""
-        await asyncio.wait_for(self.restore(snapshot_id, {}, {}), seconds)
+        async with asyncio.timeout(seconds):
+            await self.restore(snapshot_id, {}, {})
 
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""

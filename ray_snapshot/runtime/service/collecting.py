@@ -484,7 +484,8 @@ class Collecting:
         self.is_sooner.clear()
         with suppress(TimeoutError):
             left = None if math.isinf(self.looks_at) else self.looks_at - now
-            await asyncio.wait_for(self.is_sooner.wait(), left)
+            async with asyncio.timeout(left):
+                await self.is_sooner.wait()
 
     def _will_be_due(self, at: float) -> None:
         """Something will be due then, in seconds since 1970."""
@@ -513,7 +514,8 @@ class Collecting:
         if host not in self.directory.actors or self.course.failure is not None:
             return
         try:
-            doing = await asyncio.wait_for(_wrapped(self.directory.actors[host].doing.remote()), timeout=1.0)
+            async with asyncio.timeout(1.0):
+                doing = await _wrapped(self.directory.actors[host].doing.remote())
         except (TimeoutError, RayError):
             header.abort_reason = (
                 f"{header.abort_reason}: {host} with {listed(self.directory.machines_on(host))} does not answer"

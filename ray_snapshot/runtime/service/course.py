@@ -41,7 +41,8 @@ class Course:
             return False
         async with self.changed:
             try:
-                await asyncio.wait_for(self.changed.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await self.changed.wait()
             except TimeoutError:
                 return False
         return True

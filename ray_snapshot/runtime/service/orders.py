@@ -83,7 +83,8 @@ class Orders:
         while not self.driver_log and not self.course.is_closing and (left := deadline - time.monotonic()) > 0:
             self.driver_news.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.driver_news.wait(), left)
+                async with asyncio.timeout(left):
+                    await self.driver_news.wait()
         return list(self.driver_log)
 
     def to(self, host: str, *commands: SharedCommand) -> None:
