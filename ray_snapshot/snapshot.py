@@ -330,11 +330,15 @@ class Snapshot:
     @property
     def statuses(self) -> Words:
         """The statuses of the rows of `machines` that are here; read once for all who ask."""
-        here, _ = self.parted
-        if self._statuses is None or self._statuses[0] is not here:
+        return self.statuses_of(self.parted[0])
+
+    def statuses_of(self, here: pa.Table) -> Words:
+        """Those of the rows that `parted` gave, whatever another thread has loaded since."""
+        known = self._statuses
+        if known is None or known[0] is not here:
             status = here["status"].combine_chunks()
-            self._statuses = here, Words(status if status.type == pa.string() else status.cast(pa.string()))
-        return self._statuses[1]
+            known = self._statuses = here, Words(status if status.type == pa.string() else status.cast(pa.string()))
+        return known[1]
 
     def apart(self) -> tuple[Mapping[str, pa.Table], Absent | None]:
         """All tables, of `machines` only rows that are here; and the machines whose rows are elsewhere (see `parted`)."""
