@@ -174,7 +174,8 @@ def _over_reading(spark: Any, history: History, folder: Path) -> Result:
     from ray_snapshot.spark_jobs.engine.needed import needed_columns
 
     stored = history.table("verdicts").select(["detector", "detector_spec"]).to_pylist()
-    columns = needed_columns(detectors_of({row["detector"]: row["detector_spec"] for row in stored}, [])) or {}
+    columns = needed_columns(detectors_of({row["detector"]: row["detector_spec"] for row in stored}, []))
+    assert columns is not None, "all of them are ready-made"
 
     def read() -> None:
         for table, names in columns.items():

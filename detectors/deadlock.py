@@ -143,11 +143,12 @@ def _at_stake(snapshot: Snapshot) -> Snapshot | None:
     `resources` in the coverage: these name other machines.
     """
     here, absent = snapshot.parted
-    active = np.flatnonzero(~snapshot.statuses.are("blocked", "passive", "stopped"))
+    statuses = snapshot.statuses_of(here)
+    active = np.flatnonzero(~statuses.are("blocked", "passive", "stopped"))
     if not len(active):
         return None
     messages = snapshot.tables["messages"]
-    waiting = here.filter(pa.array(snapshot.statuses.are("blocked") | _with_short_form(here)))
+    waiting = here.filter(pa.array(statuses.are("blocked") | _with_short_form(here)))
     named = [snapshot.tables[table][column] for table, columns in _AT_STAKE.items() for column in columns]
     named += [waiting["machine"], pc.list_flatten(waiting["waits_for"])]
     named += [messages["target"].filter(pa.array(is_any_of(messages["kind"], "call")))]

@@ -82,7 +82,7 @@ def _statuses(snapshot: Snapshot, rows: list[tuple[Any, ...]], running: Mapping[
     names = texts(here["machine"])
     asked = here.select(["machine", "status"]).filter(pc.is_in(names, pa.array(list(named), pa.string())))
     found = dict(zip(asked["machine"].to_pylist(), asked["status"].to_pylist(), strict=True))
-    blocked = int(snapshot.statuses.are("blocked").sum())
+    blocked = int(snapshot.statuses_of(here).are("blocked").sum())
     if len(found) < asked.num_rows or sum(status == "blocked" for status in found.values()) < blocked:
         raise _NotPlainError
     return found

@@ -270,7 +270,9 @@ def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str,
     lacking += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     for one in found:
         one.unknown += lacking
-    for chosen in _chunks(table[column], np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES):
+    # What is a dictionary is there already, and for other rows, too.
+    size = 0 if pa.types.is_dictionary(table[column].type) else _bytes_each(table[column])
+    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES, size):
         recorded = _texts_or_dictionary(_taken(table[column], chosen))
         for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
             if values is None or (values.null_count and may_hold_nulls(recorded)):
@@ -281,7 +283,8 @@ def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str,
 
 def _texts_or_dictionary(column: Any) -> Any:
     column = one_array(column)
-    return column if pa.types.is_dictionary(column.type) else texts(column)
+    is_plain = pa.types.is_dictionary(column.type) and column.type.value_type == pa.string()
+    return column if is_plain else texts(column)
 
 
 def _numbers(rows: Integers, values: Any) -> Numbers:
@@ -306,17 +309,25 @@ def _collect_parsed(found: Holdings, table: Any, rows: Integers, column: str, pa
             found.values.append(path.find(value))
 
 
-def _chunks(column: Any, rows: Integers, most_rows: int) -> list[Integers]:
+def _chunks(rows: Integers, most_rows: int, bytes_each: int) -> list[Integers]:
     """`rows`, so many at a time that their texts are of moderate size."""
-    chunk = max(1, min(most_rows, _MOST_BYTES * len(column) // (column.nbytes + 1)))
+    chunk = max(1, min(most_rows, _MOST_BYTES // (bytes_each + 1)))
     return [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
+
+
+def _bytes_each(column: Any) -> int:
+    """How many bytes a text has, on an average."""
+    column = one_array(column)
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes // (len(column) + 1))
+    return int(pc.mean(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
 
 
 def _unrecorded(column: Any) -> Booleans:
     """Rows without a value: null, or JSON's null, which a state or a list of arguments never is by itself."""
     column = one_array(column)
     if pa.types.is_dictionary(column.type):
-        codes = pc.fill_null(column.indices, len(column.dictionary))
+        codes = pc.fill_null(column.indices.cast(pa.int64()), len(column.dictionary))
         found: Booleans = np.append(_unrecorded(column.dictionary), True)[codes]
     else:
         found = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy(zero_copy_only=False)
@@ -325,7 +336,7 @@ def _unrecorded(column: Any) -> Booleans:
 
 def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     """The JSON values of those rows of the column, in order."""
-    for some in _chunks(column, rows, _MOST_ROWS):
+    for some in _chunks(rows, _MOST_ROWS, _bytes_each(column)):
         chosen = column.take(pa.array(some)).to_pylist()
         try:
             values = json.loads(f"[{','.join(chosen)}]")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ def array_at(texts: Any, path: JsonPath) -> Any:
 
 
 def arrays_at(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
-    """The same of several paths, for which the texts are read once; also of dictionaries of texts, without nulls."""
+    """The same of several paths, for which the texts are read once; also of dictionaries of texts, whose
+    rows are neither null nor JSON's null."""
     if pa.types.is_dictionary(texts.type):
         return _of_each(texts, _LAST.read(texts.dictionary, paths))
     if texts.null_count or not _repeats(texts):
@@ -50,19 +52,46 @@ def _of_each(encoded: Any, found: Sequence[Any]) -> list[Any]:
     return [None if one is None else one.take(encoded.indices) for one in found]
 
 
+@dataclass(slots=True)
+class _Known:
+    """What paths found in the texts of a dictionary."""
+
+    dictionary: Any
+    texts: Any
+    """The same, with another of its texts for JSON's null: no row that is read has that, but a driver's, which is not."""
+    found: dict[str, Any] = field(default_factory=dict)
+    has_nulls: bool | None = None
+
+
 class _LastDictionary:
-    """What paths found in the texts of the last dictionary: rows of many snapshots that were read together share one."""
+    """What is known of the last dictionary: rows of many snapshots that were read together share one."""
 
     def __init__(self) -> None:
-        self._known: tuple[Any, dict[str, Any]] = pa.array([], pa.string()), {}
+        self._known = _Known(*[pa.array([], pa.string())] * 2)
 
     def read(self, dictionary: Any, paths: Sequence[JsonPath]) -> list[Any]:
-        texts, found = self._known
-        if _places(texts) != _places(dictionary):
-            texts, found = self._known = dictionary, {}
-        if missing := [path for path in paths if path.text not in found]:
-            found |= zip([path.text for path in missing], _of_different(texts, missing), strict=True)
-        return [found[path.text] for path in paths]
+        known = self._of(dictionary)
+        if missing := [path for path in paths if path.text not in known.found]:
+            known.found |= zip([path.text for path in missing], _of_different(known.texts, missing), strict=True)
+        return [known.found[path.text] for path in paths]
+
+    def may_hold_nulls(self, dictionary: Any) -> bool:
+        known = self._of(dictionary)
+        if known.has_nulls is None:
+            known.has_nulls = _data(known.texts).find(b"null") >= 0
+        return known.has_nulls
+
+    def _of(self, dictionary: Any) -> _Known:
+        known = self._known
+        if _places(known.dictionary) != _places(dictionary):
+            known = self._known = _Known(dictionary, _but_null(dictionary))
+        return known
+
+
+def _but_null(dictionary: Any) -> Any:
+    is_null = pc.equal(dictionary, "null")
+    others = dictionary.filter(pc.invert(is_null)) if pc.any(is_null).as_py() else []
+    return pc.if_else(is_null, others[0], dictionary) if len(others) else dictionary
 
 
 def _places(texts: Any) -> tuple[Any, ...]:
@@ -134,7 +163,9 @@ def _column(found: list[Any]) -> Any:
 
 def may_hold_nulls(texts: Any) -> bool:
     """Whether a null of `array_at` may be JSON's null, and not nothing."""
-    return _data(texts.dictionary if pa.types.is_dictionary(texts.type) else texts).find(b"null") >= 0
+    if pa.types.is_dictionary(texts.type):
+        return _LAST.may_hold_nulls(texts.dictionary)
+    return _data(texts).find(b"null") >= 0
 
 
 def _is_of_names(path: JsonPath) -> bool:

@@ -106,7 +106,8 @@ def _machines(snapshot: Snapshot) -> dict[str, Any]:
     """How many machines have which status (an unknown one counts as active); the first that are not done."""
     table, absent = snapshot.parted
     at_rest = 0 if absent is None else absent.count
-    idle = {status: snapshot.statuses.are(status) for status in _STATUSES[1:]}
+    statuses = snapshot.statuses_of(table)
+    idle = {status: statuses.are(status) for status in _STATUSES[1:]}
     active = ~np.logical_or.reduce(list(idle.values()))
     names = texts(table["machine"])
     counts = {status: int(rows.sum()) for status, rows in idle.items()}
@@ -124,7 +125,7 @@ def _in_flight(snapshot: Snapshot) -> dict[str, Any]:
     """How much is in flight, by channel; what goes to stopped machines apart."""
     channels = _busy_channels(snapshot)
     machines, _ = snapshot.parted  # none that is absent has stopped
-    stopped = texts(machines["machine"]).filter(pa.array(snapshot.statuses.are("stopped")))
+    stopped = texts(machines["machine"]).filter(pa.array(snapshot.statuses_of(machines).are("stopped")))
     lost = positions(texts(channels["target"]), stopped) >= 0
     timers = is_any_of(channels["kind"], "timer")
     count = channels["count"].to_numpy()

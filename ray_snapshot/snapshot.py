@@ -330,7 +330,10 @@ class Snapshot:
     @property
     def statuses(self) -> Words:
         """The statuses of the rows of `machines` that are here; read once for all who ask."""
-        here, _ = self.parted
+        return self.statuses_of(self.parted[0])
+
+    def statuses_of(self, here: pa.Table) -> Words:
+        """Those of the rows that `parted` gave, whatever another thread has loaded since."""
         known = self._statuses
         if known is None or known[0] is not here:
             status = here["status"].combine_chunks()

@@ -311,9 +311,12 @@ def _asks(function: FunctionType) -> bool:
 def looks_at(item: Detector) -> frozenset[str] | None:
     """What a ready-made detector looks at beside names and messages: "statuses" (and waits), "states" (and arguments).
 
-    None: anything, for it is a user's own. What one is made of by inheritance may look at more than that.
+    None: anything, for it is a user's own, whatever that calls `looks_at`. What one is made of by inheritance may look at more
+    than that.
     """
-    found: frozenset[str] | None = vars(type(item)).get("looks_at")
+    kind = type(item)
+    is_ready_made = kind.__module__.startswith("ray_snapshot.detectors.")
+    found: frozenset[str] | None = vars(kind).get("looks_at") if is_ready_made else None
     return found
 
 

@@ -116,6 +116,11 @@ def test_private_names_of_ray_stand_in_six_files() -> None:
     assert found == {"capacity.py", "shape.py", "task_shape.py", "cluster_shape.py", "records.py", "leaving.py"}
 
 
+def test_what_waits_with_a_bound_hears_that_it_is_cancelled() -> None:
+    """On Python 3.11 `asyncio.wait_for` swallows a cancellation that comes together with what it waits for."""
+    assert [path.name for _, path in modules() if "asyncio.wait_for(" in path.read_text()] == []
+
+
 def test_no_class_on_ray_is_extended_twice() -> None:
     """What a part can do is read in its own file, or in one more."""
     bases: dict[str, list[str]] = {}

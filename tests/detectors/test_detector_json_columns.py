@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pytest
@@ -80,10 +81,10 @@ def _whole(count: int, odd: object = None) -> Snapshot:
     return Snapshot.from_rows(machines=rows if odd is not None else rows[:count])
 
 
-def _encoded(snapshot: Snapshot) -> Snapshot:
+def _encoded(snapshot: Snapshot, kind: pa.DataType | None = None) -> Snapshot:
     machines = snapshot.tables["machines"]
     place, states = machines.schema.get_field_index("state"), machines["state"].dictionary_encode()
-    return snapshot.with_machines(machines.set_column(place, "state", states))
+    return snapshot.with_machines(machines.set_column(place, "state", states.cast(kind) if kind else states))
 
 
 def test_equal_texts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +113,51 @@ def test_a_dictionary_is_read_once_for_all_who_share_it_and_not_taken_for_anothe
     found = [array_at(part, compile_path("$.a")).to_pylist() for part in (one[:5], one[5:], other, one)]
     assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8], [*range(1, 10)], [*range(9)]]
     assert seen == [9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string())], ids=str
+)
+def test_a_dictionary_may_be_of_any_kind(kind: pa.DataType) -> None:
+    """As other libraries make them: of as many texts as their numbers can tell; of long texts, JSON's null in the last."""
+    states = [*({"a": number} for number in range(127)), {"a": None}]
+    machines = [{"machine": f"m{number:03}", "state": state} for number, state in enumerate(states)]
+    taken = Snapshot.from_rows(machines=machines)
+    assert list(in_machines(_encoded(taken, kind), "$.a").pairs()) == list(in_machines(taken, "$.a").pairs())
+
+
+def test_a_driver_without_a_state_sends_none_to_be_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a machine that has nothing there, though JSON's null is the driver's text in the dictionary of all."""
+    rows = [{"machine": "a"}, *({"machine": f"m{number}", "state": {"a": number}} for number in range(COUNT))]
+    rows += [{"machine": "driver", "state": None}]
+    rows[0] |= {"state": {}}
+    taken = _encoded(Snapshot.from_rows(machines=rows[::-1]))
+    expected = sorted([*range(COUNT), -1])
+    monkeypatch.setattr(holdings, "_parsed", lambda *_: pytest.fail("read one by one"))
+    found = [-1 if value is MISSING else value for _, value in in_machines(taken, "$.a").pairs()]
+    assert sorted(found) == expected
+
+
+def test_however_long_a_dictionary_is_its_rows_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whether there is a null in it is looked for once."""
+    shared = pa.array([json.dumps({"a": number, "s": "x" * 9_000}) for number in range(2_000)] + ['{"s":"null"}'])
+    looked, data = list[int](), json_column._data
+    monkeypatch.setattr(json_column, "_data", lambda texts: looked.append(len(texts)) or data(texts))
+    for begin in (0, 8, 16):
+        taken = Snapshot.from_rows(machines=[{"machine": f"m{number}", "state": None} for number in range(8)])
+        codes = pa.array([*range(begin, begin + 7), 2_000], pa.int32())
+        states = pa.chunked_array([pa.DictionaryArray.from_arrays(codes, shared)])
+        place = taken.tables["machines"].schema.get_field_index("state")
+        found = in_machines(taken.with_machines(taken.tables["machines"].set_column(place, "state", states)), "$.a")
+        assert sorted(value for _, value in found.pairs() if value is not MISSING) == [*range(begin, begin + 7)]
+    assert looked == [2_001, 2_001]  # as lines, and for a null
+
+
+def test_texts_that_many_rows_have_are_not_joined_as_if_each_had_its_own() -> None:
+    long = pa.array([json.dumps({"a": 1.5, "s": "x" * 100_000})])
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 5_000, pa.int32()), long)
+    assert holdings._bytes_each(column) == len(long[0].as_py())
+    assert len(holdings._chunks(np.arange(5_000), 5_000, holdings._bytes_each(column))) > 50
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot import Snapshot
-from ray_snapshot.detectors import Deadlock, deadlock, few_waits
+from ray_snapshot.detectors import Deadlock, Termination, deadlock, few_waits
 from ray_snapshot.detectors.few_waits import blocked_that_can_move
 from tests.detectors.test_deadlock_at_stake import apart, made_up, said
 
@@ -90,6 +90,29 @@ def test_it_is_plain_where_the_rows_of_passive_machines_are_elsewhere() -> None:
     assert blocked_that_can_move(taken) == few_waits.Waiting(1, 0)
     assert Deadlock().evaluate(taken).holds is False
     assert taken.parted[1] is not None
+
+
+@pytest.mark.parametrize("detector", [Deadlock(), Termination()], ids=["deadlock", "termination"])
+def test_another_thread_may_load_rows_at_any_time(detector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = [{"machine": f"m{number}", "status": "passive"} for number in range(9)]
+    machines += [{"machine": "a", "status": "blocked"}, {"machine": "b", "status": "active"}]
+    waits = [{"machine": "a", "on_machine": "b", "k": 1, "satisfied": False}] * 501
+    whole = Snapshot.from_rows(machines=machines, waits=waits, coverage={"uncovered": []})
+    expected = detector.evaluate(whole)
+    for looks in range(1, 8):
+        left, parted = [looks], Snapshot.parted.fget  # type: ignore[attr-defined]
+
+        def loaded(taken: Snapshot, left: list[int] = left, parted: Any = parted) -> Any:
+            found = parted(taken)
+            left[0] -= 1
+            if not left[0]:
+                taken.load()
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Snapshot, "parted", property(loaded))
+            found = detector.evaluate(apart(whole))
+        assert (found.holds, found.evidence, found.sentence) == (expected.holds, expected.evidence, expected.sentence)
 
 
 def _agrees(choice: list[Any], moves: set[Any]) -> bool:

@@ -15,7 +15,7 @@ from ray_snapshot.detectors import (
     VirtualTime,
 )
 from ray_snapshot.history import History
-from ray_snapshot.spark_jobs.engine.needed import needed_columns
+from ray_snapshot.spark_jobs.engine.needed import can_do_without_rest, needed_columns
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 from ray_snapshot.verdicts import Detector, FunctionDetector, Standards, Verdict
 
@@ -70,3 +70,13 @@ def test_for_a_detector_of_the_users_own_all_is_read() -> None:
     own = FunctionDetector(lambda snapshot: None, name="own", stable=False, alarm_when=None)
 
     assert needed_columns([*BY_STATUS, own]) is None
+
+
+@pytest.mark.parametrize(
+    "own", ["a name", frozenset({"statuses"}), lambda self, row: row], ids=["text", "set", "method"]
+)
+def test_what_a_users_own_calls_looks_at_says_nothing(own: object) -> None:
+    given = type("Own", (UniqueToken,), {"looks_at": own})(name="own")
+
+    assert needed_columns([*BY_STATUS, given]) is None
+    assert not can_do_without_rest([given])
