@@ -24,7 +24,6 @@ from ray_snapshot.protocol.parts import MachineCopy
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.payload import Foreign, Pickled, PlainPickler
-from ray_snapshot.runtime.saved_machines import saved_bytes, saved_machine
 
 FOREIGN = (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)
 _MARKS = (b"_object_ref_deserializer", b"_actor_handle_deserializer", b"ObjectRefGenerator", b"_rdt_ref_deserializer")
@@ -41,6 +40,12 @@ SavedPayload = tuple[bool, bytes]
 
 SavedCreation = tuple[str, str, str, SavedPayload, float]
 """(creator, child, key of its class, arguments, time sent)."""
+
+
+def saved_machine(copy: MachineCopy) -> SavedMachine:
+    """What is kept of a machine whose state could be pickled."""
+    key, state = copy.extra.kept
+    return copy.machine, key, state, copy.extra.status == "stopped"
 
 
 class _ForeignHandleError(Exception):
@@ -148,6 +153,8 @@ class Section:
 
     def dumps(self) -> bytes:
         """The section as it is stored; `planning.opened_section` opens it."""
+        from ray_snapshot.runtime.saved_machines import saved_bytes  # with Arrow, which an app's processes do not load
+
         whole = self.host, self.machines, self.messages, self.creations, self.classes
         at_rest = () if self.at_rest is None else (saved_bytes(self.at_rest),)
         return pickle.dumps((*whole, *at_rest), protocol=5)

@@ -14,7 +14,6 @@ import pyarrow as pa
 from ray_snapshot.columns import packed, unpacked
 
 if TYPE_CHECKING:
-    from ray_snapshot.protocol.parts import MachineCopy
     from ray_snapshot.runtime.checkpointing import SavedMachine
 
 SAVED = pa.schema(
@@ -26,12 +25,6 @@ SAVED = pa.schema(
     ]
 )
 """A `SavedMachine` a row; large, for all states of a host together may be longer than 2 GB."""
-
-
-def saved_machine(copy: MachineCopy) -> SavedMachine:
-    """What is kept of a machine whose state could be pickled."""
-    key, state = copy.extra.kept
-    return copy.machine, key, state, copy.extra.status == "stopped"
 
 
 def saved_table(machines: Iterable[SavedMachine]) -> pa.Table:

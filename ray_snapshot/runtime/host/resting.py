@@ -25,10 +25,11 @@ from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
+from ray_snapshot.runtime.checkpointing import saved_machine
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
 from ray_snapshot.runtime.report import PartRows, Resting
-from ray_snapshot.runtime.saved_machines import saved_machine, saved_table
+from ray_snapshot.runtime.saved_machines import saved_table
 from ray_snapshot.shapes import Shape
 
 Booleans = npt.NDArray[np.bool_]
