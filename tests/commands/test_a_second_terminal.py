@@ -121,6 +121,7 @@ def test_what_run_prints_can_be_pasted_into_another_terminal(both: tuple[Watched
         assert healthy(item.terminal.type(*arguments), arguments[1])
 
 
+@pytest.mark.nightly
 def test_the_cluster_that_has_the_system_answers(both: tuple[Watched, Watched], terminal: Terminal) -> None:
     assert healthy(terminal.type("diagnose", "guarded"), "guarded")
     taken = terminal.type("snapshot", "open", "--json")

@@ -183,6 +183,7 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
 BY_NIGHT = (
+    "two",
     "constructor",
     "held_async_generator",
     "queues",

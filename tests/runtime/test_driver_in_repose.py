@@ -61,7 +61,7 @@ def in_repose(system: rs.System) -> bool:
     return False
 
 
-@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
+@pytest.mark.parametrize("protocol", ["chandy-lamport", pytest.param("observer", marks=pytest.mark.nightly)])
 def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: str) -> None:
     with rs.System(f"repose-{protocol}", protocol=protocol, detectors=[detectors.Termination()]) as system:
         tills = system.spawn_many(Till, count=4, per_host=2)
@@ -102,6 +102,7 @@ def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -
         assert of_driver(system.snapshot()) == ("active", 1)
 
 
+@pytest.mark.nightly
 def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with rs.System("repose-waits", snapshot_timeout=8) as system:  # past half of it the till is recorded as it waits

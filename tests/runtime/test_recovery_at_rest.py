@@ -62,6 +62,7 @@ def _kept(system: rs.System, snapshot: rs.Snapshot) -> None:
     until(lambda: ray.get(system._service.about.remote())["goes_back_to"] >= snapshot.snapshot_id, seconds=BOUND_S)
 
 
+@pytest.mark.nightly
 def test_a_killed_host_of_machines_at_rest_recovers_and_older_snapshots_bring_back_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_who_waits_inside_an_action_and_the_driver_inside_its_script_are_named(
     refused(system, taken[0], here, "asker: inside ask at ", "one: inside wait_at_gate at ", "where it waits")
 
 
+@pytest.mark.nightly
 def test_a_reference_in_a_message_in_flight_is_named(ray_cluster: None) -> None:
     """In a system of its own: it never terminates, so long as that message is under way."""
     with rs.System("under-way", checkpoint=True, detectors=[]) as system:

@@ -20,8 +20,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 COUNT, TOKENS = 8, 100
 TOTAL = COUNT * TOKENS
-BY_NIGHT = [pytest.param(name, marks=pytest.mark.nightly) for name in ("observer", "unaligned-barrier")]
-PROTOCOLS = ("chandy-lamport", "aligned-barrier", *BY_NIGHT)
+BY_NIGHT = [
+    pytest.param(name, marks=pytest.mark.nightly) for name in ("observer", "aligned-barrier", "unaligned-barrier")
+]
+PROTOCOLS = ("chandy-lamport", *BY_NIGHT)
 
 
 class Gatekeeper(Keeper):
@@ -150,6 +152,7 @@ def test_results_of_calls_of_the_past_are_refused(bank: rs.System) -> None:
         ray.get(ref)
 
 
+@pytest.mark.nightly
 def test_machines_born_after_the_cut_are_gone_and_their_names_are_free(bank: rs.System) -> None:
     snapshot = settled(bank)
     bank.machine("v0").hire.send("junior", 5)

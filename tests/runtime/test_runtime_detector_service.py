@@ -227,6 +227,7 @@ def test_a_history_that_cannot_be_written_is_an_error_before_anything_runs(tmp_p
     assert {item["name"] for item in ray.util.list_named_actors(all_namespaces=True)} == before
 
 
+@pytest.mark.nightly
 def test_the_clock_skips_when_too_many_snapshots_are_open_and_settling_waits_for_all(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with rs.System("clocked", every=0.02, most_open=2, detectors=[]) as system:

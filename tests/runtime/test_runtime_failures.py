@@ -122,6 +122,7 @@ def test_a_constructor_that_raises_is_found_at_start_and_raised_again_at_the_end
     assert caught.value.method == "__init__"
 
 
+@pytest.mark.nightly
 def test_an_error_that_was_caught_inside_the_block_is_not_raised_again_at_its_end() -> None:
     with rs.System("forgiven") as system:
         handle = system.spawn(Clumsy, "constructor")

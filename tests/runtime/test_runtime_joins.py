@@ -90,6 +90,7 @@ def test_where_nobody_has_declared_who_sends_what_it_is_not_known_whether_they_a
         )
 
 
+@pytest.mark.nightly
 def test_philosophers_whose_forks_lie_in_no_circle_are_never_reported(ray_cluster: None) -> None:
     with rs.System("healthy", detectors=[]) as system:
         seats = table(system)
@@ -118,6 +119,7 @@ class Calm(Press):
         return None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "status", "holds"), [(Press, "blocked", True), (Calm, "passive", False)])
 def test_what_a_machine_says_itself_of_its_waits_goes_before_its_patterns(
     ray_cluster: None, kind: type, status: str, holds: bool

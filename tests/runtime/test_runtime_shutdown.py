@@ -38,7 +38,7 @@ def _systems() -> list[str]:
     return [item["name"] for item in ray.util.list_named_actors(all_namespaces=True)]
 
 
-@pytest.mark.parametrize("how", ["the block ends", "the block raises"])
+@pytest.mark.parametrize("how", ["the block ends", pytest.param("the block raises", marks=pytest.mark.nightly)])
 def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
     pids: list[int] = []
 
@@ -177,7 +177,7 @@ def test_for_a_system_whose_ray_is_gone_no_other_is_started(tmp_path: Path) -> N
     assert f"system second: Ray is gone: {lost}" in done.stderr.splitlines()
 
 
-RARE = {"is interrupted in ray.get", "ends by an error"}
+RARE = {"is interrupted", "is interrupted in ray.get", "ends by an error"}
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,7 @@ def test_a_host_that_is_born_while_a_snapshot_is_open_belongs_to_it(islands: rs.
     assert ray.get(log.read.remote()) == [1, "more"]
 
 
+@pytest.mark.nightly
 def test_messages_to_a_name_that_is_spawned_later_count_as_in_flight_and_arrive_in_order(islands: rs.System) -> None:
     later = islands.machine("later")
     for number in range(5):

@@ -111,7 +111,7 @@ def explored(world: PartyWorld, acts: tuple[str, ...], snapshots: int = 1) -> Ex
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 2_000), marks=NIGHTLY)], ids=["day", "night"])
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 2_000), marks=NIGHTLY)], ids=["day", "night"])
 def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
     """`ray_snapshot.simulation.parties.schedules.run_parties(seed, protocol)` replays one of them."""
     completed = waits = crossed = 0
@@ -127,7 +127,7 @@ def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(60, 3_000), marks=NIGHTLY)], ids=["day", "night"])
+@pytest.mark.parametrize("seeds", [range(30), pytest.param(range(30, 3_000), marks=NIGHTLY)], ids=["day", "night"])
 def test_processes_die_and_some_start_again(seeds: range, protocol: str) -> None:
     """Their mail comes late or never, what they had recorded is lost or not, and who had called them hears an error."""
     seen: Counter[str] = Counter()
@@ -144,7 +144,7 @@ def test_processes_die_and_some_start_again(seeds: range, protocol: str) -> None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 600), marks=NIGHTLY)], ids=["day", "night"])
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 600), marks=NIGHTLY)], ids=["day", "night"])
 def test_verdicts_hold_while_nobody_dies_any_more(seeds: range, protocol: str) -> None:
     """Who waits for one that is gone is not deadlocked unless nothing comes; what a death undoes was true until then."""
     seen: Counter[tuple[str, bool | None]] = Counter()
@@ -166,7 +166,7 @@ def test_verdicts_hold_while_nobody_dies_any_more(seeds: range, protocol: str) -
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 600), marks=NIGHTLY)], ids=["day", "night"])
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 600), marks=NIGHTLY)], ids=["day", "night"])
 def test_verdicts_across_both_are_right(seeds: range, protocol: str) -> None:
     """Who is deadlocked never moves again, and at the end all that waits is named; once terminated, nothing happens."""
     seen: Counter[tuple[str, bool]] = Counter()

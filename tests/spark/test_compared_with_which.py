@@ -156,7 +156,8 @@ JOBS: dict[str, Any] = {"detections": detections, "conservation": conservation}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("job", ["detections", pytest.param("conservation", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("job", JOBS)
 def test_the_spark_jobs_compare_with_the_same(spark: Any, job: str, drawn: Drawn) -> None:
     runs, stages = drawn
     frames = JOBS[job].run(spark, History(stages[-1]))

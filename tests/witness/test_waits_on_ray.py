@@ -135,6 +135,7 @@ def test_it_is_asked_whether_it_could_have_been(history: History) -> None:
     assert testing.possibly(history.path, "latest", never).holds is False
 
 
+@pytest.mark.nightly
 def test_waits_of_other_kinds_are_done_again(ray_cluster: None, tmp_path: Path) -> None:
     with rs.System("askers", history=tmp_path / "h", trace=True) as system:
         vault = system.spawn(Vault, 9, name="v")
@@ -150,6 +151,7 @@ def test_waits_of_other_kinds_are_done_again(ray_cluster: None, tmp_path: Path) 
     assert proof.recorded.states["a"]["found"] == ["UnpicklableMessageError", 9, "late", 0]
 
 
+@pytest.mark.nightly
 def test_a_deadlock_is_done_again_as_far_as_it_came(ray_cluster: None, tmp_path: Path) -> None:
     with rs.System("locked", history=tmp_path / "h", trace=True) as system:
         a, b = (system.spawn(Asker, name=name) for name in "ab")

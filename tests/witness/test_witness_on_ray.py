@@ -223,6 +223,7 @@ def test_a_history_that_was_tampered_with_is_caught(
 # ---- other machines -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_not_deterministic_is_named_with_its_first_action_that_differed(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
@@ -263,6 +264,7 @@ def test_a_send_that_differs_is_named_with_what_was_sent_then_and_now(
                     r" deposit\(\d+\) to steady then: moody is not deterministic", text)  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_children_timers_calls_joins_and_errors_are_done_again(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
