@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import ray
 
@@ -46,7 +47,7 @@ def run(names: set[str]) -> Iterator[Result]:
         sink, source = system.spawn_many(Sink, count=2, per_host=1)
         system.start()
         arms = ("snapshot_s", lambda: _snapshot(system, sink, source)), ("drained_s", lambda: _drained(sink, source))
-        yield alternate("snapshot-backlog", "<= 0.02", *arms, pairs=2)
+        yield replace(alternate("snapshot-backlog", "<= 0.02", *arms, pairs=2), parts={"messages": MESSAGES})
 
 
 def _snapshot(system: rs.System, sink: rs.MachineHandle, source: rs.MachineHandle) -> float:

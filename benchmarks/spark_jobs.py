@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def _over_reading(spark: Any, history: History, folder: Path) -> Result:
         ("read_s", lambda: _timed(read)),
     )
     result = alternate(DETECTIONS, "<= 1.5", *jobs, pairs=PAIRS)
-    return Result(result.name, result.ratio, result.low, result.high, result.goal, result.arms | _memory(spark))
+    return replace(result, arms=result.arms | _memory(spark), parts={"machine_rows": ROWS})
 
 
 def _growth(spark: Any, job: str, large: History, small: History, folder: Path) -> Result:

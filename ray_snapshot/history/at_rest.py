@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -166,14 +167,18 @@ def _absent(machines: _Rows, rows: Integers) -> Absent:
     name, _ = machines.codes("machine")
     mine = name[rows]
 
+    @cache
+    def plain() -> pa.Table:
+        return machines.plain(rows)
+
     def fetch(names: Sequence[str] | None, _: float = 0.0) -> pa.Table:
         if names is None:
-            return machines.plain(rows)
+            return plain()
         is_asked = pc.is_in(machines.texts("machine"), value_set=pa.array(names, pa.string()))
         return machines.plain(rows[is_asked.to_numpy(zero_copy_only=False)[mine]])
 
     def partials(item: Any, snapshot: Snapshot) -> list[Any]:
-        return [item.partial(_alone(snapshot, machines.plain(rows)))]
+        return [item.partial(_alone(snapshot, plain()))]
 
     return Absent({"": len(rows)}, {"": len(rows)}, {}, 0, fetch, partials)  # nobody asks of which class they are
 

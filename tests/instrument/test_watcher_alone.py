@@ -42,7 +42,7 @@ class Analyst:
         self.taken: list[Any] = []
         self.add = self
 
-    def remote(self, found: Any, place: int) -> Any:
+    def remote(self, found: Any, place: int, session: None) -> Any:
         self.taken.append(found)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)

@@ -20,8 +20,7 @@ from ray_snapshot import detectors
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.repose import Missed, Repose
-from ray_snapshot.runtime.driver.post import DriverPost
-from ray_snapshot.runtime.driver.reposing import Acting
+from ray_snapshot.runtime.driver.reposing import Acting, turn_red
 from ray_snapshot.runtime.service.collecting import MOST_STOOD_IN
 
 pytestmark = pytest.mark.ray
@@ -185,8 +184,7 @@ def test_who_is_roused_turns_red_though_the_last_number_was_given_up() -> None:
     core = HostCore("driver")
     core.abort(6)  # told in repose
     reported = set[int]()
-    recorder = SimpleNamespace(reported=reported, turn_red=core.boundary, forget=reported.discard, record=lambda: None)
-    DriverPost._catch_up(SimpleNamespace(core=core, recorder=recorder), Missed(6, (5,)))  # type: ignore[arg-type]
+    turn_red(core, reported, core.boundary, Missed(6, (5,)))
     assert core.is_recorded(5)
     assert {*core.open} == reported == {5}
 

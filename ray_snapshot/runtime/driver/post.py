@@ -52,7 +52,7 @@ from ray_snapshot.runtime.driver.holding import Holding
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.program import Program
 from ray_snapshot.runtime.driver.recorder import DriverRecorder
-from ray_snapshot.runtime.driver.reposing import Acting
+from ray_snapshot.runtime.driver.reposing import Acting, turn_red
 from ray_snapshot.runtime.driver.securing import Securing
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.fitting import check_fits
@@ -380,14 +380,8 @@ class DriverPost(Post):
 
     def _catch_up(self, missed: Missed) -> None:
         """Turn red for all that was reported for the driver, and report what was not; under the lock."""
-        core, recorder = self.core, self.recorder
-        core.note(missed.last)  # no request: the last may have been given up, and those before not
-        recorder.reported.update(set(missed.pending) - set(missed.owed))
-        recorder.turn_red()
-        for number in [number for number in core.open if number <= missed.last and number not in missed.pending]:
-            core.close(number)
-            recorder.forget(number)
-        recorder.record()
+        turn_red(self.core, self.recorder.reported, self.recorder.turn_red, missed)
+        self.recorder.record()
 
     def _obey(self, command: DriverCommand) -> None:
         match command:

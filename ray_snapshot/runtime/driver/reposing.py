@@ -79,6 +79,16 @@ class Acting:
             time.sleep(AGAIN_S)
 
 
+def turn_red(core: HostCore, reported: set[int], turn: Callable[[], object], missed: Missed) -> None:
+    """By `turn`, for all that was missed; what was reported for the driver counts as `reported`, what is over is forgotten."""
+    core.note(missed.last)  # no request: the last may have been given up, and those before not
+    reported.update(set(missed.pending) - set(missed.owed))
+    turn()
+    for number in [number for number in core.open if number <= missed.last and number not in missed.pending]:
+        core.close(number)
+        reported.discard(number)
+
+
 def is_still(core: HostCore) -> bool:
     """Whether all has arrived that was sent here, and nothing will be sent by itself; to be asked before a boundary."""
     for link in core.outputs.values():

@@ -313,10 +313,8 @@ class Collecting:
             else:
                 self.orders.to(host, request)
         if number in self.collections:
-            told = (
-                len(hosts) if standing is None else len(hosts) - 2
-            )  # a driver in repose is neither asked, nor does it report
-            self.collections[number].header.control_messages += told
+            left_out = 0 if standing is None else 2  # a driver in repose is neither asked, nor does it report
+            self.collections[number].header.control_messages += len(hosts) - left_out
         await self.course.notify()
 
     def missed(self) -> Missed:

@@ -41,8 +41,7 @@ class HandOver:
         self.given += 1
         if not self.is_again:
             light, *pieces = in_pieces(found)
-            session_and_pieces = (None, *pieces) if pieces else ()
-            await self.analyst.add.remote(light, self.given, *session_and_pieces)
+            await self.analyst.add.remote(light, self.given, None, *pieces)
             return
         self.unfinished[self.given] = found
         session = self.session
