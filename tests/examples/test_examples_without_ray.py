@@ -190,6 +190,7 @@ def test_the_cut_of_the_example_run_is_recognised_and_its_channels_are_named_as_
     assert example_run.up_to_the_cut.evaluate(too_early).holds is False
 
 
+@pytest.mark.nightly
 def test_the_text_that_is_counted_is_that_of_the_library_and_the_same_each_time(tmp_path: Path) -> None:
     parts = exactly_once_wordcount.make_text(tmp_path / "a")
     again = exactly_once_wordcount.make_text(tmp_path / "b")

@@ -53,6 +53,7 @@ def test_a_deadlock_of_a_task_and_an_actor_is_found_with_its_call_sites(runner: 
     }
 
 
+@pytest.mark.nightly
 def test_a_deadlock_through_a_task_of_a_task_is_found(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_in_a_task", tmp_path / "h")
 

@@ -53,7 +53,7 @@ def _with_and_without_uvloop(name: str, uses: str, **more: bool) -> list[Program
 ALL: list[Program] = [
     Program("start", "ray.init and one task"),
     # ---- patterns of Ray's documentation, and behaviours that Ray itself tests ----
-    Program("tree_of_actors", "actors that make actors", is_by_day=True, is_installed_too=True),
+    Program("tree_of_actors", "actors that make actors", is_installed_too=True),
     Program("nested_tasks", "tasks that start tasks"),
     Program("limit_in_flight", "plain tasks, ray.wait before more are sent"),
     Program("big_arrays", "ray.put, arrays in the store, actors that keep refs"),
@@ -70,7 +70,7 @@ ALL: list[Program] = [
     Program("uncaught", "an exception that ends the program", exit_code=1, is_installed_too=True),
     Program("retries", "max_retries, retry_exceptions, max_restarts, max_task_retries", ("FOLDER",)),
     Program("cancelling", "ray.cancel of tasks and of async calls"),
-    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports"),
+    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports", is_by_day=True),
     Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
     Program("placement_groups", "placement groups, captured children"),
     Program("actor_pool", "ray.util.ActorPool"),

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -107,24 +107,33 @@ class LoneHost:
         return self.post.reply_to(call_id, name)
 
     def _deliver(self) -> None:
-        with self.post.member.lock:
+        def deliver() -> None:
             for target, batch in self.driver.take_batches(10):
                 self.driver.outputs[target].in_flight -= 1
                 self.post.core.arrive(pickle.loads(pickle.dumps(batch)))
             self.post.recorder.report_late()
-            self.post.floor.wake()
+
+        self._on_loop(deliver)
 
     def obey(self, *commands: HostCommand) -> None:
         """What the coordinator says."""
 
-        async def obeyed() -> None:
+        def obey() -> None:
+            for command in commands:
+                _obey(self.post, command)
+            self.post.carrier.flush()
+
+        self._on_loop(obey)
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        """Do it where Ray's calls to a host are done, for only there may a task be started; then the machines act on."""
+
+        async def done() -> None:
             with self.post.member.lock:
-                for command in commands:
-                    _obey(self.post, command)
-                self.post.carrier.flush()
+                work()
                 self.post.floor.wake()
 
-        asyncio.run_coroutine_threadsafe(obeyed(), self.loop).result(30)
+        asyncio.run_coroutine_threadsafe(done(), self.loop).result(30)
 
     def body(self, name: str) -> Any:
         """The machine's object, once it is there."""

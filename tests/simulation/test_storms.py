@@ -60,7 +60,7 @@ def test_a_storm_ends_complete_and_right(name: str) -> None:
 
 
 def test_all_protocols_find_the_same_in_the_channels_when_the_cut_is_the_same() -> None:
-    assert sum(check_agreement(seed) for seed in range(40)) > 400
+    assert sum(check_agreement(seed) for seed in range(15)) > 150
 
 
 @pytest.mark.nightly
@@ -72,7 +72,7 @@ def test_thousands_of_storms_end_complete_and_right(name: str) -> None:
 
 @pytest.mark.nightly
 def test_all_protocols_agree_over_a_thousand_seeds() -> None:
-    for seed in range(40, 1_000):
+    for seed in range(15, 1_000):
         check_agreement(seed)
 
 

@@ -91,6 +91,7 @@ def test_a_system_has_one_colour_in_every_panel_and_in_the_legend(
     assert shown == colours
 
 
+@pytest.mark.nightly
 def test_a_detector_is_a_band_and_what_cannot_be_told_is_hatched(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -356,6 +356,7 @@ def _by_rows(snapshot: Snapshot, machines: int) -> bool:
     ],
     ids=["incarnation", "statuses", "active", "channels", "driver", "coverage", "messages", "bare", "dictionaries"],
 )
+@pytest.mark.nightly
 def test_a_mutant_is_caught(
     histories: list[History], monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any
 ) -> None:
