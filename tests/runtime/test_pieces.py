@@ -9,7 +9,7 @@ import pytest
 from ray_snapshot.columns import squeezed
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader, stood_in
-from ray_snapshot.runtime.pieces import MOST, PIECE, in_pieces, put_together
+from ray_snapshot.runtime.pieces import MOST, PIECE, cut, in_pieces, put_together
 
 HEADER = SnapshotHeader(1, "bank", "r", "observer", [], 0.0)
 
@@ -38,6 +38,13 @@ def test_what_is_small_or_far_too_large_stays_whole(size: int) -> None:
     found = payload(b"x" * size)
     assert in_pieces(found) == (found,)
     assert put_together(found, ()) is found
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 1), (PIECE, 1), (PIECE + 1, 2), (MOST, 17), (MOST + 1, 1)])
+def test_a_batch_is_cut_where_that_saves_the_way_through_the_store(size: int, count: int) -> None:
+    whole = bytes(range(256)) * (size // 256 + 1)
+    found = cut(whole[:size])
+    assert (len(found), b"".join(found)) == (count, whole[:size])
 
 
 @pytest.mark.parametrize("size", [10, 100_000, 6_000_000])

@@ -225,7 +225,7 @@ def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(
     host = bank._spawner.hosts[before.machines["target"].host]
     now = ray.get(service.about.remote())["generation"]
     batch = ("driver", 0, [(1, "driver", "target", "mail")], [(0, [(1, 1, "note", ("a ghost",), 0.0, 0)])], [])
-    assert ray.get(host.deliver.remote(pickle.dumps(batch), now - 1)) == []
+    assert ray.get(host.deliver.remote(now - 1, False, pickle.dumps(batch))) == []
     ray.get(host.control.remote([Stop("target", 0, 0)], now - 1))
     assert ray.get(host.credit.remote("driver", now - 1)) == []
     with pytest.raises(rs.RolledBackError):
@@ -248,7 +248,7 @@ def test_what_comes_too_early_waits_until_its_host_has_started(bank: rs.System) 
     settled(bank)
     host = bank._spawner.hosts["host-0"]
     now = ray.get(bank._service.about.remote())["generation"]
-    early = host.deliver.remote(pickle.dumps(("nobody", 0, [], [], [])), now + 1)
+    early = host.deliver.remote(now + 1, False, pickle.dumps(("nobody", 0, [], [], [])))
     assert ray.wait([early], timeout=0.2) == ([], [early])
     bank.restore(bank.snapshot())
     assert ray.get(early, timeout=BOUND_S) == []

@@ -181,12 +181,12 @@ class Host:
             await asyncio.sleep(READY_S)
         self.post.check()
 
-    async def deliver(self, blob: bytes, generation: int, is_deaf: bool = False) -> list[tuple[int, int]]:
+    async def deliver(self, generation: int, is_deaf: bool, *pieces: bytes) -> list[tuple[int, int]]:
         """A batch of a link; answers with acknowledgements for a source that cannot be called (`is_deaf`, or the driver)."""
         post = await self._admitted(generation)
         if post is None:
             return []
-        batch = pickle.loads(blob)
+        batch = pickle.loads(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         with post.member.lock:
             core = post.core
             if is_deaf:

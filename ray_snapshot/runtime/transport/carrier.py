@@ -17,6 +17,7 @@ from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.pieces import cut
 from ray_snapshot.runtime.transport.membership import Membership
 
 WINDOW = 2
@@ -63,7 +64,7 @@ class Carrier:
             if len(waiting) == 1:
                 member.start_soon(self._fetch(target))
             return
-        ref = actor.deliver.remote(pickle.dumps(batch, protocol=5), member.generation, self.is_deaf)
+        ref = actor.deliver.remote(member.generation, self.is_deaf, *cut(pickle.dumps(batch, protocol=5)))
         member.start_soon(self._delivered(ref, target, self.core, member.generation))
 
     async def _fetch(self, target: str) -> None:
