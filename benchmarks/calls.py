@@ -90,7 +90,7 @@ def run(names: set[str]) -> Iterator[Result]:
             yield from _calls(names, kind, ours, raw)
         ours, raw = pairs[""]
         if "watched-megabyte" in names:
-            yield _alternated("watched-megabyte", "<= 1.05", "us", "big", 100, ours, raw)
+            yield _alternated("watched-megabyte", "<= 1.03", "us", "big", 100, ours, raw)
         if "watched-memory" in names:
             yield _memory(watched[0], plain[0])
         if "watched-snapshot-32" in names:
@@ -99,8 +99,8 @@ def run(names: set[str]) -> Iterator[Result]:
 
 def _calls(names: set[str], kind: str, ours: Any, raw: Any) -> Iterator[Result]:
     figures = (
-        ("round-trip", "<= 1.25", "us", "round_trips", ROUND_TRIPS),
-        ("pipelined", ">= 0.75", "calls_per_s", "pipelined", PIPELINED),
+        ("round-trip", "<= 1.12", "us", "round_trips", ROUND_TRIPS),
+        ("pipelined", ">= 0.88", "calls_per_s", "pipelined", PIPELINED),
     )
     for name, goal, unit, method, count in figures:
         if f"watched-{kind}{name}" in names:
