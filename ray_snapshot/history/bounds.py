@@ -28,6 +28,9 @@ ROWS_PER_BYTE = 1
 _FIXED = 16
 """The most bytes that a value takes beside its text: the value or the offset, and what a list adds."""
 _SUSPICIOUS = 1_000_000
+_LARGE = 16
+"""What takes less than such a part of what is left, by the longest text, is not measured text by text."""
+
 _GROUPS_AT_ONCE = 64
 
 
@@ -107,8 +110,11 @@ def check_encoded(allowance: Allowance, path: AnyPath, table: pa.Table) -> None:
     """
     chunks = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
     longest = (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in chunks)
-    if sum(map(mul, longest, map(len, chunks))) > _SUSPICIOUS:
+    most = sum(map(mul, longest, map(len, chunks)))
+    if most > allowance.bytes // _LARGE:
         allowance.use(path, 0, sum(map(_length, chunks)))
+    elif most > _SUSPICIOUS:
+        allowance.use(path, 0, most)
 
 
 _FACTS = attrgetter("path_in_schema", "physical_type", "total_uncompressed_size", "num_values", "has_dictionary_page")

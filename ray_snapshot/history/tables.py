@@ -406,6 +406,8 @@ def _of_snapshots(table: pa.Table, snapshot_ids: Collection[str]) -> pa.Table:
     wanted = pa.array(list(snapshot_ids), pa.string())
     chunks = table["snapshot_id"].chunks
     kept = [pc.is_in(chunk.dictionary, value_set=wanted).take(chunk.indices) for chunk in chunks]
+    if all(pc.all(chunk, skip_nulls=False).as_py() for chunk in kept):
+        return table
     return table.filter(pa.chunked_array(kept, pa.bool_()))
 
 
