@@ -83,15 +83,15 @@ def sums_of(snapshot: Snapshot, state: StatePath, messages: Mapping[str, str | N
     )
 
 
-def sums_of_each(rows: Together, state: StatePath, messages: Mapping[str, str]) -> list[Sums | None]:
+def sums_of_each(rows: Together, state: StatePath, messages: Mapping[str, str | None]) -> list[Sums | None]:
     """The sums over the rows of each of many snapshots; None of those that have more than whole numbers and nothing.
 
     Exactly `sums_of` each of them by itself.
     """
     in_states = numbers_in(rows.machines, "state", masks_of_state(rows.machines, state))
-    methods = [(is_any_of(rows.messages["method"], method), path) for method, path in messages.items()]
+    methods = [(is_any_of(rows.messages["method"], method), path) for method, path in messages.items() if path]
     in_args = numbers_in(rows.messages, "args", methods)
-    if in_states is None or in_args is None:
+    if in_states is None or in_args is None or len(methods) < len(messages):
         return [None] * rows.count
     (held, unknown_states), (carried, unknown_args) = in_states, in_args
     lacking = [unknown_args, *(part.nothing for part in carried)]  # a message must have a number

@@ -28,9 +28,6 @@ ROWS_PER_BYTE = 1
 _FIXED = 16
 """The most bytes that a value takes beside its text: the value or the offset, and what a list adds."""
 _SUSPICIOUS = 1_000_000
-_LARGE = 16
-"""What takes less than such a part of what is left, by the longest text, is not measured text by text."""
-
 _GROUPS_AT_ONCE = 64
 
 
@@ -104,17 +101,14 @@ def _measure(allowance: Allowance, path: AnyPath, about: Any, repeated: dict[str
 
 
 def check_encoded(allowance: Allowance, path: AnyPath, table: pa.Table) -> None:
-    """Use the allowance up for the texts of a table that is read as dictionaries, as if there was a text a row.
+    """Check all that was read as dictionaries, as if there was a text a row; raises `ValueError` if that is too much.
 
-    Raises `ValueError` when it is used up.
+    Nothing else can be read within the same allowance afterwards.
     """
     chunks = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
     longest = (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in chunks)
-    most = sum(map(mul, longest, map(len, chunks)))
-    if most > allowance.bytes // _LARGE:
+    if sum(map(mul, longest, map(len, chunks))) > allowance.bytes:  # it may be less: some texts are shorter
         allowance.use(path, 0, sum(map(_length, chunks)))
-    elif most > _SUSPICIOUS:
-        allowance.use(path, 0, most)
 
 
 _FACTS = attrgetter("path_in_schema", "physical_type", "total_uncompressed_size", "num_values", "has_dictionary_page")

@@ -123,7 +123,9 @@ def evaluated(
     `before`: what the first that are assigned are compared with. `trust`: whether stored detectors may be imported.
     """
     before, paths = dict(before), list(sys.path)
-    parts = work.shared(2 * spark.sparkContext.defaultParallelism)
+    cores = spark.sparkContext.defaultParallelism
+    is_long = work.snapshots.num_rows >= 2 * cores * SNAPSHOTS_AT_ONCE  # a task has its own price: it opens every table
+    parts = work.shared(2 * cores if is_long else cores)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
