@@ -127,8 +127,11 @@ def in_order(values: Integers) -> Integers | slice:
 
 def is_any_of(column: Any, *values: str) -> Booleans:
     """Which rows of a column of strings have one of `values`."""
-    found: Booleans = pc.is_in(texts(column), value_set=pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
-    return found
+    column, wanted = one_array(column), pa.array(values, pa.string())
+    is_encoded = pa.types.is_dictionary(column.type)
+    each = texts(column.dictionary if is_encoded else column)
+    found: Booleans = pc.is_in(each, value_set=wanted).to_numpy(zero_copy_only=False)
+    return np.append(found, None in values)[integers(column.indices, -1)] if is_encoded else found
 
 
 def integers(column: Any, null: int) -> Integers:

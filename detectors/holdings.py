@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of, one_array, texts
-from ray_snapshot.detectors.json_column import arrays_at, may_hold_nulls
+from ray_snapshot.detectors.json_column import array_at, arrays_at, may_hold_nulls
 from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
@@ -32,7 +32,7 @@ UNREADABLE = object()
 _MOST_ROWS, _MOST_BYTES = 5_000, 8_000_000
 _MOST_LINES = 200_000
 _MOST_TOGETHER = 16
-_HALF = 32
+HALF = 32
 
 StatePath = str | Mapping[str, str]
 """One path for all machines, or one for each class that holds anything."""
@@ -56,8 +56,8 @@ class Numbers:
     def sum(self) -> int:
         """The exact sum; true counts 1."""
         values = self.values.astype(np.int64)
-        upper, lower = values >> _HALF, values & ((1 << _HALF) - 1)  # neither sum can be too large for 64 bits
-        return (int(upper.sum()) << _HALF) + int(lower.sum())
+        upper, lower = values >> HALF, values & ((1 << HALF) - 1)  # neither sum can be too large for 64 bits
+        return (int(upper.sum()) << HALF) + int(lower.sum())
 
     @property
     def is_least(self) -> Booleans:
@@ -255,6 +255,33 @@ def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
         count += len(rows)
         names += [machine for (machine,) in labels(table, rows[: MOST_LISTED - len(names)], column)]
     return Unmade(count, names)
+
+
+def numbers_in(
+    table: pa.Table, column: str, paths: Iterable[tuple[Booleans, str]]
+) -> tuple[list[Numbers], Integers] | None:
+    """What paths find in the rows of their masks, if these are whole numbers or nothing; and the rows whose value was not
+    recorded. None: they must be read one by one."""
+    unrecorded = pc.fill_null(table[f"{column}_truncated"], False).to_numpy() | _unrecorded(table[column])
+    size = 0 if pa.types.is_dictionary(table[column].type) else _bytes_each(table[column])
+    numbers, lacking = list[Numbers](), np.zeros(table.num_rows, np.bool_)
+    for mask, path in paths:
+        lacking |= mask & unrecorded
+        for chosen in _chunks(np.flatnonzero(mask & ~unrecorded), _MOST_LINES, size):
+            recorded = _texts_or_dictionary(_taken(table[column], chosen))
+            values = array_at(recorded, compile_path(path))
+            if values is None or (values.null_count and may_hold_nulls(recorded)):
+                return None
+            numbers.append(_numbers(chosen, values))
+    return numbers, np.flatnonzero(lacking)
+
+
+def masks_of_state(machines: pa.Table, state: StatePath) -> list[tuple[Booleans, str]]:
+    """Which rows of machines hold something, and at which path."""
+    is_object = _objects(machines)
+    if isinstance(state, str):
+        return [(is_object, state)]
+    return [(is_object & is_any_of(machines["class_name"], name), path) for name, path in state.items()]
 
 
 def is_bare(snapshot: Snapshot, machines: int) -> bool:

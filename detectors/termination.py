@@ -8,6 +8,7 @@ at one consistent moment, so the conjunction is stable and can be believed (Chan
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +39,7 @@ _MOST_NAMED = 10
 _MOST_RUNNING = 3
 _FEW = 2_000
 """So many messages are counted by channel in Python faster than by Arrow."""
+_KEYS = ["source", "target", "kind"]
 _STATUSES = ("active", "passive", "blocked", "stopped")
 
 
@@ -123,34 +125,49 @@ def _machines(snapshot: Snapshot) -> dict[str, Any]:
 
 def _in_flight(snapshot: Snapshot) -> dict[str, Any]:
     """How much is in flight, by channel; what goes to stopped machines apart."""
-    channels = _busy_channels(snapshot)
+    messages, channels = snapshot.tables["messages"], snapshot.tables["channels"]
+    is_told_by_channels = messages.num_rows < (pc.sum(channels["in_flight_count"]).as_py() or 0)
+    rows = channels.filter(pc.greater(channels["in_flight_count"], 0)) if is_told_by_channels else messages
+    count = rows["in_flight_count"].to_numpy() if is_told_by_channels else np.ones(rows.num_rows, np.int64)
     machines, _ = snapshot.parted  # none that is absent has stopped
     stopped = texts(machines["machine"]).filter(pa.array(snapshot.statuses_of(machines).are("stopped")))
-    lost = positions(texts(channels["target"]), stopped) >= 0
-    timers = is_any_of(channels["kind"], "timer")
-    count = channels["count"].to_numpy()
+    lost = positions(texts(rows["target"]), stopped) >= 0 if len(stopped) else np.zeros(rows.num_rows, np.bool_)
+    timers = is_any_of(rows["kind"], "timer")
+    coming = rows.filter(pa.array(~lost)) if lost.any() else rows
     return {
         "in_flight": int(count[~lost].sum()),
         "timers": int(count[~lost & timers].sum()),
         "undeliverable": int(count[lost].sum()),
-        "first_channels": channels.take(pa.array(np.flatnonzero(~lost)[:_MOST_NAMED])).to_pylist(),
+        "first_channels": (_first_rows if is_told_by_channels else _first_channels)(coming),
     }
 
 
-def _busy_channels(snapshot: Snapshot) -> Any:
-    """`source, target, kind, count` of each channel with messages in flight, by the table that knows more."""
-    keys = ["source", "target", "kind"]
-    messages, channels = snapshot.tables["messages"], snapshot.tables["channels"]
-    if messages.num_rows < (pc.sum(channels["in_flight_count"]).as_py() or 0):
-        busy = channels.filter(pc.greater(channels["in_flight_count"], 0))
-        return busy.select([*keys, "in_flight_count"]).rename_columns([*keys, "count"])
-    if messages.num_rows <= _FEW:
-        few = Counter(zip(*(messages[key].to_pylist() for key in keys), strict=True))
-        columns = zip(*few, strict=True) if few else ([], [], [])
-        arrays = [pa.array(list(column), pa.string()) for column in columns]
-        return pa.table([*arrays, pa.array(list(few.values()), pa.int64())], [*keys, "count"])
-    counted = messages.group_by(keys, use_threads=False).aggregate([([], "count_all")])
-    return counted.select([*keys, "count_all"]).rename_columns([*keys, "count"])
+def _first_rows(channels: pa.Table) -> list[dict[str, Any]]:
+    first = channels.slice(0, _MOST_NAMED).select([*_KEYS, "in_flight_count"])
+    found: list[dict[str, Any]] = first.rename_columns([*_KEYS, "count"]).to_pylist()
+    return found
+
+
+def _first_channels(messages: pa.Table) -> list[dict[str, Any]]:
+    """`source, target, kind` of the channels of the first messages, and the `count` of messages in each."""
+    size, keys = 2 * _MOST_NAMED, dict[tuple[Any, ...], None]()
+    for begin in range(0, messages.num_rows, size):
+        some = messages.slice(begin, size)
+        keys |= dict.fromkeys(zip(*(some[key].to_pylist() for key in _KEYS), strict=True))
+        if len(keys) >= _MOST_NAMED:
+            break
+    first = list(keys)[:_MOST_NAMED]
+    mine = messages.filter(pa.array(is_any_of(messages["source"], *{source for source, _, _ in first})))
+    count = _counted(mine)
+    return [{**dict(zip(_KEYS, key, strict=True)), "count": count[key]} for key in first]
+
+
+def _counted(messages: pa.Table) -> Mapping[tuple[Any, ...], int]:
+    if messages.num_rows > _FEW:
+        found = messages.group_by(_KEYS, use_threads=False).aggregate([([], "count_all")])
+        *keys, counts = (found[column].to_pylist() for column in (*_KEYS, "count_all"))
+        return dict(zip(zip(*keys, strict=True), counts, strict=True))
+    return Counter(zip(*(messages[key].to_pylist() for key in _KEYS), strict=True))
 
 
 def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.json_text import parsed_json
+from ray_snapshot.schema import SNAPSHOTS
 from ray_snapshot.spark_jobs.engine.evaluating import (
     EVALUATED,
     WITH_STANDARD,
     Carried,
+    Work,
     evaluate_assignments,
     evaluated,
     expects_the_same,
@@ -98,10 +101,9 @@ def run(
     work = assignments(
         tables.complete, read_table(spark, history, "verdicts"), in_order=any(map(_looks_back, detectors))
     )
-    verdicts = evaluated(work, history, extra, tasks=2 * spark.sparkContext.defaultParallelism, trust=trust)
-    verdicts = verdicts.select(*EVALUATED.names)
+    verdicts = evaluated(spark, work, history, extra, trust=trust).select(*EVALUATED.names)
     (verdicts,) = results({"verdicts": verdicts}, out).values()
-    live = live_verdicts(tables.complete, tables.rows("verdicts"))
+    live = live_verdicts(tables.complete, tables.unlisted("verdicts"))
     return {**results({"detectors": summary(verdicts, live)}, out), "verdicts": verdicts}
 
 
@@ -124,22 +126,14 @@ def fresh(
     extra = [_spec_of(reference) for reference in detectors]
     standards = {run: {name: Carried(*known) for name, known in found.items()} for run, found in carried.items()}
     before = {run: standards[run] for run in {row["run_id"] for row in snapshots} if run in standards}
-    stored = {run: [_data(spec) for spec in found.values()] for run, found in specs.items()}
-    looks_back = {run for run, found in stored.items() if any(map(_may_look_back, found))}
-    work = [
-        {
-            **{name: row[name] for name in ("snapshot_id", "run_id", "sequence")},
-            "specs": dict(specs.get(row["run_id"], {})),
-            "in_order": row["run_id"] in looks_back or any(map(_looks_back, detectors)),
-        }
-        for row in snapshots
-    ]
-    if len(work) <= MOST_HERE and not any(map(_is_own, chain(extra, *stored.values()))):
-        rows = pa.Table.from_batches(evaluate_assignments(work, history, extra, before, trust=trust), WITH_STANDARD)
+    listed = pa.Table.from_pylist([{name: row[name] for name in _ASSIGNED.names} for row in snapshots], _ASSIGNED)
+    work = _work(listed, specs, in_order=any(map(_looks_back, detectors)))
+    given = chain(extra, *([_data(spec) for spec in found.values()] for found in specs.values()))
+    if len(snapshots) <= MOST_HERE and not any(map(_is_own, given)):
+        batches = evaluate_assignments(work.rows(), history, extra, before, trust=trust)
+        rows = pa.Table.from_batches(batches, WITH_STANDARD)
     else:
-        shape = "snapshot_id string, run_id string, sequence long, specs map<string,string>, in_order boolean"
-        tasks = 2 * spark.sparkContext.defaultParallelism
-        rows = evaluated(spark.createDataFrame(work, shape), history, extra, tasks, before, trust=trust).toArrow()
+        rows = evaluated(spark, work, history, extra, before, trust=trust).toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
     columns = ["run_id", "detector", "snapshot_id", "restored_from", "evidence", "is_standard"]
     for row in rows.select(columns).to_pylist():
@@ -206,29 +200,31 @@ def named_code(history: History) -> set[str]:
     return {name for spec in specs if (name := own_name(spec)) is not None}
 
 
-def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = False) -> DataFrame:
-    """One row a snapshot to evaluate, with the specs of the detectors that its run was watched with.
+_ASSIGNED = pa.schema([SNAPSHOTS.field(name) for name in ("snapshot_id", "run_id", "sequence")])
 
-    `in_order`: whether its run has a detector that may look at the snapshot before (given, or by what is stored).
+
+def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = False) -> Work:
+    """The snapshots to evaluate, with the data of the detectors that their runs were watched with; it comes to the driver.
+
+    `in_order`: whether a detector that is given may look at the snapshot before.
     """
     latest = (
         verdicts.where(F.col("detector_spec").isNotNull())
         .groupBy("run_id", "detector")
         .agg(F.max_by("detector_spec", "evaluated_at").alias("spec"))
     )
-    kind, total = F.get_json_object("spec", "$.type"), F.get_json_object("spec", "$.total")
-    looks_back = (kind == "callable") | ((kind == "token-conservation") & total.isNull())
-    specs = latest.groupBy("run_id").agg(
-        F.map_from_entries(F.collect_list(F.struct("detector", "spec"))).alias("specs"),
-        F.bool_or(looks_back).alias("looks_back"),
-    )
-    return snapshots.join(F.broadcast(specs), "run_id", "left_outer").select(
-        "snapshot_id",
-        "run_id",
-        "sequence",
-        "specs",
-        (F.lit(in_order) | F.coalesce("looks_back", F.lit(False))).alias("in_order"),
-    )
+    with ThreadPoolExecutor(2) as pool:
+        listed = pool.submit(snapshots.select(*_ASSIGNED.names).toArrow)
+        specs: dict[str, dict[str, str]] = {}
+        for row in latest.where(F.col("run_id").isNotNull() & F.col("spec").isNotNull()).toArrow().to_pylist():
+            specs.setdefault(row["run_id"], {})[row["detector"]] = row["spec"]
+        return _work(listed.result(), specs, in_order=in_order)
+
+
+def _work(snapshots: pa.Table, specs: Mapping[str, Mapping[str, str]], *, in_order: bool) -> Work:
+    looks_back = {run for run, found in specs.items() if any(map(_may_look_back, map(_data, found.values())))}
+    runs = snapshots["run_id"].unique().drop_null().to_pylist()
+    return Work(snapshots, specs, frozenset(run for run in runs if in_order or run in looks_back))
 
 
 def live_verdicts(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ here (`UnusualError`): it is loaded whole, and said there. Pure; imports no Ray.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,20 +31,25 @@ class UnusualError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is read of one snapshot."""
+    """What is read of some snapshots."""
 
     machines: pa.Table
-    absent: Absent
+    """By snapshot and name."""
     channels: pa.Table
-    channel_count: int
-    """Also of those that are left out."""
+    """By snapshot."""
+    absent: list[Absent]
+    """By snapshot."""
+    channel_counts: list[int]
+    """By snapshot, also of those that are left out."""
+    machines_of: Integers
+    """Of each row that was read of machines: the place of its snapshot; -1: of another."""
 
 
-def chosen(machines: pa.Table, channels: pa.Table, snapshot_ids: Sequence[str]) -> Iterator[Chosen]:
-    """What is read of each of some snapshots, in their order, from tables with dictionaries in place of texts.
+def chosen(machines: pa.Table, channels: pa.Table, snapshot_ids: Sequence[str]) -> Chosen:
+    """What is read of some snapshots, from tables with dictionaries in place of texts.
 
     Left out are machines that are passive, wait for nothing in short form, and are not the driver; but for one of the greatest
-    incarnation. Raises `UnusualError` before the first.
+    incarnation. Raises `UnusualError`.
     """
     actors, channels_ = _Rows("machines", machines, snapshot_ids), _Rows("channels", channels, snapshot_ids)
     name, name_count = actors.codes("machine")
@@ -52,13 +57,14 @@ def chosen(machines: pa.Table, channels: pa.Table, snapshot_ids: Sequence[str]) 
         raise UnusualError
     at_rest = _at_rest(actors)
     at_rest[_greatest(actors)] = False
-    here, away = actors.of_each(~at_rest, name), actors.of_each(at_rest)
-    busy = channels_.of_each(_with_something_in_flight(channels_))
-    channel_counts = np.bincount(channels_.snapshot[channels_.snapshot >= 0], minlength=len(snapshot_ids)).tolist()
-    everything = zip(here, away, busy, channel_counts, strict=True)
-    return (
-        Chosen(actors.plain(mine), _absent(actors, rest), channels_.plain(some), count)
-        for mine, rest, some, count in everything
+    here, away = actors.chosen(~at_rest, name), actors.chosen(at_rest)
+    busy = channels_.chosen(_with_something_in_flight(channels_))
+    return Chosen(
+        actors.plain(here),
+        channels_.plain(busy),
+        [_absent(actors, rest) for rest in np.split(away, np.cumsum(actors.counts(away))[:-1])],
+        channels_.counts().tolist(),
+        actors.snapshot,
     )
 
 
@@ -101,8 +107,13 @@ class _Rows:
         times: Integers = np.unique(keys, return_counts=True)[1]
         return times
 
-    def of_each(self, kept: Booleans, code: Integers | None = None) -> list[Integers]:
-        """The rows of each snapshot that are kept, in the order of the texts that `code` stands for."""
+    def counts(self, rows: Integers | slice = slice(None)) -> Integers:
+        """How many rows each snapshot has, of `rows`."""
+        found: Integers = np.bincount(self.snapshot[rows] + 1, minlength=self.count + 1)[1:]
+        return found
+
+    def chosen(self, kept: Booleans, code: Integers | None = None) -> Integers:
+        """The rows that are kept, by snapshot, in the order of the texts that `code` stands for."""
         rows = np.flatnonzero(kept & (self.snapshot >= 0))
         key = self.snapshot[rows]
         if code is not None:
@@ -110,8 +121,7 @@ class _Rows:
             rank = np.empty(len(texts), np.int64)
             rank[pc.sort_indices(texts).to_numpy()] = np.arange(len(texts))
             key = key * (len(texts) + 1) + rank[code[rows]]
-        rows = rows[np.argsort(key, kind="stable")]
-        return np.split(rows, np.cumsum(np.bincount(self.snapshot[rows], minlength=self.count))[:-1])
+        return rows if (key[1:] >= key[:-1]).all() else rows[np.argsort(key, kind="stable")]
 
     def plain(self, rows: Integers) -> pa.Table:
         """Some rows, with texts; states stay dictionaries, so that equal ones are read once for all snapshots."""

@@ -101,13 +101,13 @@ def _measure(allowance: Allowance, path: AnyPath, about: Any, repeated: dict[str
 
 
 def check_encoded(allowance: Allowance, path: AnyPath, table: pa.Table) -> None:
-    """Use the allowance up for the texts of a table that is read as dictionaries, as if there was a text a row.
+    """Check all that was read as dictionaries, as if there was a text a row; raises `ValueError` if that is too much.
 
-    Raises `ValueError` when it is used up.
+    Nothing else can be read within the same allowance afterwards.
     """
     chunks = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
     longest = (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in chunks)
-    if sum(map(mul, longest, map(len, chunks))) > _SUSPICIOUS:
+    if sum(map(mul, longest, map(len, chunks))) > allowance.bytes:  # it may be less: some texts are shorter
         allowance.use(path, 0, sum(map(_length, chunks)))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.adding import Together, totals_of_each
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
 from ray_snapshot.history import (
@@ -262,11 +263,12 @@ class History:
                 yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
 
     def load_many_without_rest(
-        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]]
+        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]], adding: Iterable[Any] = ()
     ) -> Iterator[Snapshot]:
         """As `load_many`, but machines at rest are absent (`Snapshot.parted`), and channels with nothing in flight left out.
 
         Also whole ones, where rows are not as a history is written. `columns`: those of machines and channels at least.
+        `adding`: detectors that add up, for which snapshots get their `totals` where these can be had of many at once.
         """
         ids = list(snapshot_ids)
         listed = self._snapshot_rows(ids) if ids else {}
@@ -277,16 +279,31 @@ class History:
             except (at_rest.UnusualError, pa.ArrowException, ValueError, OSError):
                 yield from self.load_many(batch, columns=columns)  # what is wrong is said there
                 continue
-            few = {
-                name: _split(self._read(name, snapshot_ids=batch, columns=columns.get(name)), batch)
+            rows = {
+                name: self._read(name, snapshot_ids=batch, columns=columns.get(name))
                 for name in tables.DETAIL_TABLES
                 if name not in _MANY_ROWS
             }
-            for snapshot_id, one in zip(batch, chosen, strict=True):
-                parts = {name: found[snapshot_id] for name, found in few.items()}
-                parts |= {"snapshots": listed[snapshot_id], "machines": one.machines, "channels": one.channels}
-                left_out = {"machines": one.absent.count, "channels": one.channel_count - one.channels.num_rows}
-                yield self.assembled(snapshot_id, parts, one.absent, left_out)
+            rows |= {"machines": chosen.machines, "channels": chosen.channels}
+            together = Together(
+                len(batch), encoded["machines"], chosen.machines_of, rows["messages"], _places(rows["messages"], batch)
+            )
+            totals = totals_of_each(adding, together)
+            is_whole = not any(rows_alone.without(name, found) for name, found in rows.items())
+            each = {
+                name: _split(_as_recorded(name, found) if is_whole else found, batch) for name, found in rows.items()
+            }
+            for place, snapshot_id in enumerate(batch):
+                parts = {name: found[snapshot_id] for name, found in each.items()}
+                absent = chosen.absent[place]
+                left_out = {
+                    "machines": absent.count,
+                    "channels": chosen.channel_counts[place] - parts["channels"].num_rows,
+                }
+                parts = {"snapshots": listed[snapshot_id], **parts}
+                snapshot = self.assembled(snapshot_id, parts, absent, left_out, is_recorded=is_whole)
+                snapshot.totals |= totals[place]
+                yield snapshot
 
     def _encoded(self, name: str, snapshot_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         return tables.scan_encoded(name, self.data_files(name, snapshot_ids=snapshot_ids), snapshot_ids, columns)
@@ -578,15 +595,20 @@ class History:
         parts: Mapping[str, pa.Table],
         absent: Absent | None = None,
         left_out: Mapping[str, int] = MappingProxyType({}),
+        *,
+        is_recorded: bool = False,
     ) -> Snapshot:
         """One snapshot of its rows; raises `HistoryFormatError` if they are not all there.
 
-        `left_out`: by table, how many of its rows are not in `parts`; of machines, those of `absent`.
+        `left_out`: by table, how many of its rows are not in `parts`; of machines, those of `absent`. `is_recorded`: whether
+        the rows of all tables but `snapshots` are as `_as_recorded` returns them, and complete.
         """
-        for name, part in parts.items():
-            self._complete(name, part)
+        as_they_are = parts.keys() - {"snapshots"} if is_recorded else ()
+        for name in parts.keys() - as_they_are:
+            self._complete(name, parts[name])
         with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
-            snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()}, absent)
+            found = {name: part if name in as_they_are else _as_recorded(name, part) for name, part in parts.items()}
+            snapshot = Snapshot(found, absent)
         if snapshot.status != "complete":  # an aborted one has what was recorded until then
             return snapshot
         for name, count in COUNTS:
@@ -623,10 +645,15 @@ def _last_of_each(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table.filter(pa.concat_arrays([differs, pa.array([True])]))
 
 
+def _places(table: pa.Table, snapshot_ids: list[str]) -> Any:
+    """By row, which of the snapshots it is of."""
+    codes = pc.index_in(table["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
+    return codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
+
+
 def _split(table: pa.Table, snapshot_ids: list[str]) -> dict[str, pa.Table]:
     """The rows of each snapshot, in one pass."""
-    codes = pc.index_in(table["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
-    numbers = codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
+    numbers = _places(table, snapshot_ids)
     if np.any(numbers[:-1] > numbers[1:]):
         order = np.argsort(numbers, kind="stable")
         table, numbers = table.combine_chunks().take(pa.array(order)), numbers[order]

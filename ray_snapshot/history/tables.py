@@ -395,10 +395,11 @@ def scan_encoded(
         some = files[begin : begin + _FILES_AT_ONCE]
         found = dataset(name, some, allowance, _wanted(snapshot_ids, {}), columns, encoded)
         parts.append(_of_snapshots(found.to_table(columns=list(columns)), snapshot_ids))
-        bounds.check_encoded(allowance, some[0].top / name, parts[-1])
     if not parts:
         parts = [_with_dictionaries(schema, encoded).empty_table().select(columns)]
-    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    whole = pa.concat_tables(parts)
+    bounds.check_encoded(allowance, files[0].top / name if files else Path(name), whole)
+    return whole.unify_dictionaries().combine_chunks()
 
 
 def _of_snapshots(table: pa.Table, snapshot_ids: Collection[str]) -> pa.Table:
@@ -406,6 +407,8 @@ def _of_snapshots(table: pa.Table, snapshot_ids: Collection[str]) -> pa.Table:
     wanted = pa.array(list(snapshot_ids), pa.string())
     chunks = table["snapshot_id"].chunks
     kept = [pc.is_in(chunk.dictionary, value_set=wanted).take(chunk.indices) for chunk in chunks]
+    if all(pc.all(chunk, skip_nulls=False).as_py() for chunk in kept):
+        return table
     return table.filter(pa.chunked_array(kept, pa.bool_()))
 
 

@@ -1,6 +1,6 @@
 """Detectors on snapshots of a history: in Spark's tasks, or where the caller runs.
 
-The rows of one snapshot span many Arrow batches, so ids are distributed, and each task loads its snapshots, many at a time:
+The rows of one snapshot span many Arrow batches, so tasks get ids, and each loads its snapshots, many at a time:
 without the rows of machines at rest where detectors can do without, else whole. A run with a detector that compares with
 earlier snapshots goes to one task, in order. Imports no job; read `detections` for which snapshots and detectors are assigned.
 """
@@ -11,15 +11,16 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.detectors.holdings import unmade
@@ -29,7 +30,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
-from ray_snapshot.spark_jobs.engine.needed import can_do_without_rest, is_decided_without_rest, needed_columns
+from ray_snapshot.spark_jobs.engine.needed import adds_up, can_do_without_rest, is_decided_without_rest, needed_columns
 from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
 from ray_snapshot.views.tables import one_line
@@ -54,6 +55,10 @@ WITH_STANDARD = EVALUATED.append(pa.field("is_standard", pa.bool_()))
 """And whether the next snapshot of its run is compared with it."""
 
 
+MOST_TOGETHER = 16
+"""For so many detectors the rows of many snapshots are added up together, each after the other."""
+
+
 class Carried(NamedTuple):
     """A standard that was known before: its id, and the total in it, if that is known, in case retention takes it away."""
 
@@ -66,30 +71,69 @@ Before = Mapping[str, Mapping[str, Carried]]
 """By run and detector."""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Which snapshots are evaluated, and by which detectors."""
+
+    snapshots: pa.Table
+    """`snapshot_id, run_id, sequence`: a row a snapshot."""
+    specs: Mapping[str, Mapping[str, str]]
+    """By run and detector its data, as stored."""
+    in_order: frozenset[str]
+    """Runs whose snapshots are evaluated one after the other."""
+
+    def shared(self, most: int) -> list[Work]:
+        """At most so many parts of about one size; each run that is evaluated in order is in one.
+
+        Ids sort by time: a range of them lies together in few files.
+        """
+        ids, runs = (self.snapshots[name].combine_chunks() for name in ("snapshot_id", "run_id"))
+        is_in_order = pc.is_in(runs, value_set=pa.array(list(self.in_order), pa.string()))
+        key = pc.if_else(is_in_order, runs, ids)
+        order = pc.sort_indices(key)
+        rows, sorted_key = self.snapshots.take(order), key.take(order)
+        begins = pc.fill_null(pc.not_equal(sorted_key[1:], sorted_key[:-1]), True).to_numpy(zero_copy_only=False)
+        places = np.append(np.flatnonzero(np.append(True, begins)), len(order))
+        cuts = np.unique(places[np.searchsorted(places, np.arange(most + 1) * len(order) / most)])
+        parts = (rows.slice(begin, end - begin) for begin, end in pairwise(cuts.tolist()))
+        return [
+            replace(self, snapshots=part.sort_by([("run_id", "ascending"), ("sequence", "ascending")]))
+            for part in parts
+        ]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """As `evaluate_assignments` takes them."""
+        for batch in self.snapshots.to_batches():
+            for row in batch.to_pylist():
+                run = row["run_id"]
+                yield {**row, "specs": self.specs.get(run, {}), "in_order": run in self.in_order}
+
+
 def evaluated(
-    work: DataFrame,
+    spark: SparkSession,
+    work: Work,
     history: History,
     extra: Sequence[Mapping[str, Any]],
-    tasks: int,
     before: Before = MappingProxyType({}),
     *,
     trust: bool = False,
 ) -> DataFrame:
-    """The verdicts on the assigned snapshots (columns `WITH_STANDARD`), evaluated in so many `tasks`.
+    """The verdicts on the assigned snapshots (columns `WITH_STANDARD`).
 
     `before`: what the first that are assigned are compared with. `trust`: whether stored detectors may be imported.
     """
-    before = dict(before)
-    paths = list(sys.path)
+    before, paths = dict(before), list(sys.path)
+    cores = spark.sparkContext.defaultParallelism
+    is_long = work.snapshots.num_rows >= 2 * cores * SNAPSHOTS_AT_ONCE  # a task has its own price: it opens every table
+    parts = work.shared(2 * cores if is_long else cores)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
-        rows = (row for batch in batches for row in batch.to_pylist())
+        numbers = chain.from_iterable(batch["id"].to_pylist() for batch in batches)
+        rows = chain.from_iterable(parts[number].rows() for number in numbers)
         return evaluate_assignments(rows, history, extra, before, trust=trust)
 
-    # Ids sort by time: a range of them lies together in few files. A run that is evaluated in order is one range.
-    key = F.when(F.col("in_order"), F.col("run_id")).otherwise(F.col("snapshot_id"))
-    shared = work.repartitionByRange(tasks, key).sortWithinPartitions("run_id", "sequence")
+    shared = spark.range(0, len(parts), 1, max(1, len(parts)))
     return shared.mapInArrow(task, spark_schema(WITH_STANDARD)).select(*WITH_STANDARD.names)
 
 
@@ -140,8 +184,10 @@ def _without_rest(
     """
     runs = {row["snapshot_id"]: row["run_id"] for row in rows if not row["in_order"]}
     runs = {one: run for one, run in runs.items() if run not in undecided and can_do_without_rest(by_run[run])}
-    columns = needed_columns(chain.from_iterable(by_run[run] for run in runs.values()))
-    for snapshot in history.load_many_without_rest(runs, columns=columns or {}):
+    asked = {id(detector): detector for run in set(runs.values()) for detector in by_run[run]}.values()
+    columns, adding = needed_columns(asked), {repr(getattr(one, "spec", None)): one for one in asked if adds_up(one)}
+    together = list(adding.values())[:MOST_TOGETHER]
+    for snapshot in history.load_many_without_rest(runs, columns=columns or {}, adding=together):
         run = runs[snapshot.snapshot_id]
         if run in undecided:
             continue

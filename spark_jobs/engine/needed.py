@@ -63,4 +63,9 @@ def _counts(detector: Detector) -> bool:
     """Whether a detector counts machines at rest (termination of the whole), or adds up what is in their states."""
     if type(detector) is Termination:
         return detector.machines is None
+    return adds_up(detector)
+
+
+def adds_up(detector: Detector) -> bool:
+    """Whether it is a ready-made detector that adds up what is in states."""
     return isinstance(detector, AddsUp) and looks_at(detector) is not None

@@ -1,6 +1,6 @@
 """What a job leaves behind: Parquet results, a table for people, JSON lines for programs.
 
-The only place of the jobs that brings rows to the driver, and only as many as are shown.
+The only place of the jobs that brings rows to the driver, and only as many as are shown; but for the ids of `detections`.
 Imports no other part of `spark_jobs`.
 """
 

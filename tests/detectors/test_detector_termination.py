@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Termination
+from ray_snapshot.detectors import Termination, termination
 
 
 def judge(statuses: dict[str, str], **tables: Any) -> rs.Verdict:
@@ -133,3 +135,27 @@ def test_where_only_the_driver_is_active_the_sentence_says_why_termination_may_h
     ):
         said = Termination().evaluate(rs.Snapshot.from_rows(machines=machines, messages=messages)).sentence
         assert "wait_for" not in said
+
+
+@pytest.mark.parametrize("few", [2_000, 3], ids=["few", "many"])
+def test_the_first_channels_are_those_of_the_first_messages_with_all_of_theirs(
+    monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(termination, "_FEW", few)
+    chance = random.Random(7)
+    for number in range(60):
+        names = [f"m{name}" for name in range(chance.choice([2, 4, 8]))]
+        statuses = {name: chance.choice(["passive", "passive", "stopped"]) for name in names}
+        keys = ("source", "target", "kind")
+        messages = [
+            dict(zip(keys, (chance.choice(names), chance.choice(names), chance.choice(["mail", "timer"])), strict=True))
+            for _ in range(chance.choice([0, 1, 15, 90]))
+        ]
+        if number % 2:
+            messages.sort(key=lambda row: tuple(row.values()))
+        coming = [tuple(row.values()) for row in messages if statuses[row["target"]] != "stopped"]
+        found = judge(statuses, messages=messages).evidence
+        expected = [{**dict(zip(keys, key, strict=True)), "count": count} for key, count in Counter(coming).items()]
+        assert found["first_channels"] == expected[:10]
+        assert (found["in_flight"], found["undeliverable"]) == (len(coming), len(messages) - len(coming))
+        assert found["timers"] == sum(kind == "timer" for *_, kind in coming)

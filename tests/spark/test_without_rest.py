@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_histories import bank, relapses, snapshot, table, write
 
+from ray_snapshot import adding
 from ray_snapshot.detectors import (
     Reached,
     TokenConservation,
@@ -20,10 +21,11 @@ from ray_snapshot.detectors import (
     VirtualTime,
     deadlock,
     json_column,
+    sums,
     unique_token,
 )
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, at_rest, bounds, tables
+from ray_snapshot.history import History, at_rest, bounds, reader, tables
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine import evaluating, needed
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
@@ -74,7 +76,7 @@ def some(seed: int) -> Iterator[Snapshot]:
             for name in names
         ]
         states: list[Any] = [{"a": 1}, {"a": 2, "has": True}, {"a": 1, "has": False}, {"a": 2.5}, {"a": None}, {}, None]
-        usual = states[: chance.choice([1, 1, 2, 3, len(states)])]
+        usual = chance.choice([states[:1], states[:1], states[:2], states[:3], states, [*states[:2], {}, None]])
         for row in machines:
             row |= {"state": chance.choice(usual), "class_name": chance.choice(["Odd", "Even"])}
             if chance.random() < 0.15:
@@ -173,6 +175,29 @@ def test_most_snapshots_need_no_more_rows_for_these(histories: list[History]) ->
     rows = [{"snapshot_id": one, "run_id": "r", "specs": {}, "in_order": False} for one in ids]
     by_run = {"r": evaluating.detectors_of({}, OF_STATES)}
     assert len(dict(evaluating._without_rest(made, rows, by_run, set()))) == 5
+
+
+def test_sums_of_many_snapshots_are_those_of_each(histories: list[History]) -> None:
+    detectors = [one for one in evaluating.detectors_of({}, OF_STATES) if isinstance(one, TokenConservation)]
+    columns = needed.needed_columns(detectors)
+    assert columns is not None
+    known = unknown = 0
+    for history in histories:
+        for taken in history.load_many_without_rest(ids_of(history), columns=columns, adding=detectors):
+            for detector in detectors:
+                key = repr(detector.spec)
+                if key not in taken.totals:
+                    unknown += 1
+                    continue
+                known += 1
+                assert taken.totals[key] == adding.total(detector, history.load(taken.snapshot_id))
+    assert min(known, unknown) > 10
+
+
+def test_what_is_no_table_of_ours_is_added_up_one_by_one() -> None:
+    bare = pa.table({"machine": ["a"]})
+    together = adding.Together(1, bare, np.zeros(1, np.int64), bare, np.zeros(1, np.int64))
+    assert adding.totals_of_each([TokenConservation(1), UniqueToken()], together) == [{}]
 
 
 def test_rows_of_other_snapshots_are_not_kept_though_they_lie_in_the_same_groups(histories: list[History]) -> None:
@@ -353,8 +378,14 @@ def _by_rows(snapshot: Snapshot, machines: int) -> bool:
         (at_rest, "_alone", _with_all_messages),
         (unique_token, "is_bare", _by_rows),
         (json_column, "_places", lambda _: ()),
+        (sums, "_all_but", lambda rows, *_: np.ones(rows.count, np.bool_)),
+        (sums, "_counted", lambda place, count: np.zeros(count + 1, np.int64)),
+        (reader, "_places", lambda table, ids: np.zeros(table.num_rows, np.int64)),
     ],
-    ids=["incarnation", "statuses", "active", "channels", "driver", "coverage", "messages", "bare", "dictionaries"],
+    ids=[
+        *("incarnation", "statuses", "active", "channels", "driver", "coverage", "messages", "bare", "dictionaries"),
+        *("unknown", "counts", "places"),
+    ],
 )
 @pytest.mark.nightly
 def test_a_mutant_is_caught(
