@@ -74,13 +74,12 @@ class Ends:
             self.sent += copy.sent_on
             self.senders.add_all(copy.machines, copy.channel_counts)
 
-    def add_late(self, mailboxes: Sequence[Mailbox], machines: Sequence[str]) -> None:
-        """One message more is in flight on the channel of each of these, to the machine at the same place."""
-        count, first = len(mailboxes), len(self.boxes)
-        self.in_flight.update(dict.fromkeys(range(first, first + count), 1))
-        self.boxes += mailboxes
-        self.accepted += [0] * count
-        self.receivers.add_all(machines, [1] * count)
+    def add_late(self, box: Mailbox, machine: str, count: int) -> None:
+        """So many messages more are in flight on the channel of a mailbox of this machine."""
+        self.in_flight[len(self.boxes)] = count
+        self.boxes.append(box)
+        self.accepted.append(0)
+        self.receivers.add(machine, 1)
 
     def _note(self, copy: MachineCopy) -> None:
         for row, box in enumerate(copy.boxes, len(self.boxes)):
