@@ -140,8 +140,8 @@ def nothing_waits_at_its_sender(patch: pytest.MonkeyPatch) -> None:
 
 
 def ends_are_anothers(patch: pytest.MonkeyPatch) -> None:
-    add = ends._Owners.add_all
-    patch.setattr(ends._Owners, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
+    add = ends._Runs.add_all
+    patch.setattr(ends._Runs, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
 
 
 def links_of_groups_are_not_counted(patch: pytest.MonkeyPatch) -> None:
