@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot.columns import inner, packed, squeezed, unpacked
+from ray_snapshot.columns import inner, lean, squeezed, whole
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.parts.reporting import Late, LateRun, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, Recording
@@ -111,7 +111,7 @@ class HostPart:
 
     def __reduce__(self) -> tuple[Any, ...]:
         tables = (self.messages, self.ends, self.machines)
-        batches = [table if table is None else table.num_rows > 0 and packed(table) for table in tables]
+        batches = [table if table is None else table.num_rows > 0 and lean(table) for table in tables]
         return _received, (
             batches,
             (
@@ -131,7 +131,7 @@ def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     """`batches`: messages, ends and machines; False: there are none, None: they are not told."""
     schemas = (inner(MESSAGES), ENDS, inner(MACHINES))
     tables: list[Any] = [
-        _empty(schema) if buffer is False else None if buffer is None else unpacked(buffer)
+        _empty(schema) if buffer is False else None if buffer is None else whole(buffer)
         for schema, buffer in zip(schemas, batches, strict=True)
     ]
     return HostPart(*tables, *rest)
