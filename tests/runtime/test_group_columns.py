@@ -119,6 +119,18 @@ def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
         assert [row for row in told if row[0] == "s"] == [("s", "m", '[1,"a"]'), ("s", "m", '[2,"a"]')]
 
 
+def test_late_messages_of_several_channels_stay_in_their_order() -> None:
+    core = HostCore("here")
+    machine, *senders = (core.born(name, object()) for name in ("m", "s", "o"))
+    box, other = (core.channel(sender, "m", MAIL).mailbox for sender in senders)
+    order = [(box, 1), (box, 2), (other, 1), (box, 3)]
+    late: Any = [(one, machine, (0, number, "m", (number,), 1.5, 0)) for one, number in order]
+    part = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
+    told = [(row["source"], row["number"], row["args"]) for row in part.messages.to_pylist()]
+    assert told == [("s", 1, "[1]"), ("s", 2, "[2]"), ("o", 1, "[1]"), ("s", 3, "[3]")]
+    assert [(row["source"], row["in_flight"]) for row in part.ends.to_pylist()] == [("s", 2), ("o", 1), ("s", 1)]
+
+
 def rows_of_messages_are_swapped(patch: pytest.MonkeyPatch) -> None:
     add = message_columns.InFlight.add_group
 
