@@ -42,7 +42,8 @@ def lean(table: pa.Table | pa.RecordBatch) -> pa.Buffer | list[_Batch]:
     """
     if table.num_rows < LEAST_LEAN:
         return packed(table)
-    return [_split(batch) for batch in ([table] if isinstance(table, pa.RecordBatch) else table.to_batches())]
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    return [_split(batch) for batch in batches if batch.num_rows]
 
 
 def whole(sent: pa.Buffer | list[_Batch]) -> pa.Table:
@@ -71,7 +72,7 @@ def _has_one_value(column: pa.Array) -> bool:
     if pa.types.is_list(column.type):
         return not len(column.flatten())
     values = column.indices if pa.types.is_dictionary(column.type) else column
-    if len(values) == 0 or pa.types.is_floating(values.type) or not values[0].equals(values[-1]):
+    if pa.types.is_floating(values.type) or not values[0].equals(values[-1]):
         return False  # 0.0 would be -0.0
     import pyarrow.compute as pc  # some 0.2 s of a process that only sends small tables
 

@@ -40,21 +40,21 @@ def tables(draw: Any) -> pa.Table:
     schema = pa.schema([(f"c{place}", kind) for place, (kind, _) in enumerate(kinds)])
     batches = []
     for _ in range(draw(st.integers(1, 3))):
-        rows = draw(st.integers(1, 4))
-        values = [draw(st.lists(st.sampled_from(some), min_size=1, max_size=rows)) for _, some in kinds]
+        rows = draw(st.integers(0, 4))
+        values = [draw(st.lists(st.sampled_from(some), min_size=1, max_size=max(1, rows))) for _, some in kinds]
         made = [(some * rows)[:rows] for some in values]
         batches.append(
             pa.RecordBatch.from_arrays(
                 [pa.array(some, item.type) for some, item in zip(made, schema, strict=True)], schema=schema
             )
         )
-    return pa.Table.from_batches(batches)
+    return pa.Table.from_batches(batches + batches[:1])
 
 
 @pytest.fixture(scope="module")
 def _all_are_large() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "LEAST_LEAN", 0)
+        patch.setattr(columns, "LEAST_LEAN", 1)
         yield
 
 
@@ -65,6 +65,7 @@ def come(table: Any) -> pa.Table:
 
 @pytest.mark.usefixtures("_all_are_large")
 @given(tables())
+@example(pa.concat_tables([pa.table({"a": pa.array([[]])}), pa.table({"a": pa.array([[]])[:0]})]))
 @example(pa.table({"a": [1, 2, 1]}))
 @example(pa.table({"a": pa.array([None, None, "a"])}))
 @example(pa.table({"a": pa.array([0, 0, 0]).slice(1), "b": pa.array([[], ["x"], ["x"]]).slice(1)}))
