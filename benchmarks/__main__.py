@@ -49,6 +49,7 @@ NAMES = {
     "snapshot-scaling": snapshots,
     "snapshot-backlog": backlog,
     "million": million,
+    "million-busy": million,
     "history-own-parts": own_parts,
     "checkpoint-throughput": restoring,
     "restore-scaling": restoring,

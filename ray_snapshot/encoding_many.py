@@ -40,23 +40,8 @@ def texts_of(states: Sequence[dict[str, Any]]) -> list[str] | None:
         if redaction.is_active or not states[0] or (columns := _columns(states)) is None:
             return None
         names = [f"{_quoted(name)}:" for name in states[0]]
-        return _checked(_filled("{}", names, columns, len(states)))
+        return _checked(_filled(names, columns, len(states)))
     except Exception:  # not a number, or changed by another thread meanwhile: one by one it can be told
-        return None
-
-
-def texts_of_lists(lists: Sequence[Sequence[Any]]) -> list[str] | None:
-    """The same of lists, or of tuples that are written as such, each as long as it likes."""
-    try:
-        sizes = {*map(len, lists)}
-        if redaction.is_active or not sizes or max(sizes) > PLAIN_ITEMS:
-            return None
-        if len(sizes) == 1:
-            columns: list[_Column] = [*zip(*lists, strict=True)]
-            fit = all(_fits(column, is_inside=True) for column in columns)
-            return _checked(_filled("[]", [""] * len(columns), columns, len(lists))) if fit else None
-        return _checked(_ragged([*map(list, lists)])) if _fits([*chain.from_iterable(lists)], is_inside=True) else None
-    except Exception:
         return None
 
 
@@ -73,10 +58,10 @@ def _columns(states: Sequence[dict[str, Any]]) -> list[_Column] | None:
     if [*chain.from_iterable(states)] != names * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:
         return None
     columns: list[_Column] = [*zip(*map(dict.values, states), strict=True)]
-    return columns if len(columns) == len(names) and all(map(_fits, columns)) else None
+    return columns if len(columns) == len(names) and all(map(fit, columns)) else None
 
 
-def _fits(column: _Column, *, is_inside: bool = False) -> bool:
+def fit(column: _Column, *, is_inside: bool = False) -> bool:
     """Whether the encoder in C can take each of these values as it is; `is_inside`: they are items of lists."""
     kinds = {*map(type, column)}
     if len(kinds) == 1:
@@ -93,29 +78,29 @@ def _fit_of_kind(kind: type, values: _Column, is_inside: bool) -> bool:
         return (
             not is_inside
             and max(map(len, values)) <= PLAIN_ITEMS
-            and _fits([*chain.from_iterable(values)], is_inside=True)
+            and fit([*chain.from_iterable(values)], is_inside=True)
         )
     name = name_function(kind)
     return name is not None and max(len(name(value)) for value in values) <= PLAIN_CHARACTERS
 
 
-def _filled(brackets: str, names: Sequence[str], columns: Sequence[_Column], count: int) -> list[str]:
+def _filled(names: Sequence[str], columns: Sequence[_Column], count: int) -> list[str]:
     """So many texts, of columns that fit, each value behind its name; raises what the encoder raises."""
-    pieces, common = list[Iterable[str]](), brackets[0]
+    pieces, common = list[Iterable[str]](), "{"
     for name, column in zip(names, columns, strict=True):
         common += name
         if len({*map(id, column)}) == 1:
             common += dumped(column[0]) + ","
         else:
-            pieces += repeat(common), _texts(column)
+            pieces += repeat(common), texts_of_values(column)
             common = ","
-    end = (common[:-1] if columns else common) + brackets[1]
+    end = common[:-1] + "}"
     if not pieces:
         return [end] * count
     return [*map("".join, zip(*pieces, repeat(end)))]
 
 
-def _texts(column: _Column) -> Iterable[str]:
+def texts_of_values(column: _Column) -> Iterable[str]:
     """The texts of values that fit."""
     kinds = {*map(type, column)}
     if len(kinds) > 1:

@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +31,10 @@ _MOST_PROBLEMS = 20
 
 AT_LEAST_ONCE = "at-least-once-barrier"
 """The one protocol that lets messages from outside the cut into it, and says how many."""
+
+_CHANNEL = ("source", "target", "kind")
+_Key = tuple[str, str, str]
+"""Source, target and kind of a channel."""
 
 _COUNTS = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "duplicate_count")
 
@@ -506,22 +511,22 @@ def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table, machines
 
 def _problems(snapshot: Snapshot, *, may_repeat: bool = False) -> list[str]:
     found = _count_problems(snapshot)
-    numbers = _numbers_in_flight(snapshot.tables["messages"])
+    runs = _runs(snapshot.tables["messages"])
     channels = snapshot.tables["channels"]
     if not channels.num_rows:
-        return found + _strays(numbers, channels)
+        return found + _strays(_numbers_of(runs), channels)
     counts = {name: channels[name].to_numpy(zero_copy_only=False) for name in _COUNTS}
     balance = counts["sent_count"] - counts["accepted_count"] - counts["settled_count"] + counts["duplicate_count"]
     # A channel with nothing in flight, by its counts, is right if they add up: most channels are looked at no further.
     rows = np.flatnonzero((balance != 0) | (counts["in_flight_count"] != 0) | (counts["duplicate_count"] != 0))
-    looked_at = channels.select(["source", "target", "kind", *_COUNTS]).take(rows)
+    looked_at = channels.select([*_CHANNEL, *_COUNTS]).take(rows)
+    are_right, are_of_right = _right(looked_at, runs)
+    numbers, looked_at = _numbers_of(runs, ~are_of_right), looked_at.filter(~are_right)
     for source, target, kind, *values in zip(*(column.to_pylist() for column in looked_at.columns), strict=True):
         recorded = numbers.pop((source, target, kind), [])
         sent, accepted, settled, in_flight, duplicate = values
         is_plain = in_flight == len(recorded) == sent - accepted and not (settled or duplicate)
-        if is_plain and recorded == list(
-            range(accepted + 1, sent + 1)
-        ):  # as long as what is recorded: forged counts are not
+        if is_plain and _are_all(recorded, accepted + 1, sent):
             continue
         counted = dict(zip(_COUNTS, values, strict=True))
         found += _channel_problems((source, target, kind), counted, recorded, may_repeat=may_repeat)
@@ -530,7 +535,13 @@ def _problems(snapshot: Snapshot, *, may_repeat: bool = False) -> list[str]:
     return found + _strays(numbers, channels)
 
 
-def _strays(numbers: Mapping[tuple[str, str, str], list[int]], channels: pa.Table) -> list[str]:
+def _are_all(numbers: Sequence[int], first: int, last: int) -> bool:
+    """Whether these, of which there are as many, are the numbers from the first to the last, in their order."""
+    expected = range(first, last + 1)
+    return numbers == expected if isinstance(numbers, range) else numbers == [*expected]
+
+
+def _strays(numbers: Mapping[_Key, Sequence[int]], channels: pa.Table) -> list[str]:
     """Messages whose channel says that nothing is in flight, or is not there."""
     if not numbers:
         return []
@@ -558,19 +569,93 @@ def _count_problems(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def _numbers_in_flight(messages: pa.Table) -> dict[tuple[str, str, str], list[int]]:
-    """Message numbers per channel; of mail, creations (number 0) are counted with hosts, not with channels."""
-    columns = (messages[name].to_pylist() for name in ("source", "target", "kind", "number"))
-    found: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for source, target, kind, number in zip(*columns, strict=True):
-        if number != 0 or kind == "call":
-            found[source, target, kind].append(number)
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Messages in flight; those of one channel that stand together are a run."""
+
+    numbers: npt.NDArray[Any]
+    """Of each message."""
+    channels: pa.Table
+    """Of each run."""
+    firsts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    """Of each run: its first message, and the one behind its last."""
+    have_gaps: npt.NDArray[np.bool_]
+    """Whether there are numbers in a run that do not follow on each other."""
+
+
+def _runs(messages: pa.Table) -> _Runs:
+    """The runs of messages; of mail, creations (number 0) are counted with hosts, not with channels."""
+    if pc.any(pc.equal(messages["number"], 0)).as_py():
+        is_counted = pc.or_kleene(pc.not_equal(messages["number"], 0), pc.equal(messages["kind"], "call"))
+        messages = messages.filter(is_counted)
+    channels = pa.table([messages[name].cast(pa.string()) for name in _CHANNEL], _CHANNEL)
+    numbers = messages["number"].to_numpy()
+    if not len(numbers):
+        none = np.zeros(0, np.int64)
+        return _Runs(numbers, channels, none, none, none.astype(np.bool_))
+    firsts = np.append(0, 1 + np.flatnonzero(_differ_from_the_next(channels)))
+    ends = np.append(firsts[1:], len(numbers))
+    is_gap = np.append(np.diff(numbers) != 1, False)
+    is_gap[ends - 1] = False
+    return _Runs(numbers, channels.take(firsts), firsts, ends, np.logical_or.reduceat(is_gap, firsts))
+
+
+def _numbers_of(runs: _Runs, flags: npt.NDArray[np.bool_] | None = None) -> dict[_Key, Sequence[int]]:
+    """Message numbers per channel, of those runs only that have a flag; a range where they follow on each other."""
+    which = np.arange(len(runs.firsts)) if flags is None else np.flatnonzero(flags)
+    keys = zip(*(column.to_pylist() for column in runs.channels.take(which).columns), strict=True)
+    of_runs = (column[which].tolist() for column in (runs.firsts, runs.ends, runs.have_gaps))
+    found: dict[_Key, Sequence[int]] = {}
+    for key, first, end, has_gaps in zip(keys, *of_runs, strict=True):
+        least = runs.numbers[first]
+        numbers = runs.numbers[first:end].tolist() if has_gaps else range(int(least), int(least) + end - first)
+        found[key] = [*found[key], *numbers] if key in found else numbers
     return found
 
 
-def _channel_problems(
-    key: tuple[str, str, str], channel: dict[str, int], numbers: list[int], *, may_repeat: bool
-) -> list[str]:
+def _right(channels: pa.Table, runs: _Runs) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Of channels, whether what is in flight by their counts is recorded, as one run; and of runs, whether they are such a one.
+
+    Of other channels nothing is said: each is looked at by itself.
+    """
+    sent, accepted, settled, in_flight, duplicate = (channels[name].to_numpy() for name in _COUNTS)
+    of_runs = np.zeros(len(runs.firsts), np.bool_)
+    if not len(of_runs):
+        return np.zeros(len(sent), np.bool_), of_runs
+    names = _as_texts(runs.channels)
+    place, first = (_places(some, names) for some in (_as_texts(channels), names))
+    counts, is_alone = runs.ends - runs.firsts, np.bincount(first + 1, minlength=len(first) + 1)[1:] == 1
+    are_right = (place >= 0) & ~runs.have_gaps[place] & is_alone[place] & (settled == 0) & (duplicate == 0)
+    are_right &= (counts[place] == in_flight) & (sent - accepted == in_flight) & (sent >= accepted)
+    are_right &= runs.numbers[runs.firsts[place]] == accepted + 1
+    are_right &= np.bincount(place + 1)[place + 1] == 1  # of a channel that is listed twice, nothing is said
+    of_runs[place[are_right]] = True
+    return are_right, of_runs
+
+
+def _as_texts(channels: pa.Table) -> pa.Array:
+    """A text for each channel, the same for the same: lengths stand in front, so no two names look like two others together."""
+    source, target, kind = (channels[name].cast(pa.string()).combine_chunks() for name in _CHANNEL)
+    lengths = (pc.binary_length(column).cast(pa.string()) for column in (source, target))
+    return pc.binary_join_element_wise(*lengths, source, target, kind, ":")
+
+
+def _places(texts: pa.Array, names: pa.Array) -> npt.NDArray[np.int64]:
+    """Where each text stands first among the names; -1 if it does not, or is not known."""
+    found: npt.NDArray[np.int64] = pc.index_in(texts, names, skip_nulls=True).fill_null(-1).to_numpy().astype(np.int64)
+    return found
+
+
+def _differ_from_the_next(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Of each row but the last, whether one of its values is another than in the row behind it, or not known."""
+    differ: Any = False
+    for column in rows.columns:
+        differ = pc.or_(differ, pc.fill_null(pc.not_equal(column[:-1], column[1:]), True))
+    return np.asarray(differ, dtype=np.bool_)
+
+
+def _channel_problems(key: _Key, channel: dict[str, int], numbers: Sequence[int], *, may_repeat: bool) -> list[str]:
     sent, accepted, in_flight = channel["sent_count"], channel["accepted_count"], channel["in_flight_count"]
     settled, duplicate = channel["settled_count"], channel["duplicate_count"]
     if accepted > sent + duplicate:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ray_snapshot import encoding_many, redaction
 from ray_snapshot.encoding import MOST_BYTES, PLAIN_CHARACTERS, PLAIN_ITEMS, to_json
-from ray_snapshot.encoding_many import texts_of, texts_of_lists
+from ray_snapshot.encoding_many import texts_of
 from ray_snapshot.plain import LARGEST_INTEGER
 from ray_snapshot.runtime.handles import MachineHandle
 
@@ -71,22 +71,6 @@ def test_together_as_alone(found: list[dict[str, Any]]) -> None:
         assert texts == [to_json(state).text for state in found]
 
 
-@given(st.lists(st.lists(ATOMS | HANDLES | st.just(b"x") | st.just([1]), max_size=3).map(tuple), max_size=4))
-@example([(), ()])
-@example([("],[",), ("a",)])
-def test_lists_together_as_alone(found: list[tuple[Any, ...]]) -> None:
-    texts = texts_of_lists(found)
-    if texts is not None:
-        assert texts == [to_json([*one]).text for one in found]
-
-
-def test_most_arguments_are_written_together() -> None:
-    assert texts_of_lists([(1, "a"), (), (None, 0.5, True)]) == ['[1,"a"]', "[]", "[null,0.5,true]"]
-    assert texts_of_lists([(None, MachineHandle("run", "m", None))]) == ['[null,{"$machine":"m"}]']
-    assert texts_of_lists([(1,), ([1],)]) is None
-    assert texts_of_lists([(1,) * (PLAIN_ITEMS + 1)]) is None
-
-
 FIELDS = {"n": 1, "f": 0.5, "t": 'a "},{" b', "z": None, "b": True, "l": [1, 2], "h": MachineHandle("run", "m", None)}
 
 
@@ -138,7 +122,6 @@ def test_a_text_is_no_longer_than_any_may_be(monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_is_written_together_where_something_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "is_active", True)
     assert texts_of([FIELDS]) is None
-    assert texts_of_lists([(1,)]) is None
 
 
 def test_a_field_that_is_changed_meanwhile_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

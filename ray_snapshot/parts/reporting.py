@@ -8,7 +8,9 @@ known yet), balance by themselves and are not counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from functools import partial
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Protocol, runtime_checkable
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
@@ -21,6 +23,9 @@ LINK = "link"
 
 Late = tuple[Mailbox, Machine, Message]
 """A white message that arrived after its machine was copied."""
+
+LateRun = tuple[Mailbox, str, list[Message]]
+"""Some that came one after the other on one channel, to the machine of this name."""
 
 
 class Rows(Protocol):
@@ -49,7 +54,10 @@ class GroupRows(Rows, Protocol):
     def group(self, copy: GroupCopy) -> None:
         """Machines, their channels, and the messages in flight to them or waiting at them."""
 
-    def behind(self, late: Sequence[Late]) -> None:
+    def in_flight(self, source: str, target: str, kind: str, messages: Sequence[Message]) -> None:
+        """Messages in flight on one channel."""
+
+    def behind(self, late: Sequence[LateRun]) -> None:
         """White messages that arrived after their machine was copied: each is one more in flight on its channel."""
 
 
@@ -100,11 +108,11 @@ class LinkCounts:
             link = copy.channels[row].link
             _add(self.sent_to, [None if link is None else link.target], [-len(waiting)])
 
-    def late(self, mailboxes: Sequence[Mailbox]) -> None:
-        """One message more is in flight on the channel of each of these."""
-        links = [mailbox.link for mailbox in mailboxes]
+    def late(self, late: Sequence[LateRun]) -> None:
+        """These are in flight, too."""
+        links = [mailbox.link for mailbox, _, _ in late]
         _add(self.accepted_from, links, repeat(0, len(links)))
-        _add(self.in_flight_from, links, repeat(1, len(links)))
+        _add(self.in_flight_from, links, [len(messages) for _, _, messages in late])
 
     def came(self, creation: Creation) -> None:
         """A creation that arrived behind the copy."""
@@ -146,39 +154,53 @@ def late_report(
 
 def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> None:
     """Show a recording to rows, and count it."""
-    if isinstance(rows, GroupRows):
+    together = rows if isinstance(rows, GroupRows) else None
+    in_flight = partial(_one_by_one, rows) if together is None else together.in_flight
+    if together is not None:
         for group in recording.groups:
-            rows.group(group)
+            together.group(group)
             if counts is not None:
                 counts.group(group)
-    for copy in recording.copies if isinstance(rows, GroupRows) else recording.each_copy():
+    for copy in recording.each_copy() if together is None else recording.copies:
         rows.machine(copy)
         if copy.boxes or copy.channels:
             rows.ends_of(copy)
             if counts is not None:
                 counts.ends_of(copy)
         for mailbox, messages in copy.queued.items():
-            for message in messages:
-                rows.message(mailbox.source, copy.machine, mailbox.kind, message)
+            in_flight(mailbox.source, copy.machine, mailbox.kind, messages)
         for channel, waiting in copy.waiting.items():
-            for message in waiting:
-                rows.message(copy.machine, channel.target, channel.kind, message)
+            in_flight(copy.machine, channel.target, channel.kind, waiting)
     for creation in recording.creations:
         rows.creation(creation)
 
 
+def _one_by_one(rows: Rows, source: str, target: str, kind: str, messages: Sequence[Message]) -> None:
+    for message in messages:
+        rows.message(source, target, kind, message)
+
+
 def _behind(late: Iterable[Late], creations: Iterable[Creation], rows: Rows, counts: LinkCounts) -> None:
-    late = [*late]
-    counts.late([mailbox for mailbox, _, _ in late])
+    runs = _runs(late)
+    counts.late(runs)
     if isinstance(rows, GroupRows):
-        rows.behind(late)
+        rows.behind(runs)
     else:
-        for mailbox, machine, message in late:
-            rows.late(mailbox, machine.name)
-            rows.message(mailbox.source, machine.name, mailbox.kind, message)
+        for mailbox, machine, messages in runs:
+            for message in messages:
+                rows.late(mailbox, machine)
+                rows.message(mailbox.source, machine, mailbox.kind, message)
     for creation in creations:
         counts.came(creation)
         rows.creation(creation)
+
+
+def _runs(late: Iterable[Late]) -> list[LateRun]:
+    found = list[LateRun]()
+    for mailbox, some in groupby(late, itemgetter(0)):
+        of_one = [*some]
+        found.append((mailbox, of_one[0][1].name, [*map(itemgetter(2), of_one)]))
+    return found
 
 
 def _add(sums: dict[str, int], hosts: Iterable[str | None], counts: Iterable[int]) -> None:

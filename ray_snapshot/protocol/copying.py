@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
-from ray_snapshot.protocol.parts import RESTING, GroupCopy, Machine, MachineCopy, Recording
+from ray_snapshot.protocol.parts import RESTING, GroupCopy, Machine, MachineCopy, Recording, white_of
 from ray_snapshot.protocol.turning import Turning
 
 _COPIED, _BODY = attrgetter("copied"), attrgetter("body")
@@ -265,7 +265,7 @@ class Copying:
         found = MachineCopy(machine, extra)
         if full := [box for box in found.boxes if box.queue]:
             is_white = self.turning.is_white
-            found.queued = {box: [message for message in box.queue if is_white(message[5], number)] for box in full}
+            found.queued = white_of({box: [*box.queue] for box in full}, lambda colour: is_white(colour, number))
         if keeping := [channel for channel in found.channels if channel.held or channel.timers]:
             found.waiting = {channel: channel.waiting() for channel in keeping}
         return found

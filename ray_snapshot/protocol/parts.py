@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.links import OutLink
-from ray_snapshot.protocol.mailbox import NO_ENTRIES, NOTHING, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import COLOUR, NO_ENTRIES, NOTHING, Inbox, Mailbox, Message
 
 RESTING: Any = None
 """The `copied` of a machine at rest: no colour, so that whatever is about to touch it sees that it is to be woken."""
@@ -170,6 +170,16 @@ class MachineCopy:
         return [(channel, sent, self.waiting.get(channel, [])) for channel, sent in ends]
 
 
+def white_of(queued: dict[Any, list[Message]], is_white: Callable[[Colour], bool]) -> dict[Any, list[Message]]:
+    """The white ones of messages in mailboxes; there may be a million, and few colours."""
+    colours = {*map(_COLOUR, chain.from_iterable(queued.values()))}
+    white = {*filter(is_white, colours)}
+    if len(white) == len(colours):
+        return queued
+    return {place: [message for message in queue if message[COLOUR] in white] for place, queue in queued.items()}
+
+
+_COLOUR = itemgetter(COLOUR)
 _NAME, _ACCEPTED, _SENT = attrgetter("name"), attrgetter("accepted"), attrgetter("sent")
 
 
@@ -207,11 +217,8 @@ class GroupCopy:
         self.accepted_of = [*map(_ACCEPTED, self.boxes)]
         self.queued: dict[int, list[Message]] = {row: [*box.queue] for row, box in enumerate(self.boxes) if box.queue}
         """The white messages in mailboxes that have some, by place in `boxes`."""
-        colours = {message[5] for queue in self.queued.values() for message in queue}
-        if not all(map(is_white, colours)):
-            white = {*filter(is_white, colours)}
-            for row, queue in self.queued.items():
-                self.queued[row] = [message for message in queue if message[5] in white]
+        if self.queued:
+            self.queued = white_of(self.queued, is_white)
         self.channel_counts = [*map(len, channels)]
         self.channels: list[OutChannel] = [*chain.from_iterable(map(dict.values, channels))] if any(channels) else []
         self.sent_on = [*map(_SENT, self.channels)]

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +28,9 @@ from ray_snapshot.runtime.kept_rows import FETCH_S, KeptRows
 from ray_snapshot.runtime.report import HostPart, Kept
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Absent, Snapshot, satisfy_waits
+
+_EXACT = 2**53
+"""A floating-point number is exact for integers up to here."""
 
 
 @dataclass(slots=True)
@@ -234,22 +239,37 @@ def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     """Channels, each joined from what its sender counted and what its receiver did."""
     if not ends.num_rows:
         return inner(CHANNELS).empty_table()
+    source, target, kind = (ends[name].combine_chunks() for name in ("source", "target", "kind"))
+    ways, kinds = len(target.dictionary) * len(kind.dictionary), len(kind.dictionary)
+    keys = [column.indices.to_numpy().astype(np.int64) for column in (source, target, kind)]
+    channels = pa.array(keys[0] * ways + keys[1] * kinds + keys[2]).dictionary_encode()
+    places, key = channels.indices.to_numpy(), channels.dictionary.to_numpy()
     counts = ("sent", "accepted", "in_flight", "held", "duplicates")
-    joined = ends.group_by(["source", "target", "kind"], use_threads=False).aggregate(
-        [(name, "sum") for name in counts]
-    )
-    held = joined["held_sum"]
+    sent, accepted, in_flight, held, duplicates = (_sums(ends[name].to_numpy(), places, len(key)) for name in counts)
     found = {
-        **{name: joined[name] for name in ("source", "target", "kind")},
-        "sent_count": joined["sent_sum"],
-        "accepted_count": joined["accepted_sum"],
-        "in_flight_count": pc.add(joined["in_flight_sum"], held),
-        "duplicate_count": joined["duplicates_sum"],
-        "recorded_by": pc.if_else(pc.greater(held, 0), "sender", recorded_by),
+        "source": source.dictionary.take(pa.array(key // ways)),
+        "target": target.dictionary.take(pa.array(key // kinds % len(target.dictionary))),
+        "kind": kind.dictionary.take(pa.array(key % kinds)),
+        "sent_count": sent,
+        "accepted_count": accepted,
+        "in_flight_count": in_flight + held,
+        "duplicate_count": duplicates,
+        "recorded_by": pc.if_else(pa.array(held > 0), "sender", recorded_by),
     }
-    none = pa.repeat(pa.scalar(0, pa.int64()), joined.num_rows)
+    none = np.zeros(len(key), np.int64)
     schema = inner(CHANNELS)
-    return pa.table([found.get(item.name, none) for item in schema], schema=schema).combine_chunks()
+    return pa.table([found.get(item.name, none) for item in schema], schema=schema)
+
+
+def _sums(values: npt.NDArray[np.int64], places: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int64]:
+    """By place, of so many: the sum of the values that have it."""
+    if not values.any():
+        return np.zeros(count, np.int64)
+    if max(int(values.max()), -int(values.min())) < _EXACT // len(values):
+        return np.bincount(places, values, count).astype(np.int64)
+    found = np.zeros(count, np.int64)
+    np.add.at(found, places, values)
+    return found
 
 
 def _as_table(part: Any) -> pa.Table:

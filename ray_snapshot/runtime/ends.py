@@ -5,18 +5,22 @@ What identifies a channel is read off its two ends when the columns are made, in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter, eq
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.protocol.host import OutChannel
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.rows import END_ROW
 
-ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, name in enumerate(END_ROW)])
+NAMES = pa.dictionary(pa.int32(), pa.string())
+"""Names that stand in many rows: each is there once, and rows have its place."""
+
+ENDS = pa.schema([pa.field(name, NAMES if at < 3 else pa.int64()) for at, name in enumerate(END_ROW)])
 """Channels as one of their ends sees them: `held` messages wait at their sender, the others in flight at the receiver.
 
 `duplicates` are among the accepted ones, and were sent outside the cut.
@@ -24,6 +28,8 @@ ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, 
 
 OWNED = pa.schema([*ENDS, *(pa.field(name, pa.string()) for name in ("owner", "host_behind", "host_ahead"))])
 """Ends of channels; whose end each is; and where its link comes from, or leads to."""
+
+_SOURCE, _TARGET, _KIND = map(attrgetter, ("source", "target", "kind"))
 
 Sparse = dict[int, int]
 """Counts that are mostly 0, by row."""
@@ -33,92 +39,106 @@ class Ends:
     """The ends of the channels of some machines, receiving ones first."""
 
     def __init__(self) -> None:
-        self.boxes: list[Mailbox] = []
-        self.accepted: list[int] = []
+        self.receiving = _Side()
         self.in_flight: Sparse = {}
         self.duplicates: Sparse = {}
-        self.channels: list[OutChannel] = []
-        self.sent: list[int] = []
+        self.sending = _Side()
         self.held: Sparse = {}
-        self.receivers = _Owners()
-        self.senders = _Owners()
 
     def add(self, copy: MachineCopy) -> None:
         """A machine's channels, as it counts them."""
         if copy.boxes:
             if copy.queued or copy.duplicates:
                 self._note(copy)
-            self.boxes += copy.boxes
-            self.accepted += copy.accepted_of
-            self.receivers.add(copy.machine, len(copy.boxes))
+            self.receiving.add(copy.boxes, map(_SOURCE, copy.boxes), copy.accepted_of)
+            self.receiving.owners.add(copy.machine, len(copy.boxes))
         if copy.channels:
             if copy.waiting:
-                for row, channel in enumerate(copy.channels, len(self.channels)):
+                for row, channel in enumerate(copy.channels, len(self.sending.ends)):
                     self.held[row] = len(copy.waiting.get(channel, ()))
-            self.channels += copy.channels
-            self.sent += copy.sent_on
-            self.senders.add(copy.machine, len(copy.channels))
+            self.sending.add(copy.channels, map(_TARGET, copy.channels), copy.sent_on)
+            self.sending.owners.add(copy.machine, len(copy.channels))
 
     def add_group(self, copy: GroupCopy) -> None:
         """The channels of machines that were copied together."""
         if copy.boxes:
-            first = len(self.boxes)
+            first = len(self.receiving.ends)
             self.in_flight.update((first + row, len(messages)) for row, messages in copy.queued.items())
-            self.boxes += copy.boxes
-            self.accepted += copy.accepted_of
-            self.receivers.add_all(copy.machines, copy.box_counts)
+            self.receiving.add(copy.boxes, map(_SOURCE, copy.boxes), copy.accepted_of)
+            self.receiving.owners.add_all(copy.machines, copy.box_counts)
         if copy.channels:
-            first = len(self.channels)
+            first = len(self.sending.ends)
             self.held.update((first + row, len(messages)) for row, messages in copy.waiting.items())
-            self.channels += copy.channels
-            self.sent += copy.sent_on
-            self.senders.add_all(copy.machines, copy.channel_counts)
+            self.sending.add(copy.channels, map(_TARGET, copy.channels), copy.sent_on)
+            self.sending.owners.add_all(copy.machines, copy.channel_counts)
 
-    def add_late(self, mailboxes: Sequence[Mailbox], machines: Sequence[str]) -> None:
-        """One message more is in flight on the channel of each of these, to the machine at the same place."""
-        count, first = len(mailboxes), len(self.boxes)
-        self.in_flight.update(dict.fromkeys(range(first, first + count), 1))
-        self.boxes += mailboxes
-        self.accepted += [0] * count
-        self.receivers.add_all(machines, [1] * count)
+    def add_late(self, box: Mailbox, machine: str, count: int) -> None:
+        """So many messages more are in flight on the channel of a mailbox of this machine."""
+        self.in_flight[len(self.receiving.ends)] = count
+        self.receiving.add((box,), (box.source,), (0,))
+        self.receiving.owners.add(machine, 1)
 
     def _note(self, copy: MachineCopy) -> None:
-        for row, box in enumerate(copy.boxes, len(self.boxes)):
+        for row, box in enumerate(copy.boxes, len(self.receiving.ends)):
             self.in_flight[row] = len(copy.queued.get(box, ()))
             self.duplicates[row] = copy.duplicates.get((box.source, box.kind), 0)
 
     def table(self, schema: pa.Schema = ENDS) -> pa.Table:
         """All of them, in the columns of `ENDS`, or of `OWNED`."""
-        boxes, channels = self.boxes, self.channels
+        boxes, channels = self.receiving.ends, self.sending.ends
         if not boxes and not channels:
             return schema.empty_table()
-        receivers, senders = self.receivers.column(), self.senders.column()
+        receivers, senders = self.receiving.owners.column(), self.sending.owners.column()
         behind, ahead = len(boxes), len(channels)
         one = {
-            "source": texts([box.source for box in boxes]),
+            "source": _names(self.receiving.others),
             "target": receivers,
-            "kind": texts([box.kind for box in boxes]),
-            "accepted": pa.array(self.accepted, pa.int64()),
+            "kind": self.receiving.kinds.column(),
+            "accepted": pa.array(self.receiving.counts, pa.int64()),
             "in_flight": _counts(self.in_flight, behind),
             "duplicates": _counts(self.duplicates, behind),
-            "owner": receivers,
         }
         other = {
             "source": senders,
-            "target": texts([channel.target for channel in channels]),
-            "kind": texts([channel.kind for channel in channels]),
-            "sent": pa.array(self.sent, pa.int64()),
+            "target": _names(self.sending.others),
+            "kind": self.sending.kinds.column(),
+            "sent": pa.array(self.sending.counts, pa.int64()),
             "held": _counts(self.held, ahead),
-            "owner": senders,
         }
         if "owner" in schema.names:
-            one["host_behind"] = texts([box.link for box in boxes])
-            other["host_ahead"] = texts([None if one.link is None else one.link.target for one in channels])
+            one |= {"owner": receivers.dictionary_decode(), "host_behind": texts([box.link for box in boxes])}
+            hosts = [None if one.link is None else one.link.target for one in channels]
+            other |= {"owner": senders.dictionary_decode(), "host_ahead": texts(hosts)}
         return pa.Table.from_batches([_batch(one, schema, behind), _batch(other, schema, ahead)])
 
 
-class _Owners:
-    """A name for each of some rows, of which those of one machine stand together."""
+class _Side:
+    """Mailboxes, or sending ends: of each what is at the other end, its kind, its count, and whose it is.
+
+    Read off them as they come: behind a copy they are still in the processor's cache, and a million are not.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[Any] = []
+        self.others: list[str] = []
+        self.kinds = _Runs()
+        self.counts: list[int] = []
+        self.owners = _Runs()
+
+    def add(self, ends: Sequence[Any], others: Iterable[str], counts: Iterable[int]) -> None:
+        """Some, of the next owners; at least one."""
+        kinds = [*map(_KIND, ends)]
+        if _are_the_same(kinds):
+            self.kinds.add(kinds[0], len(kinds))
+        else:
+            self.kinds.add_all(kinds, [1] * len(kinds))
+        self.ends += ends
+        self.others += others
+        self.counts += counts
+
+
+class _Runs:
+    """A name for each of some rows, of which those of one name mostly stand together."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -132,16 +152,31 @@ class _Owners:
         self.names += names
         self.counts += counts
 
-    def column(self) -> pa.Array:
-        at = np.repeat(np.arange(len(self.names)), self.counts)
-        return pa.array(self.names, pa.string()).take(pa.array(at))
+    def column(self) -> pa.DictionaryArray:
+        known = _names(self.names)  # one may be there twice
+        return _of_places(np.repeat(known.indices.to_numpy(), self.counts), known.dictionary)
+
+
+def _names(values: Sequence[str]) -> pa.DictionaryArray:
+    """A column of `NAMES`; made at once where all are the same."""
+    if values and _are_the_same(values):
+        return _of_places(np.zeros(len(values), np.int32), pa.array(values[:1], pa.string()))
+    return pa.array(values, pa.string()).dictionary_encode()
+
+
+def _of_places(places: Any, names: pa.Array) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), names, safe=False)
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
     """A column of these, made at once where all are the same."""
-    if len(set(values)) == 1:
+    if values and _are_the_same(values):
         return pa.repeat(pa.scalar(values[0], pa.string()), len(values))
     return pa.array(values, pa.string())
+
+
+def _are_the_same(values: Sequence[str | None]) -> bool:
+    return all(map(eq, values, repeat(values[0])))
 
 
 def _counts(sparse: Sparse, rows: int) -> pa.Array:

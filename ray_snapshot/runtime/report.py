@@ -10,23 +10,22 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, compress
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot.columns import inner, packed, squeezed, unpacked
-from ray_snapshot.encoding import Encoded, to_json
-from ray_snapshot.parts.reporting import Late, LinkCounts, late_report, report
+from ray_snapshot.columns import inner, lean, squeezed, whole
+from ray_snapshot.encoding import Encoded
+from ray_snapshot.parts.reporting import Late, LateRun, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
-from ray_snapshot.protocol.mailbox import Mailbox, Message
+from ray_snapshot.protocol.mailbox import MAIL, Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.ends import ENDS, Ends
 from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine_columns
-from ray_snapshot.runtime.payload import recorded_args
-from ray_snapshot.runtime.rows import MESSAGE_ROW, in_flight_of, message_columns, message_row
+from ray_snapshot.runtime.message_columns import InFlight
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
 
@@ -112,7 +111,7 @@ class HostPart:
 
     def __reduce__(self) -> tuple[Any, ...]:
         tables = (self.messages, self.ends, self.machines)
-        batches = [table if table is None else table.num_rows > 0 and packed(table) for table in tables]
+        batches = [table if table is None else table.num_rows > 0 and lean(table) for table in tables]
         return _received, (
             batches,
             (
@@ -132,7 +131,7 @@ def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     """`batches`: messages, ends and machines; False: there are none, None: they are not told."""
     schemas = (inner(MESSAGES), ENDS, inner(MACHINES))
     tables: list[Any] = [
-        _empty(schema) if buffer is False else None if buffer is None else unpacked(buffer)
+        _empty(schema) if buffer is False else None if buffer is None else whole(buffer)
         for schema, buffer in zip(schemas, batches, strict=True)
     ]
     return HostPart(*tables, *rest)
@@ -141,42 +140,6 @@ def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
 @cache
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
-
-
-class Columns:
-    """Rows gathered as tuples of the columns named, or many as a block; columns that are not named are null."""
-
-    def __init__(self, schema: pa.Schema, *names: str) -> None:
-        self.schema = inner(schema)
-        self.names = names
-        self.rows: list[tuple[Any, ...]] = []
-        self.blocks: list[Sequence[Sequence[Any]]] = []
-        """Of rows before these: columns, in the order of their names."""
-
-    def add(self, columns: Sequence[Sequence[Any]]) -> None:
-        """Some rows, column by column, behind those that are there."""
-        self._close_block()
-        self.blocks.append(columns)
-
-    def _close_block(self) -> None:
-        if self.rows:
-            self.blocks.append([*zip(*self.rows, strict=True)])
-            self.rows = []
-
-    def batch(self) -> pa.RecordBatch:
-        self._close_block()
-        if not self.blocks:
-            return _empty(self.schema)
-        columns = {
-            name: [*chain.from_iterable(parts)]
-            for name, parts in zip(self.names, zip(*self.blocks, strict=True), strict=True)
-        }
-        length = len(columns[self.names[0]])
-        arrays = [
-            pa.array(columns[item.name], item.type) if item.name in columns else pa.nulls(length, item.type)
-            for item in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +163,7 @@ class PartRows:
         """Of machines that are born."""
         self.groups: list[GroupCopy] = []
         self.ends = Ends()
-        self.messages = Columns(MESSAGES, *MESSAGE_ROW)
+        self.messages = InFlight()
 
     def machine(self, copy: MachineCopy) -> None:
         if not copy.is_born:
@@ -222,35 +185,29 @@ class PartRows:
     def group(self, copy: GroupCopy) -> None:
         self.groups.append(copy)
         self.ends.add_group(copy)
-        if (columns := in_flight_of(copy)) is not None:
-            self.messages.add(columns)
+        self.messages.add_group(copy)
 
-    def behind(self, late: Sequence[Late]) -> None:
-        if late:
-            mailboxes, machines, messages = (
-                [one[0] for one in late],
-                [one[1].name for one in late],
-                [one[2] for one in late],
-            )
-            self.ends.add_late(mailboxes, machines)
-            sources, kinds = [box.source for box in mailboxes], [box.kind for box in mailboxes]
-            self.messages.add(message_columns(sources, machines, kinds, messages))
+    def in_flight(self, source: str, target: str, kind: str, messages: Sequence[Message]) -> None:
+        self.messages.add(source, target, kind, messages)
+
+    def behind(self, late: Sequence[LateRun]) -> None:
+        for box, machine, messages in late:
+            self.ends.add_late(box, machine, len(messages))
+            self.messages.add(box.source, machine, box.kind, messages)
 
     def ends_of(self, copy: MachineCopy) -> None:
         self.ends.add(copy)
 
     def late(self, mailbox: Mailbox, machine: str) -> None:
-        self.ends.add_late([mailbox], [machine])
+        self.ends.add_late(mailbox, machine, 1)
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
-        self.messages.rows.append(message_row(source, target, kind, message))
+        self.messages.add(source, target, kind, [message])
 
     def creation(self, creation: Creation) -> None:
         """Message 0 of the channel from creator to child."""
-        args, size = recorded_args(creation.payload[2], "__init__")
-        encoded = to_json(args)
-        head = (creation.creator, creation.child, "mail", 0, None, "__init__")
-        self.messages.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
+        message: Message = (0, 0, "__init__", creation.payload[2], creation.sent_at, creation.colour)
+        self.messages.add(creation.creator, creation.child, MAIL, [message])
 
     def machines_of(self, host: str, recorded_at: int | None = None) -> pa.Table:
         """The rows of machines, which all have the same host; `recorded_at`: see `machine_columns`."""
@@ -261,7 +218,7 @@ class PartRows:
 
     def pickled(self) -> bytes:
         """The part, with its columns."""
-        self.part.messages, self.part.ends = self.messages.batch(), _all_of(self.part.ends, self.ends.table())
+        self.part.messages, self.part.ends = self.messages.table(), _all_of(self.part.ends, self.ends.table())
         return squeezed(pickle.dumps(self.part, protocol=5))
 
 

@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ray_snapshot.parts import reporting
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
-from ray_snapshot.protocol.mailbox import MAIL, TIMER
-from ray_snapshot.runtime import ends, rows
+from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.runtime import ends, message_columns
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.report import BodyCopies, Facts, host_payload, late_payload
@@ -105,18 +104,6 @@ def test_together_as_one_by_one(times: int, seed: int) -> None:
     assert groups > times
 
 
-@given(st.lists(st.tuples(st.sampled_from(ARGS), st.sampled_from([MAIL, MAIL, TIMER])), min_size=1, max_size=4))
-def test_messages_together_as_one_by_one(sent: list[tuple[Any, str]]) -> None:
-    messages = []
-    for number, (args, kind) in enumerate(sent):
-        payload = isolate("a", "b", "m", args, {})
-        messages.append((0, number, "m", (9.0, payload) if kind == TIMER else payload, 1.0 + number / 3, 0))
-    names, kinds = [f"m{number}" for number in range(len(sent))], [kind for _, kind in sent]
-    found = rows.message_columns(names, names[::-1], kinds, messages)
-    expected = [rows.message_row(*row) for row in zip(names, names[::-1], kinds, messages, strict=True)]
-    assert [*map(repr, zip(*found, strict=True))] == [*map(repr, expected)]
-
-
 def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
     recording = recorded(0)
     core = HostCore("here")
@@ -125,18 +112,33 @@ def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
     late: Any = [(box, machine, (0, number, "m", (number, "a"), 1.5, 0)) for number in (1, 2)]
     part = pickle.loads(host_payload("here", recording, Facts(7.0, 1), late=late).part)
     alone = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
-    ends = ["s", "m", MAIL, 0, 0, 1, 0, 0]
+    ends = ["s", "m", MAIL, 0, 0, 2, 0, 0]
     for found in (part, alone):
-        assert [[*row.values()] for row in found.ends.to_pylist()].count(ends) == 2
+        assert [[*row.values()] for row in found.ends.to_pylist()].count(ends) == 1
         told = [(row["source"], row["target"], row["args"]) for row in found.messages.to_pylist()]
         assert [row for row in told if row[0] == "s"] == [("s", "m", '[1,"a"]'), ("s", "m", '[2,"a"]')]
 
 
+def test_late_messages_of_several_channels_stay_in_their_order() -> None:
+    core = HostCore("here")
+    machine, *senders = (core.born(name, object()) for name in ("m", "s", "o"))
+    box, other = (core.channel(sender, "m", MAIL).mailbox for sender in senders)
+    order = [(box, 1), (box, 2), (other, 1), (box, 3)]
+    late: Any = [(one, machine, (0, number, "m", (number,), 1.5, 0)) for one, number in order]
+    part = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
+    told = [(row["source"], row["number"], row["args"]) for row in part.messages.to_pylist()]
+    assert told == [("s", 1, "[1]"), ("s", 2, "[2]"), ("o", 1, "[1]"), ("s", 3, "[3]")]
+    assert [(row["source"], row["in_flight"]) for row in part.ends.to_pylist()] == [("s", 2), ("o", 1), ("s", 1)]
+
+
 def rows_of_messages_are_swapped(patch: pytest.MonkeyPatch) -> None:
-    make = rows.message_columns
-    patch.setattr(
-        rows, "message_columns", lambda sources, targets, kinds, found: make(sources[::-1], targets, kinds, found)
-    )
+    add = message_columns.InFlight.add_group
+
+    def swapped(self: message_columns.InFlight, copy: Any) -> None:
+        add(self, copy)
+        self.sources.reverse()
+
+    patch.setattr(message_columns.InFlight, "add_group", swapped)
 
 
 def nothing_waits_at_its_sender(patch: pytest.MonkeyPatch) -> None:
@@ -150,16 +152,17 @@ def nothing_waits_at_its_sender(patch: pytest.MonkeyPatch) -> None:
 
 
 def ends_are_anothers(patch: pytest.MonkeyPatch) -> None:
-    add = ends._Owners.add_all
-    patch.setattr(ends._Owners, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
+    add = ends._Runs.add_all
+    patch.setattr(ends._Runs, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
 
 
 def links_of_groups_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reporting.LinkCounts, "group", lambda self, copy: None)
 
 
-def sizes_are_all_the_same(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rows, "sum", lambda sizes: 16, raising=False)
+def channels_of_messages_are_shifted(patch: pytest.MonkeyPatch) -> None:
+    repeat = np.repeat
+    patch.setattr(message_columns.np, "repeat", lambda places, counts: np.roll(repeat(places, counts), 1))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ def sizes_are_all_the_same(patch: pytest.MonkeyPatch) -> None:
         nothing_waits_at_its_sender,
         ends_are_anothers,
         links_of_groups_are_not_counted,
-        sizes_are_all_the_same,
+        channels_of_messages_are_shifted,
     ],
     ids=lambda mutant: mutant.__name__,
 )

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.parts.reporting import Late, LinkCounts, show
+from ray_snapshot.parts.reporting import LateRun, LinkCounts, show
 from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
@@ -224,7 +224,10 @@ class _OwnedRows:
     def group(self, copy: GroupCopy) -> None:
         self.rows.group(copy)
 
-    def behind(self, late: Sequence[Late]) -> None:
+    def in_flight(self, source: str, target: str, kind: str, messages: Sequence[Message]) -> None:
+        """There is none; where there is, the counts of its channel say so."""
+
+    def behind(self, late: Sequence[LateRun]) -> None:
         """Nothing comes late to a machine at rest."""
 
     def ends_of(self, copy: MachineCopy) -> None:

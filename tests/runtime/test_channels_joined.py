@@ -1,0 +1,80 @@
+"""The row of a channel is what its two ends say of it, whatever parts tell of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ray_snapshot.columns import inner, packed, unpacked
+from ray_snapshot.runtime import assembly, ends
+from ray_snapshot.runtime.ends import ENDS
+from ray_snapshot.runtime.rows import END_ROW
+from ray_snapshot.schema import CHANNELS
+
+NAMES = st.sampled_from(["a", "b", "é", ""])
+COUNTS = st.sampled_from([0, 0, 1, 2, 2**53, 2**53 + 1, 2**60, -1])
+ROW = st.tuples(NAMES, NAMES, st.sampled_from(["mail", "call"]), *[COUNTS] * 5)
+Row = tuple[Any, ...]
+
+
+def joined(parts: list[list[Row]]) -> list[dict[str, Any]]:
+    """The rows of channels, an end at a time."""
+    sums: dict[Row, list[int]] = {}
+    for row in (row for part in parts for row in part):
+        found = sums.setdefault(row[:3], [0] * 5)
+        found[:] = [one + more for one, more in zip(found, row[3:], strict=True)]
+    rows = []
+    for (source, target, kind), (sent, accepted, in_flight, held, duplicates) in sums.items():
+        row = dict.fromkeys(inner(CHANNELS).names, 0)
+        row |= {"source": source, "target": target, "kind": kind, "sent_count": sent, "accepted_count": accepted}
+        row |= {"in_flight_count": in_flight + held, "duplicate_count": duplicates}
+        rows.append({**row, "recorded_by": "sender" if held > 0 else "marker"})
+    return rows
+
+
+def table(part: list[Row]) -> pa.Table:
+    """As a part brings it: its names are its own."""
+    made = pa.Table.from_pylist([dict(zip(END_ROW, row, strict=True)) for row in part], schema=ENDS)
+    return unpacked(packed(made))
+
+
+@given(st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=3))
+@example(
+    [[("a", "b", "mail", 2**53, 0, 0, 0, 0)], [("b", "a", "mail", 0, 0, 0, 0, 0), ("a", "b", "mail", 1, 0, 0, 0, 0)]]
+)
+@example([[("b", "a", "call", 1, 0, 0, 0, 0)], [("a", "b", "mail", 0, 1, 0, 0, 0)]])
+def test_a_channel_is_what_both_ends_say(parts: list[list[Row]]) -> None:
+    found = assembly._channels(pa.concat_tables([table(part) for part in parts]), "marker")
+    assert found.to_pylist() == joined(parts)
+    assert found.schema == inner(CHANNELS)
+
+
+def test_a_name_that_is_there_twice_is_one_name() -> None:
+    runs = ends._Runs()
+    for name, count in (("a", 2), ("b", 1), ("a", 1)):
+        runs.add(name, count)
+    column = runs.column()
+    assert column.to_pylist() == ["a", "a", "b", "a"]
+    assert column.dictionary.to_pylist() == ["a", "b"]
+
+
+def counts_are_those_of_the_next(patch: pytest.MonkeyPatch) -> None:
+    sums = assembly._sums
+    patch.setattr(assembly, "_sums", lambda values, places, count: sums(values, (places + 1) % count, count))
+
+
+def sums_are_rounded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(assembly, "_EXACT", 2**80)
+
+
+@pytest.mark.parametrize("mutant", [counts_are_those_of_the_next, sums_are_rounded], ids=lambda mutant: mutant.__name__)
+def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [[(f"m{one}", f"m{other}", "mail", 2**53 + one, 1, 0, 0, 0) for one in range(9) for other in range(9)]] * 2
+    expected = joined(parts)
+    assert assembly._channels(pa.concat_tables(map(table, parts)), "marker").to_pylist() == expected
+    mutant(monkeypatch)
+    assert assembly._channels(pa.concat_tables(map(table, parts)), "marker").to_pylist() != expected

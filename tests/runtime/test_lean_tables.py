@@ -1,0 +1,121 @@
+"""What all rows of a table have in common is sent once, and the table that comes is the one that was sent."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ray_snapshot import columns
+from ray_snapshot.columns import inner, lean, packed, whole
+from ray_snapshot.runtime.ends import ENDS, NAMES
+from ray_snapshot.schema import MACHINES, MESSAGES
+
+MOMENTS = [
+    None,
+    datetime.datetime(2026, 11, 27, tzinfo=datetime.UTC),
+    datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
+]
+KINDS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int64(), [None, 0, 1]),
+    (pa.string(), [None, "", "a", "b"]),
+    (pa.bool_(), [None, False, True]),
+    (pa.float64(), [None, 0.5, float("inf")]),
+    (pa.timestamp("us", "UTC"), MOMENTS),
+    (pa.list_(pa.string()), [None, [], ["a"], [None]]),
+    (NAMES, [None, "a", "b", ""]),
+]
+
+
+@st.composite
+def tables(draw: Any) -> pa.Table:
+    """Some batches; many columns have one value, in a batch or in all."""
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
+    schema = pa.schema([(f"c{place}", kind) for place, (kind, _) in enumerate(kinds)])
+    batches = []
+    for _ in range(draw(st.integers(1, 3))):
+        rows = draw(st.integers(0, 4))
+        values = [draw(st.lists(st.sampled_from(some), min_size=1, max_size=max(1, rows))) for _, some in kinds]
+        made = [(some * rows)[:rows] for some in values]
+        batches.append(
+            pa.RecordBatch.from_arrays(
+                [pa.array(some, item.type) for some, item in zip(made, schema, strict=True)], schema=schema
+            )
+        )
+    return pa.Table.from_batches(batches + batches[:1])
+
+
+@pytest.fixture(scope="module")
+def _all_are_large() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LEAST_LEAN", 1)
+        yield
+
+
+def come(table: Any) -> pa.Table:
+    """As it comes from another process."""
+    return whole(pickle.loads(pickle.dumps(lean(table), protocol=5)))
+
+
+@pytest.mark.usefixtures("_all_are_large")
+@given(tables())
+@example(pa.concat_tables([pa.table({"a": pa.array([[]])}), pa.table({"a": pa.array([[]])[:0]})]))
+@example(pa.table({"a": [1, 2, 1]}))
+@example(pa.table({"a": pa.array([None, None, "a"])}))
+@example(pa.table({"a": pa.array([0, 0, 0]).slice(1), "b": pa.array([[], ["x"], ["x"]]).slice(1)}))
+@example(pa.table({"a": pa.array([["x"], [], []]).slice(1), "b": pa.array(["b", "a", "a"]).slice(1)}))
+@example(pa.table({"a": pa.array([0.0, -0.0])}))
+def test_what_comes_is_what_was_sent(table: pa.Table) -> None:
+    found = come(table)
+    assert repr(found.to_pylist()) == repr(table.to_pylist())
+    assert found.schema == table.schema
+    found.validate(full=True)
+
+
+@pytest.mark.usefixtures("_all_are_large")
+@pytest.mark.parametrize("schema", [inner(MACHINES), inner(MESSAGES), ENDS], ids=["machines", "messages", "ends"])
+def test_rows_that_have_nothing_of_their_own_take_no_room(schema: pa.Schema) -> None:
+    row = {item.name: _value(item.type) for item in schema}
+    table = pa.Table.from_pylist([row] * 10_000, schema=schema)
+    assert come(table).to_pylist() == table.to_pylist()
+    assert len(pickle.dumps(lean(table), protocol=5)) < 10_000 < packed(table).size
+
+
+def _value(kind: pa.DataType) -> Any:
+    """Hosts give no row a number that is not whole."""
+    return next((some[1] for known, some in KINDS if known == kind and kind != pa.float64()), None)
+
+
+def test_a_batch_and_a_small_table_come_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "LEAST_LEAN", 1_000)
+    batch = pa.RecordBatch.from_pydict({"a": [1] * columns.LEAST_LEAN, "b": [*range(columns.LEAST_LEAN)]})
+    assert come(batch).to_pylist() == batch.to_pylist()
+    small = pa.table({"a": [1, 1]})
+    assert isinstance(lean(small), pa.Buffer)
+    assert come(small).equals(small)
+
+
+def first_and_last_are_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pa.compute, "all", lambda _: pa.scalar(value=True))
+
+
+def an_unknown_value_is_one_value(patch: pytest.MonkeyPatch) -> None:
+    has_one = columns._has_one_value
+    patch.setattr(columns, "_has_one_value", lambda column: bool(column.null_count) or has_one(column))
+
+
+@pytest.mark.usefixtures("_all_are_large")
+@pytest.mark.parametrize(
+    "mutant", [first_and_last_are_enough, an_unknown_value_is_one_value], ids=lambda mutant: mutant.__name__
+)
+def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"a": [1, 2, 1], "b": [None, 1, 2]})
+    assert come(table).equals(table)
+    mutant(monkeypatch)
+    assert not come(table).equals(table)

@@ -1,0 +1,267 @@
+"""Messages that are made columns of together say what each says by itself, in the same order."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ray_snapshot import redaction
+from ray_snapshot.columns import inner
+from ray_snapshot.encoding import MOST_BYTES, PLAIN_CHARACTERS, PLAIN_ITEMS
+from ray_snapshot.plain import LARGEST_INTEGER
+from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Message
+from ray_snapshot.runtime import message_columns
+from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.message_columns import InFlight
+from ray_snapshot.runtime.payload import isolate
+from ray_snapshot.runtime.rows import MESSAGE_ROW, message_row
+from ray_snapshot.schema import MESSAGES
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Word(str):
+    """A text of the program's own class."""
+
+    __slots__ = ()
+
+
+Run = tuple[str, str, str, list[Message]]
+"""Source, target, kind, and messages of one channel."""
+
+EDGES = [0, 1, -1, LARGEST_INTEGER, -LARGEST_INTEGER, LARGEST_INTEGER + 1, -LARGEST_INTEGER - 1, 2**70]
+TEXTS = [
+    '"],["',
+    '"',
+    "\\",
+    "\udc00",
+    "é",
+    "\n",
+    "\x7f",
+    "\x1f",
+    "",
+    "x" * PLAIN_CHARACTERS,
+    "x" * (PLAIN_CHARACTERS + 1),
+]
+HANDLES = [MachineHandle("run", name, None) for name in ("a", "b", "é", 'q"', "n" * 300)]
+ODD = [Level.LOW, Word("w"), b"x", 1j, [1], {"a": [1]}, (1,)]
+COLUMNS = [
+    st.integers(-3, 3),
+    st.sampled_from(EDGES),
+    st.floats(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=5),
+    st.sampled_from(["a", "b", "c d"]),
+    st.sampled_from(TEXTS),
+    st.sampled_from(HANDLES),
+    st.none() | st.integers(-9, 9) | st.sampled_from(["a", True, 0.5, *HANDLES[:2]]),
+    st.sampled_from(ODD),
+]
+
+
+@st.composite
+def runs(draw: Any) -> list[Run]:
+    """Some channels; mostly the arguments at one place of a method are of one sort."""
+    methods = {
+        name: [draw(st.sampled_from(COLUMNS)) for _ in range(draw(st.integers(0, 3)))]
+        for name in draw(st.sampled_from([["m"], ["m", "n"], ["m", "n", "é"]]))
+    }
+    found: list[Run] = []
+    for channel in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from([MAIL, MAIL, MAIL, TIMER, CALL]))
+        messages: list[Message] = []
+        for number in range(draw(st.integers(0, 5))):
+            method = draw(st.sampled_from([*methods]))
+            args = [draw(column) for column in methods[method]]
+            args += [] if draw(st.integers(0, 9)) else [draw(COLUMNS[-2])]
+            kwargs = {} if draw(st.integers(0, 9)) else {"key": 1}
+            payload = isolate("a", "b", method, tuple(args), kwargs)
+            head = {TIMER: 9.0 + number, CALL: f"call/{number}"}.get(kind)
+            sent_at = draw(st.sampled_from([0.0, 1.25, 1_763_600_000.123457]))
+            messages.append((0, number, method, payload if head is None else (head, payload), sent_at, 0))
+        found.append((f"s{channel % 3}", f"t{channel % 2}", kind, messages))
+    return found
+
+
+def together(found: Sequence[Run]) -> pa.Table:
+    """As columns."""
+    rows = InFlight()
+    for run in found:
+        rows.add(*run)
+    return rows.table()
+
+
+def alone(found: Sequence[Run]) -> pa.Table:
+    """Each message by itself."""
+    rows = [
+        dict(zip(MESSAGE_ROW, message_row(source, target, kind, message), strict=True))
+        for source, target, kind, messages in found
+        for message in messages
+    ]
+    return pa.Table.from_pylist(rows, schema=inner(MESSAGES))
+
+
+@pytest.fixture(params=[1, 3, message_columns.AT_ONCE], ids="{} at once".format, scope="module")
+def _sizes(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_columns, "AT_ONCE", request.param)
+        patch.setattr(message_columns, "LEAST_TOGETHER", 1)
+        patch.setattr(message_columns, "MOST_BESIDE", 2)
+        yield
+
+
+@pytest.mark.usefixtures("_sizes")
+@given(runs())
+@example([("s", "t", MAIL, [(0, 1, "m", (True,), 0.0, 0), (0, 2, "m", (1,), 0.0, 0), (0, 3, "m", (1.0,), 0.0, 0)])])
+@example([("s", "t", MAIL, [(0, 1, "m", (-0.0,), 0.0, 0), (0, 2, "m", (0.0,), 0.0, 0)])])
+@example([("s", "t", MAIL, [(0, 1, "m", ("\x7f",), 0.0, 0), (0, 2, "m", ("\x00",), 0.0, 0)])])
+@example([("s", "t", MAIL, [(0, 1, "m", (-LARGEST_INTEGER - 1,), 0.0, 0), (0, 2, "m", (1,), 0.0, 0)])])
+@example([("s", "t", MAIL, [(0, 1, "m", ("é",), 0.0, 0), (0, 2, "m", ("é",), 0.0, 0)])])
+@example([("s", "t", MAIL, [(0, 1, "m", ("\udc00",) * 2, 0.0, 0), (0, 2, "m", ("a", "b"), 0.0, 0)])])
+def test_together_as_alone(found: list[Run]) -> None:
+    assert together(found).to_pylist() == alone(found).to_pylist()
+    assert together(found).schema == alone(found).schema
+
+
+def mail(*payloads: tuple[Any, ...], method: str = "m") -> list[Run]:
+    messages = [(0, number, method, payload, 1.0, 0) for number, payload in enumerate(payloads)]
+    return [("s", "t", MAIL, messages)]
+
+
+def one_by_one(patch: pytest.MonkeyPatch) -> list[Any]:
+    """What is written by itself from now on."""
+    seen: list[Any] = []
+    encode = message_columns.to_json
+    patch.setattr(message_columns, "to_json", lambda args: seen.append(args) or encode(args))
+    return seen
+
+
+PLAIN = (1, "a", None, True, 0.5, MachineHandle("run", "m", None))
+
+
+def test_most_arguments_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = one_by_one(monkeypatch)
+    found = [
+        *mail(*[(number, f"a{number}", *PLAIN) for number in range(100)]),
+        *mail(*[()] * 100, method="n"),
+        *mail(*[(number / 2, None if number % 2 else number, '"') for number in range(100)], method="o"),
+    ]
+    assert together(found).to_pylist() == alone(found).to_pylist()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LARGEST_INTEGER + 1,
+        -LARGEST_INTEGER - 1,
+        "x" * (PLAIN_CHARACTERS + 1),
+        "é",
+        float("nan"),
+        b"",
+        HANDLES[2],
+        HANDLES[4],
+    ],
+    ids=repr,
+)
+def test_few_are_written_by_themselves_for_one_that_must_be(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = one_by_one(monkeypatch)
+    others = [f"a{number}" if isinstance(value, str) else number for number in range(3_000)]
+    found = mail(*[(number, value if number == 1_500 else other) for number, other in enumerate(others)])
+    assert together(found)["args"].to_pylist() == alone(found)["args"].to_pylist()
+    assert 0 < len(seen) <= message_columns.MOST_BESIDE
+
+
+def test_wide_ones_are_written_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = one_by_one(monkeypatch)
+    found = mail(*[(0,) * (PLAIN_ITEMS + 1)] * 20)
+    assert together(found).to_pylist() == alone(found).to_pylist()
+    assert len(seen) == 20
+
+
+def test_no_text_of_plain_arguments_is_longer_than_any_may_be() -> None:
+    """So nothing looks at the length of those that are written together."""
+    assert PLAIN_ITEMS * (PLAIN_CHARACTERS * len("\\u0000") + len('{"$machine":""},')) < MOST_BYTES
+
+
+@pytest.fixture
+def _nothing_secret() -> Iterator[None]:
+    redaction.forget()
+    yield
+    redaction.forget()
+
+
+@pytest.mark.usefixtures("_nothing_secret")
+def test_what_is_secret_is_not_written_together() -> None:
+    redaction.learn("hidden-text")
+    found = mail(*[(f"a{number}", "hidden-text") for number in range(20)])
+    texts = together(found)["args"].to_pylist()
+    assert [json.loads(text) for text in texts] == [[f"a{number}", redaction.REPLACEMENT] for number in range(20)]
+    redaction.forget()
+    redaction.redact("password")
+    redaction.know(type("Login", (), {"enter": lambda self, name, password: None}))
+    (text,) = {*together(mail(*[("me", "secret")] * 20, method="enter"))["args"].to_pylist()}
+    assert json.loads(text) == ["me", {"$redacted": "password"}]
+
+
+def values_are_of_the_place_before(patch: pytest.MonkeyPatch) -> None:
+    make = message_columns._values
+    patch.setattr(message_columns, "_values", lambda column: make([*column[1:], column[0]]))
+
+
+def order_is_that_of_methods(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(message_columns.np, "empty", lambda count, kind: message_columns.np.arange(count).view(Unwritten))
+
+
+class Unwritten(message_columns.np.ndarray):  # type: ignore[misc]
+    """Keeps what it has."""
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        """Nothing."""
+
+
+def quotes_are_not_escaped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(message_columns, "_SPECIAL", message_columns.re.compile("(?!)"))
+
+
+def texts_have_the_size_of_numbers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(message_columns, "len", lambda value: 8 if type(value) is str else len(value), raising=False)
+
+
+def the_smallest_number_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(message_columns, "LARGEST_INTEGER", LARGEST_INTEGER + 1)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        values_are_of_the_place_before,
+        order_is_that_of_methods,
+        quotes_are_not_escaped,
+        texts_have_the_size_of_numbers,
+        the_smallest_number_is_taken,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Run] = []
+    for number in range(40):
+        found += mail((number, f"a{number}"), (-LARGEST_INTEGER - 1, '"'), method="mno"[number % 3])
+        found += mail(*[(number, value) for value in range(number)], method="p")
+    found += mail(*[(number - LARGEST_INTEGER - 1,) for number in range(20)], method="q")
+    found += mail(*[(f'"{number}',) for number in range(20)], method="r")
+    right = alone(found).to_pylist()
+    assert together(found).to_pylist() == right
+    mutant(monkeypatch)
+    assert together(found).to_pylist() != right
