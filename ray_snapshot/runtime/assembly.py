@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.adding import AddsUp
-from ray_snapshot.columns import inner, packed, unpacked
+from ray_snapshot.columns import inner, labelled, packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
+from ray_snapshot.runtime.brought import BroughtRows, Label
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.kept_rows import FETCH_S, KeptRows
@@ -82,8 +83,8 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     obstacles = list(dict.fromkeys([*(text for part in parts for text in part.obstacles), *also.obstacles]))
     if not header.is_kept and CHECKPOINT_OFF not in obstacles:
         obstacles.append(CHECKPOINT_OFF)
-    kept = [part.kept for part in full if part.kept is not None]
-    absent = None if rows is None or not kept else _absent(header, kept, rows, tables["machines"]["machine"])
+    kept = [one for part in full if (one := part.kept) is not None and (one.rows is not None or rows is not None)]
+    absent = _absent(header, kept, rows, tables["machines"]["machine"]) if kept else None
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full), absent)
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
     return found
@@ -131,14 +132,20 @@ def checked(
     return found
 
 
-def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows, here: pa.ChunkedArray) -> Absent:
-    """What a snapshot says of the machines at rest whose rows have stayed with their hosts, and how it gets these.
+def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows | None, here: pa.ChunkedArray) -> Absent:
+    """What a snapshot says of the machines at rest whose rows it has not read, and how it gets these: some have come, packed,
+    and some have stayed with their hosts (`rows`; None: none have).
 
-    `here`: the names of the machines whose rows have come. Rows that hosts do not have any more are read from the history,
-    once they are there.
+    `here`: the names of the other machines. Rows that hosts have no more are read from the history, once they are there.
     """
+    label = Label(header.snapshot_id, header.run_id, int(header.started_at * 1e6))
+    packed_ones = [one for one in kept if one.rows is not None]
+    brought = BroughtRows(label, packed_ones) if packed_ones else None
 
     def fetched(names: Sequence[str] | None, seconds: float = FETCH_S) -> pa.Table:
+        come = [] if brought is None else [brought.of(names)]
+        if rows is None:
+            return come[0]
         try:
             found = _concat([unpacked(one) for one in rows.fetch(names, seconds)], MACHINES)
         except SnapshotRowsLostError:
@@ -146,29 +153,31 @@ def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows, here: pa.C
             if found is None:
                 raise
             return found if names is None else found.filter(pc.is_in(found["machine"], pa.array(names, pa.string())))
-        return labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
+        there = labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
+        return pa.concat_tables([there, *come]) if come else there
 
     def committed() -> pa.Table | None:
-        found = rows.committed()
+        found = None if rows is None else rows.committed()
         return None if found is None else found.filter(pc.invert(pc.is_in(found["machine"], here.combine_chunks())))
 
     classes = Counter[str]()
     for one in kept:
         classes.update(one.classes)
-    delays = {one.host: (one.recorded_at - int(header.started_at * 1e6)) / 1e3 for one in kept}
+    delays = {one.host: (one.recorded_at - label.started_us) / 1e3 for one in kept}
     hosts = {one.host: sum(one.classes.values()) for one in kept}
 
     def partials(item: AddsUp, snapshot: Snapshot) -> list[Any]:
+        row = snapshot.tables["snapshots"]
         try:
-            return rows.partials(item, packed(snapshot.tables["snapshots"]))
+            there = [] if rows is None else rows.partials(item, packed(row))
         except SnapshotRowsLostError:
             found = committed()
             if found is None:
                 raise
-            bare = Snapshot({"snapshots": snapshot.tables["snapshots"]})
-            return [item.partial(bare.with_machines(found))]
+            return [item.partial(Snapshot({"snapshots": row}).with_machines(found))]
+        return there if brought is None else [*there, *brought.partials(item, row)]
 
-    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials)
+    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials, brought)
 
 
 def _meta(
@@ -290,10 +299,3 @@ def delayed(machines: pa.Table, started_us: int) -> pa.Table:
     recorded = machines["recorded_at"].cast(pa.int64())
     delay = pc.divide(pc.cast(pc.subtract(recorded, started_us), pa.float64()), 1e3)
     return machines.set_column(machines.schema.get_field_index("record_delay_ms"), "record_delay_ms", delay)
-
-
-def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:
-    """Rows with the columns that have one value in a snapshot."""
-    for position, (name, value) in enumerate((("snapshot_id", snapshot_id), ("run_id", run_id))):
-        table = table.add_column(position, name, pa.repeat(pa.scalar(value), table.num_rows))
-    return table
