@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -172,7 +173,7 @@ class HistoryWriter:
             if snapshot_id in self._places or self._is_stored(snapshot_id):
                 raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
-            self._bytes_buffered += sum(table.nbytes for table in prepared.values())
+            self._bytes_buffered += sum(table.nbytes for table in prepared.values() if table.num_rows)
             if absent is not None:
                 if absent.brought is not None:
                     self._packed[snapshot_id] = _Packed(place, absent.brought)
@@ -471,7 +472,10 @@ def _day(snapshot: Snapshot) -> date:
 
 def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     """`table` with its partition columns, sorted as files are."""
-    if table.nbytes < _MOST_SORTED_BYTES:  # Arrow cannot rearrange more than 2 GB of text in one column
+    if not table.num_rows:
+        return _nothing(name)
+    # Arrow cannot rearrange more than 2 GB of text in one column. (Whole buffers are counted faster than what is used of them.)
+    if table.get_total_buffer_size() < _MOST_SORTED_BYTES or table.nbytes < _MOST_SORTED_BYTES:
         table = tables.in_order(table, tables.ORDER[name][1:] or ("snapshot_id",))
     schema = tables.stored_schema(name)
     added = {"system": pa.scalar(system), "date": pa.scalar(day, pa.date32())}
@@ -480,6 +484,11 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
         there[field.name] if field.name in there else pa.repeat(added[field.name], table.num_rows) for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+@cache
+def _nothing(name: str) -> pa.Table:
+    return tables.stored_schema(name).empty_table()
 
 
 def _owed(snapshot: Snapshot, absent: Absent, system: str, day: date) -> host_files.Owed | None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.adding import AddsUp
-from ray_snapshot.columns import inner, labelled, packed, unpacked
+from ray_snapshot.columns import inner, labelled, nothing, packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.names import DRIVER
@@ -242,7 +242,7 @@ def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: 
 def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     """Channels, each joined from what its sender counted and what its receiver did."""
     if not ends.num_rows:
-        return inner(CHANNELS).empty_table()
+        return nothing(CHANNELS)
     counts = ("sent", "accepted", "in_flight", "held", "duplicates")
     joined = ends.group_by(["source", "target", "kind"], use_threads=False).aggregate(
         [(name, "sum") for name in counts]
@@ -269,14 +269,14 @@ def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
     """One table of the parts (tables or batches), each column in one piece."""
     tables = [_as_table(part) for part in parts if part.num_rows]
     if not tables:
-        return inner(schema).empty_table()
+        return nothing(schema)
     if len(tables) == 1 and tables[0].column(0).num_chunks == 1:
         return tables[0]
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=inner(schema)) if rows else inner(schema).empty_table()
+    return pa.Table.from_pylist(rows, schema=inner(schema)) if rows else nothing(schema)
 
 
 def by_name(rows: pa.Table) -> pa.Table:
@@ -284,6 +284,8 @@ def by_name(rows: pa.Table) -> pa.Table:
 
     Calls of one machine stay in the order of its host.
     """
+    if rows.num_rows < 2:
+        return rows
     names = rows["machine"]
     is_rising = pc.all(pc.less_equal(names[:-1], names[1:])).as_py()
     return rows if is_rising is not False else rows.take(pc.sort_indices(names))

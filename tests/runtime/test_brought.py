@@ -153,15 +153,15 @@ def test_a_cut_with_a_machine_on_two_hosts_is_not_consistent() -> None:
 
 
 def test_rows_have_the_moment_of_their_host_and_stand_in_the_order_of_names() -> None:
-    rows = BroughtRows(Label("s", "r", 1_000), [kept_of("h", ["d", "a"], 3_000), kept_of("g", ["c", "b"], 2_500)])
+    rows = BroughtRows(Label("s", "r", 1_000), [kept_of("h", ["d", "b"], 3_000), kept_of("g", ["c", "a"], 2_500)])
     columns = ["machine", "host", "record_delay_ms", "snapshot_id", "run_id"]
     assert [tuple(row.values()) for row in rows.rows().select(columns).to_pylist()] == [
-        ("a", "h", 2.0, "s", "r"),
-        ("b", "g", 1.5, "s", "r"),
+        ("a", "g", 1.5, "s", "r"),
+        ("b", "h", 2.0, "s", "r"),
         ("c", "g", 1.5, "s", "r"),
         ("d", "h", 2.0, "s", "r"),
     ]
-    assert rows.rows()["recorded_at"].cast(pa.int64()).to_pylist() == [3_000, 2_500, 2_500, 3_000]
+    assert rows.rows()["recorded_at"].cast(pa.int64()).to_pylist() == [2_500, 3_000, 2_500, 3_000]
     assert rows.of(["b", "x"]).select(columns).equals(rows.rows().select(columns)[1:2])
 
 

@@ -459,6 +459,28 @@ def test_snapshots_that_are_lost_for_one_reason_are_told_in_one_line(
     assert line.endswith(f"lists {first} to {last} (3 snapshots) as aborted: h1 has died")
 
 
+def test_rows_that_came_packed_go_with_their_snapshot_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one host came packed, those of the other stayed with it, and it dies."""
+    monkeypatch.setattr(resting, "LEAST_PACKED", 1)
+    town = Town(tmp_path, 1)
+    town.hosts["h1"].own.own_from = None
+    awake = COLUMNS.empty_table()
+    shown = {host: (Rows(machines_of(host, ["b", "a"], random.Random(1))), awake) for host in town.hosts}
+    alone = {"h1": shown["h1"]}
+    for number, rows in ((1, alone), (2, shown), (3, alone)):
+        town.add(town.taken(number, rows, START + number))
+    assert town.hosts["h1"].packed == 2
+    town.hosts["h2"].is_dead = True
+    town.writer.close()
+    assert [*listed(tmp_path).values()] == ["complete", "aborted", "complete"]
+    names = [(row["snapshot_id"], row["machine"]) for row in rows_of(tmp_path)]
+    first, _, last = sorted(listed(tmp_path))
+    assert sorted(names) == [(one, name) for one in (first, last) for name in "ab"]
+    assert wrong_with(tmp_path) == []
+
+
 def test_snapshots_without_rows_of_the_dead_host_are_all_there(tmp_path: Path) -> None:
     town = Town(tmp_path, 1)
     whole = random.Random(5)
