@@ -19,10 +19,24 @@ def inner(schema: pa.Schema) -> pa.Schema:
     return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
 
 
-def packed(table: Any) -> pa.Buffer:
-    """A table or record batch as one buffer."""
+@cache
+def nothing(schema: pa.Schema) -> pa.Table:
+    """No rows of these columns; making such a table takes as long as one of a few rows."""
+    return inner(schema).empty_table()
+
+
+def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:
+    """Rows with the columns that have one value in a snapshot."""
+    for position, (name, value) in enumerate((("snapshot_id", snapshot_id), ("run_id", run_id))):
+        table = table.add_column(position, name, pa.repeat(pa.scalar(value), table.num_rows))
+    return table
+
+
+def packed(table: Any, compression: str | None = None) -> pa.Buffer:
+    """A table or record batch as one buffer; `compression`: of its columns, as Arrow calls it."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
         stream.write(table)
     return sink.getvalue()
 

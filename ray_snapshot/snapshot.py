@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,23 @@ class _Channels(Mapping[tuple[str, str, str], Channel]):
         return key in self.index
 
 
+class Brought(Protocol):
+    """Rows of machines that have come with a snapshot, and were not read yet."""
+
+    @property
+    def hosts(self) -> Mapping[str, int]:
+        """By host: how many."""
+        ...
+
+    def rows(self) -> pa.Table:
+        """All of them, in the order of names."""
+        ...
+
+    def repeats(self, names: pa.ChunkedArray) -> bool:
+        """Whether a machine is there twice, or is one of these."""
+        ...
+
+
 @dataclass(frozen=True)
 class Absent:
     """Machines of a snapshot whose rows are elsewhere until they are asked for; they are passive, and have been at rest."""
@@ -172,6 +189,8 @@ class Absent:
     partials: Callable[[Any, Snapshot], list[Any]] = field(repr=False)
     """What a detector that adds up (`adding.AddsUp`) makes of the rows of that snapshot: a value a host. Raises
     `SnapshotRowsLostError`, and `DetectorError` of a host."""
+    brought: Brought | None = field(default=None, repr=False)
+    """Those of the rows that are at hand."""
 
     @property
     def count(self) -> int:
@@ -558,7 +577,8 @@ def _count_problems(snapshot: Snapshot) -> list[str]:
     here, absent = snapshot.parted
     names = here["machine"]
     is_rising = pc.all(pc.less(names[:-1], names[1:])).as_py()  # as we write them: then no name is there twice
-    if is_rising is not True and len(names) != pc.count_distinct(names).as_py():
+    is_repeated = absent is not None and absent.brought is not None and absent.brought.repeats(names)
+    if is_repeated or (is_rising is not True and len(names) != pc.count_distinct(names).as_py()):
         found.append("a machine is recorded twice")
     for table, count in (("machines", "machine_count"), ("channels", "channel_count"), ("messages", "in_flight_count")):
         said = getattr(snapshot, count)

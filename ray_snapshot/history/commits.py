@@ -52,9 +52,11 @@ def append(
     rows: pa.Table,
     owner: str,
     turn: Turn | None = None,
-    also: Sequence[AddAction] = (),
+    also: Sequence[AddAction | pa.Table] = (),
 ) -> None:
-    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition, and files that are there (`also`).
+    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition.
+
+    `also`: files that are there, and more such rows, for files of their own.
 
     With a `turn`, not twice: nothing is done if it was committed already. Raises `WriterOverError` if its writer is over.
     """
@@ -65,8 +67,9 @@ def append(
             table.update_incremental()
             if _is_done(table, turn):
                 return
-        added = [write(path, name, part, partition, files.file_name(owner)) for partition, part in partitions(rows)]
-        added += also
+        parts = [found for one in (rows, *also) if isinstance(one, pa.Table) for found in partitions(one)]
+        added = [write(path, name, part, partition, files.file_name(owner)) for partition, part in parts]
+        added += [one for one in also if not isinstance(one, pa.Table)]
         table.update_incremental()
         before = table.version()
         _widen(table, rows.schema)

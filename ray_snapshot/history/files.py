@@ -194,7 +194,8 @@ def row_groups(rows: pa.Table) -> Iterator[pa.Table]:
     """Sorted rows in groups; a snapshot that fills one begins a new one, so that its groups hold nothing else."""
     begin = 0
     for length in group_lengths(runs_of(rows), rows_per_group(rows)):
-        yield rows.slice(begin, length)
+        group = rows.slice(begin, length)
+        yield group if group.column(0).num_chunks == 1 else group.combine_chunks()
         begin += length
 
 
@@ -225,12 +226,18 @@ def runs_of(rows: pa.Table) -> list[int]:
     """How many rows each snapshot has, in the order of sorted rows; rows that belong to none count one by one."""
     if "snapshot_id" not in rows.column_names:
         return [1] * rows.num_rows
-    ids = rows["snapshot_id"].combine_chunks()
-    if len(ids) == 0:
-        return []
-    changes = np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
-    edges = np.concatenate([[0], changes, [len(ids)]])
-    return np.diff(edges).tolist()  # type: ignore[no-any-return]
+    found: list[int] = []
+    last = None
+    for ids in rows["snapshot_id"].chunks:
+        if len(ids) == 0:
+            continue
+        changes = np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
+        runs = np.diff(np.concatenate([[0], changes, [len(ids)]])).tolist()
+        if ids[0].as_py() == last and found:
+            found[-1] += runs.pop(0)
+        found += runs
+        last = ids[-1].as_py()
+    return found
 
 
 class _Bounds:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -69,6 +69,7 @@ MOST_LOG_BYTES = 64_000_000
 _FILES_AT_ONCE = 256
 
 
+@cache
 def stored_schema(name: str) -> pa.Schema:
     """The columns of a table on disk: those of `schema.TABLES`, then `system` and `date`, the partitions."""
     schema = TABLES[name]

@@ -13,10 +13,11 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.shapes import Shape, shape_of_json
-from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.snapshot import Absent, Brought, Snapshot
 from ray_snapshot.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -59,13 +60,29 @@ class _Place(NamedTuple):
     run_id: str
 
 
+class _Packed(NamedTuple):
+    """Rows of machines that have come with a snapshot, and are read when it is committed."""
+
+    place: _Place
+    brought: Brought
+
+    def rows(self) -> pa.Table:
+        found = _stored(host_files.TABLE, self.brought.rows(), self.place.system, self.place.date)
+        return purged({host_files.TABLE: found})[host_files.TABLE]
+
+
 class _Stage(NamedTuple):
     """A commit to come."""
 
     name: str
     rows: pa.Table
-    files: Sequence[AddAction] = ()
-    """Files that hosts have written."""
+    also: Sequence[AddAction | pa.Table] = ()
+    """Files that hosts have written, and rows that get files of their own: so they need not be put in order among `rows`."""
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory, about."""
+        return sum(one.nbytes for one in (self.rows, *self.also) if isinstance(one, pa.Table))
 
 
 @dataclass(slots=True)
@@ -73,6 +90,7 @@ class _Batch:
     """What has left the buffer together."""
 
     snapshots: dict[str, dict[str, pa.Table]]
+    packed: dict[str, _Packed]
     owed: dict[str, host_files.Owed]
     verdicts: list[dict[str, Any]]
     actions: list[pa.Table]
@@ -117,6 +135,8 @@ class HistoryWriter:
         self._hosts = hosts
         self._owed: dict[str, host_files.Owed] = {}
         """By snapshot in the buffer: the rows that are with hosts."""
+        self._packed: dict[str, _Packed] = {}
+        """The same: rows that are to be read."""
         self._batch: _Batch | None = None
         """What has left the buffer, and waits for rows that are with hosts."""
         self._settled: list[dict[str, list[int]]] = []
@@ -146,17 +166,21 @@ class HistoryWriter:
             )
         day = _day(snapshot)
         found, absent = (snapshot.tables, None) if self._hosts is None else snapshot.apart()
+        place = _Place(system, day, snapshot.run_id)
         prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
                 raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
-            self._bytes_buffered += sum(table.nbytes for table in prepared.values())
+            self._bytes_buffered += sum(table.nbytes for table in prepared.values() if table.num_rows)
             if absent is not None:
-                self._owed[snapshot_id] = _owed(snapshot, absent, system, day)
+                if absent.brought is not None:
+                    self._packed[snapshot_id] = _Packed(place, absent.brought)
+                if owed := _owed(snapshot, absent, system, day):
+                    self._owed[snapshot_id] = owed
                 self._bytes_buffered += absent.state_bytes + absent.count * _BYTES_PER_ROW
-            self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
+            self._remember(snapshot_id, place)
         self._add_shapes(snapshot)
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
@@ -226,7 +250,7 @@ class HistoryWriter:
         """Rows of `classes` for the states of a shape that this run has not had before."""
         run, new = snapshot.run_id, []
         described = {shape.class_name for shape in snapshot.shapes}
-        for shape in (*snapshot.shapes, *_told_by_states(self._machines(snapshot), described)):
+        for shape in (*snapshot.shapes, *_told_by_states(self._machines(snapshot, described), described)):
             key = run, shape.class_name, shape.version
             if key not in self._shapes and len(self._shapes) < _REMEMBERED:
                 self._shapes.add(key)
@@ -234,8 +258,14 @@ class HistoryWriter:
         if new:
             self.add_classes(new, system=snapshot.system)
 
-    def _machines(self, snapshot: Snapshot) -> pa.Table:
-        return snapshot.tables["machines"] if self._hosts is None else snapshot.parted[0]
+    def _machines(self, snapshot: Snapshot, described: set[str]) -> pa.Table:
+        """Rows of all classes that are not among `described`, as far as their rows are not with hosts."""
+        if self._hosts is None:
+            return snapshot.tables["machines"]
+        here, absent = snapshot.parted
+        if absent is None or absent.brought is None or absent.classes.keys() <= described:
+            return here
+        return pa.concat_tables([here, absent.brought.rows()])
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -248,10 +278,10 @@ class HistoryWriter:
                 self._intend()
             while self._stages:
                 stage = self._stages[0]
-                self._commit(stage.name, stage.rows, *stage.files)
+                self._commit(stage.name, stage.rows, *stage.also)
                 self._stages.popleft()
                 self._turn += 1
-                self._bytes_staged -= stage.rows.nbytes
+                self._bytes_staged -= stage.bytes
             self._release()
             self._owner.close()
             if self._looks.first:
@@ -281,7 +311,7 @@ class HistoryWriter:
         waiting = () if self._batch is None else self._batch.snapshots
         self._owner.intend({*waiting, *(found for stage in self._stages for found in _snapshots_in(stage.rows))})
 
-    def _commit(self, name: str, rows: pa.Table, *also: AddAction) -> None:
+    def _commit(self, name: str, rows: pa.Table, *also: AddAction | pa.Table) -> None:
         self._owner.check()
         turn = commits.Turn(self._owner.owner, self._turn) if isinstance(self.path, StorePath) else None
         try:
@@ -313,9 +343,16 @@ class HistoryWriter:
         """All that is in the buffer, which is empty then."""
         with self._lock:
             found = _Batch(
-                self._snapshots, self._owed, self._verdicts, self._actions, self._classes, self._bytes_buffered
+                self._snapshots,
+                self._packed,
+                self._owed,
+                self._verdicts,
+                self._actions,
+                self._classes,
+                self._bytes_buffered,
             )
-            self._snapshots, self._owed, self._verdicts, self._actions, self._classes = {}, {}, [], [], []
+            self._snapshots, self._packed, self._owed = {}, {}, {}
+            self._verdicts, self._actions, self._classes = [], [], []
             self._bytes_buffered = 0
         return found
 
@@ -330,8 +367,11 @@ class HistoryWriter:
         self._stages.extend(_Stage("actions", tables.in_order(part, tables.ORDER["actions"])) for part in actions)
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
-            found = gathered.actions() if gathered and name == host_files.TABLE else ()
-            self._stages.extend(_Stage(name, part, found) for part in _batches(rows, is_empty_too=bool(found)))
+            also: list[AddAction | pa.Table] = []
+            if name == host_files.TABLE:
+                also += gathered.actions() if gathered else ()
+                also += _unpacked(batch, gathered.lost if gathered else ())
+            self._stages.extend(_Stage(name, part, also) for part in _batches(rows, is_empty_too=bool(also)))
         classes = _batches(batch.classes)
         self._stages.extend(_Stage("classes", tables.in_order(part, tables.ORDER["classes"])) for part in classes)
         if batch.verdicts:
@@ -341,7 +381,7 @@ class HistoryWriter:
         if gathered:
             self._settled.append(gathered.settled())
         self._batch = None
-        self._bytes_staged = sum(stage.rows.nbytes for stage in self._stages)
+        self._bytes_staged = sum(stage.bytes for stage in self._stages)
 
     # ---- rows that are with hosts ------------------------------------------------------------------------------------
 
@@ -432,7 +472,10 @@ def _day(snapshot: Snapshot) -> date:
 
 def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     """`table` with its partition columns, sorted as files are."""
-    if table.nbytes < _MOST_SORTED_BYTES:  # Arrow cannot rearrange more than 2 GB of text in one column
+    if not table.num_rows:
+        return _nothing(name)
+    # Arrow cannot rearrange more than 2 GB of text in one column. (Whole buffers are counted faster than what is used of them.)
+    if table.get_total_buffer_size() < _MOST_SORTED_BYTES or table.nbytes < _MOST_SORTED_BYTES:
         table = tables.in_order(table, tables.ORDER[name][1:] or ("snapshot_id",))
     schema = tables.stored_schema(name)
     added = {"system": pa.scalar(system), "date": pa.scalar(day, pa.date32())}
@@ -443,22 +486,38 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _owed(snapshot: Snapshot, absent: Absent, system: str, day: date) -> host_files.Owed:
+@cache
+def _nothing(name: str) -> pa.Table:
+    return tables.stored_schema(name).empty_table()
+
+
+def _owed(snapshot: Snapshot, absent: Absent, system: str, day: date) -> host_files.Owed | None:
+    """The rows that are with hosts; None if there are none."""
     assert snapshot.started_at is not None
+    here = () if absent.brought is None else absent.brought.hosts
+    hosts = {host: count for host, count in absent.hosts.items() if host not in here}
+    if not hosts:
+        return None
     return host_files.Owed(
         snapshot.sequence,
         snapshot.snapshot_id,
         snapshot.run_id,
         (snapshot.started_at - _EPOCH) // timedelta(microseconds=1),
         files.Partition(system, day),
-        dict(absent.hosts),
+        hosts,
     )
 
 
 def _batches(rows: list[pa.Table], *, is_empty_too: bool = False) -> Iterable[pa.Table]:
-    """The rows of many snapshots in one commit; one chunk, as `deltalake` shuffles several."""
-    whole = pa.concat_tables(rows).combine_chunks() if rows else None
+    """The rows of many snapshots in one commit; they stay where they are in memory."""
+    whole = pa.concat_tables(rows) if rows else None
     return [whole] if whole is not None and (whole.num_rows or is_empty_too) else []
+
+
+def _unpacked(batch: _Batch, lost: Collection[str]) -> list[pa.Table]:
+    """Rows of machines that have come packed, in one table, if there are any; but for snapshots that are lost."""
+    rows = [packed.rows() for snapshot_id, packed in sorted(batch.packed.items()) if snapshot_id not in lost]
+    return [*_batches(rows)]
 
 
 def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.adding import AddsUp
-from ray_snapshot.columns import inner, packed, unpacked
+from ray_snapshot.columns import inner, labelled, nothing, packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
+from ray_snapshot.runtime.brought import BroughtRows, Label
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.kept_rows import FETCH_S, KeptRows
@@ -87,8 +88,8 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     obstacles = list(dict.fromkeys([*(text for part in parts for text in part.obstacles), *also.obstacles]))
     if not header.is_kept and CHECKPOINT_OFF not in obstacles:
         obstacles.append(CHECKPOINT_OFF)
-    kept = [part.kept for part in full if part.kept is not None]
-    absent = None if rows is None or not kept else _absent(header, kept, rows, tables["machines"]["machine"])
+    kept = [one for part in full if (one := part.kept) is not None and (one.rows is not None or rows is not None)]
+    absent = _absent(header, kept, rows, tables["machines"]["machine"]) if kept else None
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full), absent)
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
     return found
@@ -136,14 +137,20 @@ def checked(
     return found
 
 
-def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows, here: pa.ChunkedArray) -> Absent:
-    """What a snapshot says of the machines at rest whose rows have stayed with their hosts, and how it gets these.
+def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows | None, here: pa.ChunkedArray) -> Absent:
+    """What a snapshot says of the machines at rest whose rows it has not read, and how it gets these: some have come, packed,
+    and some have stayed with their hosts (`rows`; None: none have).
 
-    `here`: the names of the machines whose rows have come. Rows that hosts do not have any more are read from the history,
-    once they are there.
+    `here`: the names of the other machines. Rows that hosts have no more are read from the history, once they are there.
     """
+    label = Label(header.snapshot_id, header.run_id, int(header.started_at * 1e6))
+    packed_ones = [one for one in kept if one.rows is not None]
+    brought = BroughtRows(label, packed_ones) if packed_ones else None
 
     def fetched(names: Sequence[str] | None, seconds: float = FETCH_S) -> pa.Table:
+        come = [] if brought is None else [brought.of(names)]
+        if rows is None:
+            return come[0]
         try:
             found = _concat([unpacked(one) for one in rows.fetch(names, seconds)], MACHINES)
         except SnapshotRowsLostError:
@@ -151,29 +158,31 @@ def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows, here: pa.C
             if found is None:
                 raise
             return found if names is None else found.filter(pc.is_in(found["machine"], pa.array(names, pa.string())))
-        return labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
+        there = labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
+        return pa.concat_tables([there, *come]) if come else there
 
     def committed() -> pa.Table | None:
-        found = rows.committed()
+        found = None if rows is None else rows.committed()
         return None if found is None else found.filter(pc.invert(pc.is_in(found["machine"], here.combine_chunks())))
 
     classes = Counter[str]()
     for one in kept:
         classes.update(one.classes)
-    delays = {one.host: (one.recorded_at - int(header.started_at * 1e6)) / 1e3 for one in kept}
+    delays = {one.host: (one.recorded_at - label.started_us) / 1e3 for one in kept}
     hosts = {one.host: sum(one.classes.values()) for one in kept}
 
     def partials(item: AddsUp, snapshot: Snapshot) -> list[Any]:
+        row = snapshot.tables["snapshots"]
         try:
-            return rows.partials(item, packed(snapshot.tables["snapshots"]))
+            there = [] if rows is None else rows.partials(item, packed(row))
         except SnapshotRowsLostError:
             found = committed()
             if found is None:
                 raise
-            bare = Snapshot({"snapshots": snapshot.tables["snapshots"]})
-            return [item.partial(bare.with_machines(found))]
+            return [item.partial(Snapshot({"snapshots": row}).with_machines(found))]
+        return there if brought is None else [*there, *brought.partials(item, row)]
 
-    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials)
+    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials, brought)
 
 
 def _meta(
@@ -238,7 +247,7 @@ def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: 
 def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     """Channels, each joined from what its sender counted and what its receiver did."""
     if not ends.num_rows:
-        return inner(CHANNELS).empty_table()
+        return nothing(CHANNELS)
     source, target, kind = (ends[name].combine_chunks() for name in ("source", "target", "kind"))
     ways, kinds = len(target.dictionary) * len(kind.dictionary), len(kind.dictionary)
     keys = [column.indices.to_numpy().astype(np.int64) for column in (source, target, kind)]
@@ -280,14 +289,14 @@ def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
     """One table of the parts (tables or batches), each column in one piece."""
     tables = [_as_table(part) for part in parts if part.num_rows]
     if not tables:
-        return inner(schema).empty_table()
+        return nothing(schema)
     if len(tables) == 1 and tables[0].column(0).num_chunks == 1:
         return tables[0]
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=inner(schema)) if rows else inner(schema).empty_table()
+    return pa.Table.from_pylist(rows, schema=inner(schema)) if rows else nothing(schema)
 
 
 def by_name(rows: pa.Table) -> pa.Table:
@@ -295,6 +304,8 @@ def by_name(rows: pa.Table) -> pa.Table:
 
     Calls of one machine stay in the order of its host.
     """
+    if rows.num_rows < 2:
+        return rows
     names = rows["machine"]
     is_rising = pc.all(pc.less_equal(names[:-1], names[1:])).as_py()
     return rows if is_rising is not False else rows.take(pc.sort_indices(names))
@@ -310,10 +321,3 @@ def delayed(machines: pa.Table, started_us: int) -> pa.Table:
     recorded = machines["recorded_at"].cast(pa.int64())
     delay = pc.divide(pc.cast(pc.subtract(recorded, started_us), pa.float64()), 1e3)
     return machines.set_column(machines.schema.get_field_index("record_delay_ms"), "record_delay_ms", delay)
-
-
-def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:
-    """Rows with the columns that have one value in a snapshot."""
-    for position, (name, value) in enumerate((("snapshot_id", snapshot_id), ("run_id", run_id))):
-        table = table.add_column(position, name, pa.repeat(pa.scalar(value), table.num_rows))
-    return table

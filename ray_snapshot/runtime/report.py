@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot.columns import inner, lean, squeezed, whole
+from ray_snapshot.columns import LEAST_SQUEEZED, inner, lean, squeezed, whole
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.parts.reporting import Late, LateRun, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, Recording
@@ -77,7 +77,7 @@ class BodyCopies:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Passive machines at rest whose rows have stayed with their host until somebody asks for them."""
+    """Passive machines at rest whose rows are looked at only if somebody asks for them."""
 
     host: str
     classes: Mapping[str, int]
@@ -85,6 +85,8 @@ class Kept:
     state_bytes: int
     recorded_at: int
     """When the host turned red, in microseconds since 1970."""
+    rows: bytes | None = None
+    """The rows, packed (`brought`); None: they have stayed with the host."""
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ class HostPart:
     shapes: tuple[Shape, ...] = ()
     """The shapes of the states of its machines, each once."""
     kept: Kept | None = None
-    """Of machines at rest whose rows have stayed with the host."""
+    """Of machines at rest that are not among `machines`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         tables = (self.messages, self.ends, self.machines)
@@ -219,7 +221,10 @@ class PartRows:
     def pickled(self) -> bytes:
         """The part, with its columns."""
         self.part.messages, self.part.ends = self.messages.table(), _all_of(self.part.ends, self.ends.table())
-        return squeezed(pickle.dumps(self.part, protocol=5))
+        pickled = pickle.dumps(self.part, protocol=5)
+        kept = self.part.kept
+        is_small = kept is not None and kept.rows is not None and len(pickled) - len(kept.rows) < LEAST_SQUEEZED
+        return pickled if is_small else squeezed(pickled)
 
 
 def _part(**facts: Any) -> HostPart:
@@ -278,7 +283,9 @@ def host_payload(
         part.inputs = {**resting.inputs, **part.inputs}
         shapes |= {id(shape): shape for shape in resting.shapes}
     part.shapes = tuple(set(shapes.values()))
-    return HostPayload(recording.number, counts, rows.pickled(), facts.markers, keeps=part.kept is not None)
+    return HostPayload(
+        recording.number, counts, rows.pickled(), facts.markers, keeps=part.kept is not None and part.kept.rows is None
+    )
 
 
 def at(machines: pa.Table, recorded_at: int) -> pa.Table:

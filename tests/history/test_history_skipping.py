@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from histories import START, snapshot
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ray_snapshot.history import History, HistoryWriter, bounds, compaction, files, tables
 from ray_snapshot.history.files import group_lengths
@@ -205,6 +207,25 @@ def test_every_column_that_is_compared_has_statistics_and_a_page_index(history: 
 )
 def test_groups_begin_with_large_snapshots_and_gather_small_ones(runs: list[int], lengths: list[int]) -> None:
     assert list(group_lengths(runs, 10)) == lengths
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=5))
+def test_rows_in_pieces_make_the_groups_of_rows_in_one(pieces: list[list[int]]) -> None:
+    """A commit has a piece a snapshot, or several."""
+    schema, high = pa.schema([("snapshot_id", pa.string()), ("at", pa.int64())]), 0
+    parts = []
+    for piece in pieces:
+        steps = [high := high + (step == 0) for step in piece]
+        parts.append(pa.table([[f"s{step:03}" for step in steps], list(range(len(steps)))], schema=schema))
+    rows = pa.concat_tables(parts) if parts else schema.empty_table()
+    whole = rows.combine_chunks()
+    lengths = [len(list(same)) for _, same in groupby(whole["snapshot_id"].to_pylist())]
+    assert files.runs_of(rows) == files.runs_of(whole) == lengths
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "ROWS_PER_GROUP", 4)
+        groups = [*files.row_groups(rows)]
+        assert all(group.column(0).num_chunks == 1 for group in groups)
+        assert [one.to_pylist() for one in groups] == [one.to_pylist() for one in files.row_groups(whole)]
 
 
 def test_large_rows_make_small_groups() -> None:

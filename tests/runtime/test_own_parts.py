@@ -32,7 +32,7 @@ from ray_snapshot.history import (
 )
 from ray_snapshot.history.host_files import Given, Pace, WrongFileError, checked
 from ray_snapshot.history.stores import StoreFault
-from ray_snapshot.runtime.host import own_parts
+from ray_snapshot.runtime.host import own_parts, resting
 from ray_snapshot.runtime.host.config import OWN_PARTS, asked_own_parts
 from ray_snapshot.runtime.host.own_parts import OwnParts
 from ray_snapshot.runtime.host.resting import Rows
@@ -83,9 +83,11 @@ def run(town: Town, chance: random.Random) -> None:
         host: machines_of(host, [f"{host}-{at}" for at in range(chance.randrange(3, 40))], chance)
         for host in town.hosts
     }
+    shown: dict[str, Any] = {}
     for number in range(1, chance.randrange(3, 9)):
-        shown = {}
         for host in town.hosts:
+            if chance.random() < 0.3 and number > 1:  # nothing has changed there
+                continue
             if chance.random() < 0.3:
                 bases[host] = machines_of(host, bases[host]["machine"].to_pylist(), chance)
             base = Rows(bases[host])
@@ -100,28 +102,41 @@ def run(town: Town, chance: random.Random) -> None:
     town.writer.close()
 
 
-def compare(folder: Path, seed: int) -> int:
-    """The same machines with and without files of hosts; how many such files there were."""
-    found = []
-    for own_from in (None, random.Random(seed).choice([1, 20, 60])):
-        town = Town(folder / f"{seed}-{own_from}", own_from)
+def compare(folder: Path, seed: int) -> tuple[int, int]:
+    """The same machines with and without files of hosts, packed or not; how many such files there were, and packed parts."""
+    expected = seen(_town(folder, seed, None, 10**9)[0])
+    assert expected["problems"] == []
+    files = packed = 0
+    for own_from, least in ((random.Random(seed).choice([1, 20, 60]), 10**9), (None, 1), (60, 1)):
+        path, town = _town(folder, seed, own_from, least)
+        assert seen(path) == expected, f"seed {seed}, {own_from}, {least}"
+        assert all(host.own._owed == {} for host in town.hosts.values()), "hosts need not keep anything"
+        files += sum(one.may_write for one in town.asked)
+        packed += sum(host.packed for host in town.hosts.values())
+    return files, packed
+
+
+def _town(folder: Path, seed: int, own_from: int | None, least: int) -> tuple[Path, Town]:
+    town = Town(folder / f"{seed}-{own_from}-{least}", own_from)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resting, "LEAST_PACKED", least)
         run(town, random.Random(seed))
-        found.append(seen(Path(str(town.path))))
-        if own_from is None:
-            assert town.asked == []
-    assert found[0] == found[1], f"seed {seed}"
-    assert found[1]["problems"] == []
-    assert all(host.own._owed == {} for host in town.hosts.values()), "hosts need not keep anything"
-    return sum(one.may_write for one in town.asked)
+    if own_from is None:
+        assert town.asked == []
+    return Path(str(town.path)), town
 
 
 def test_histories_are_the_same_whoever_writes_the_rows(tmp_path: Path) -> None:
-    assert sum(compare(tmp_path, seed) for seed in range(2)) > 0
+    files, packed = zip(*(compare(tmp_path, seed) for seed in range(2)), strict=True)
+    assert sum(files) > 0
+    assert sum(packed) > 0
 
 
 @pytest.mark.nightly
 def test_histories_are_the_same_whoever_writes_the_rows_at_length(tmp_path: Path) -> None:
-    assert sum(compare(tmp_path, seed) for seed in range(100, 200)) > 100
+    files, packed = zip(*(compare(tmp_path, seed) for seed in range(100, 200)), strict=True)
+    assert sum(files) > 100
+    assert sum(packed) > 100
 
 
 def test_one_file_for_a_host_and_commit_and_none_of_few_rows(tmp_path: Path) -> None:
@@ -442,6 +457,28 @@ def test_snapshots_that_are_lost_for_one_reason_are_told_in_one_line(
     town.writer.flush()
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "as aborted" in line]
     assert line.endswith(f"lists {first} to {last} (3 snapshots) as aborted: h1 has died")
+
+
+def test_rows_that_came_packed_go_with_their_snapshot_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one host came packed, those of the other stayed with it, and it dies."""
+    monkeypatch.setattr(resting, "LEAST_PACKED", 1)
+    town = Town(tmp_path, 1)
+    town.hosts["h1"].own.own_from = None
+    awake = COLUMNS.empty_table()
+    shown = {host: (Rows(machines_of(host, ["b", "a"], random.Random(1))), awake) for host in town.hosts}
+    alone = {"h1": shown["h1"]}
+    for number, rows in ((1, alone), (2, shown), (3, alone)):
+        town.add(town.taken(number, rows, START + number))
+    assert town.hosts["h1"].packed == 2
+    town.hosts["h2"].is_dead = True
+    town.writer.close()
+    assert [*listed(tmp_path).values()] == ["complete", "aborted", "complete"]
+    names = [(row["snapshot_id"], row["machine"]) for row in rows_of(tmp_path)]
+    first, _, last = sorted(listed(tmp_path))
+    assert sorted(names) == [(one, name) for one in (first, last) for name in "ab"]
+    assert wrong_with(tmp_path) == []
 
 
 def test_snapshots_without_rows_of_the_dead_host_are_all_there(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class HostOfATown:
         self.own = OwnParts(own_from, clock)
         self.kept = KeptTables(name, None, self.own)
         self.is_dead = False
+        self.packed = 0
+        """How often it has sent rows packed."""
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[Given], Given] = lambda given: given
         self.rows = SimpleNamespace(
@@ -78,6 +80,7 @@ class HostOfATown:
         """Its report."""
         show = Resting(resting, ENDS.empty_table(), LinkCounts(self.name), {}, ())
         kept = self.kept.keep(number, show, recorded_at)
+        self.packed += kept is not None and kept.rows is not None
         machines = at(awake if kept else pa.concat_tables([resting.table(), awake]), recorded_at)
         return HostPart(inner(MESSAGES).empty_table(), ENDS.empty_table(), machines, kept=kept)
 
@@ -142,7 +145,7 @@ class Town:
         recorded_at = int((started_at + 0.1) * 1e6)
         parts = [self.hosts[host].part(number, *rows, recorded_at) for host, rows in shown.items()]
         keeping: dict[str, Any] = {
-            part.kept.host: self.hosts[part.kept.host] for part in parts if part.kept is not None
+            kept.host: self.hosts[kept.host] for part in parts if (kept := part.kept) is not None and kept.rows is None
         }
         kept = _Kept(header.snapshot_id, number, keeping, str(self.path)) if keeping else None
         return assembled(header, parts, Also(), kept)

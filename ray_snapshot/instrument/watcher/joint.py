@@ -20,6 +20,7 @@ from ray_snapshot.instrument.watcher.joined import Tables
 from ray_snapshot.names import DRIVER, is_actor, life_of
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.assembly import Also, assembled
+from ray_snapshot.runtime.brought import whole
 from ray_snapshot.runtime.ends import ENDS
 from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, MailPart
@@ -29,7 +30,7 @@ from ray_snapshot.snapshot import Snapshot
 
 def joint(collected: CollectedCalls) -> Snapshot:
     """The snapshot of a collection with parts of hosts; O(machines + channels + messages + calls)."""
-    parts: list[HostPart] = [pickle.loads(part) for part in collected.parts]
+    parts: list[HostPart] = [whole(pickle.loads(part)) for part in collected.parts]
     mails = [one.mail for one in collected.recorded.values() if one.mail is not None]
     ends_of_the_dead = list(_closed(parts, mails))
     of_the_gone = dict.fromkeys(_of_the_gone(parts, collected))

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot import redaction
-from ray_snapshot.columns import packed, unpacked
-from ray_snapshot.runtime.assembly import labelled, with_delay
+from ray_snapshot.columns import labelled, packed, unpacked
+from ray_snapshot.runtime.assembly import with_delay
 from ray_snapshot.runtime.host.own_parts import OwnParts
 from ray_snapshot.runtime.host.partials import Partials
 from ray_snapshot.runtime.host.resting import Rows
@@ -64,21 +64,26 @@ class KeptTables:
         self._partials = Partials()
         self._counted: tuple[Any, dict[str, int] | None, int] = (None, None, 0)
         """Rows, their machines by class (None: not all are passive), and the bytes of their states."""
+        self._before: Rows | None = None
+        """Those of the snapshot before."""
         self._spent_s = 0.0
 
     def keep(self, number: int, resting: Resting, recorded_at: int) -> Kept | None:
         """Keep these rows; None if they are to be sent, for what is said of them in place of rows would not be enough.
 
-        In the thread of reports.
+        Those that are as in the snapshot before may be sent packed (`brought`). In the thread of reports.
         """
-        rows = resting.machines
-        if resting.inputs or redaction.is_active or not (self._is_kept(rows) or self.own.own_from):
+        rows, before, self._before = resting.machines, self._before, resting.machines
+        is_packed = rows is before and rows.is_worth_packing
+        if resting.inputs or redaction.is_active or not (self._is_kept(rows) or self.own.own_from or is_packed):
             return None
         if self._counted[0] is not rows:
             self._counted = (rows, *_counted(rows))
         _, classes, state_bytes = self._counted
-        if classes is None or not (self._is_kept(rows) or self.own.keep(number, rows, recorded_at)):
+        if classes is None:
             return None
+        if not (self._is_kept(rows) or self.own.keep(number, rows, recorded_at)):
+            return Kept(self.host, classes, state_bytes, recorded_at, rows.packed()) if is_packed else None
         with self._lock:
             self._tables[number] = rows, recorded_at
             self._drop()

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ray_snapshot import redaction
-from ray_snapshot.runtime.assembly import by_name, delayed, labelled
+from ray_snapshot.columns import labelled
+from ray_snapshot.runtime.assembly import by_name, delayed
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.report import at
 

@@ -19,12 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.columns import MOST_SQUEEZED, packed
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import LateRun, LinkCounts, show
 from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
+from ray_snapshot.runtime.assembly import by_name
 from ray_snapshot.runtime.checkpointing import saved_machine
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
@@ -42,6 +44,9 @@ MOST_BYTES = 2_000_000_000
 MOST_CHUNKS = 32
 """Of more pieces a column is put together anew: each time that machines are put to rest there is one more."""
 
+LEAST_PACKED = 500
+"""Fewer rows are read as fast as what is remembered of them is found."""
+
 MOST_HIDDEN = 0.25
 """Of so many rows that are not of machines at rest any more, columns are put together anew."""
 
@@ -49,12 +54,13 @@ MOST_HIDDEN = 0.25
 class Rows:
     """Some rows of a table that others share: a snapshot that keeps them takes a bit a row. They never change."""
 
-    __slots__ = ("__weakref__", "base", "shown")
+    __slots__ = ("__weakref__", "_packed", "base", "shown")
 
     def __init__(self, base: pa.Table, shown: Booleans | None = None) -> None:
         """`shown`: which rows of `base`; None: all."""
         self.base = base
         self.shown = shown
+        self._packed: bytes | None = None
 
     @property
     def count(self) -> int:
@@ -65,6 +71,18 @@ class Rows:
         """The rows, all columns or these."""
         base = self.base.select(list(columns)) if columns else self.base
         return base if self.shown is None else base.filter(pa.array(self.shown))
+
+    @property
+    def is_worth_packing(self) -> bool:
+        """Whether `packed` is cheaper for all than rows that are sent as they are."""
+        count = self.count
+        return count >= LEAST_PACKED and self.base.nbytes * count <= MOST_SQUEEZED * self.base.num_rows
+
+    def packed(self) -> bytes:
+        """The rows in the order of their machines' names, as `brought` reads them; made once."""
+        if self._packed is None:
+            self._packed = packed(by_name(self.table()), "zstd").to_pybytes()
+        return self._packed
 
     def without(self, column: str, values: Collection[str]) -> Rows:
         """Those whose `column` is none of `values`."""

@@ -1,0 +1,179 @@
+"""Rows of machines at rest that come with their host's report, packed: they are read where something asks for them.
+
+Most snapshots are judged by counts alone. Where rows stay as they are from one snapshot to the next, their host packs them once
+(`host.resting.Rows`) and sends the same bytes with each report: every report is complete, and nothing in it refers to
+another snapshot. Here it is remembered what was read of the same bytes before, so that this costs little for the next snapshot.
+A snapshot says of such rows what it says of those that stay with their hosts (`Snapshot.parted`), but they cannot be lost.
+Imports no Ray. Read `assembly` for where they come in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.adding import AddsUp, is_timeless
+from ray_snapshot.columns import labelled, unpacked
+from ray_snapshot.runtime.report import HostPart, Kept, at
+from ray_snapshot.snapshot import Snapshot
+
+MOST_BYTES = 64_000_000
+"""Of what was read, so much is remembered in one process."""
+
+_TIMES = ("recorded_at", "record_delay_ms")
+"""The columns that are not the same in the next snapshot."""
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What one host's bytes hold; it never changes."""
+
+    table: pa.Table
+    """Rows in the order of names; `recorded_at` and `record_delay_ms` are of no moment."""
+    sums: dict[str, Any] = field(default_factory=dict)
+    """By the data of a timeless detector that adds up: what it makes of these rows."""
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the machines."""
+        return frozenset(self.table["machine"].to_pylist())
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The rows of several hosts, in the order of names."""
+
+    table: pa.Table
+    host: npt.NDArray[np.intp]
+    """By row: which of the hosts has it."""
+    repeats: bool
+    """Whether a machine is there twice."""
+
+
+class _Remembered:
+    """What was read and joined last; used by all threads of the process."""
+
+    def __init__(self) -> None:
+        self._read: OrderedDict[bytes, Read] = OrderedDict()
+        self._joined: tuple[tuple[Read, ...], Joined] | None = None
+        self._lock = threading.Lock()
+
+    def read(self, packed: bytes) -> Read:
+        with self._lock:
+            if (known := self._read.get(packed)) is not None:
+                self._read.move_to_end(packed)
+                return known
+        found = Read(unpacked(pa.py_buffer(packed)))
+        with self._lock:
+            self._read[packed] = found
+            while len(self._read) > 1 and sum(one.table.nbytes for one in self._read.values()) > MOST_BYTES:
+                self._read.popitem(last=False)
+        return found
+
+    def joined(self, parts: tuple[Read, ...]) -> Joined:
+        with self._lock:
+            if self._joined is not None and self._joined[0] == parts:
+                return self._joined[1]
+        found = _joined(parts)
+        with self._lock:
+            self._joined = parts, found
+        return found
+
+
+_REMEMBERED = _Remembered()
+
+
+def _joined(parts: Sequence[Read]) -> Joined:
+    whole = pa.concat_tables([one.table for one in parts]).combine_chunks()
+    host = np.repeat(np.arange(len(parts)), [one.table.num_rows for one in parts])
+    order = pc.sort_indices(whole["machine"])
+    table = whole.take(order)
+    names = table["machine"]
+    repeats = bool(pc.any(pc.equal(names[:-1], names[1:])).as_py())
+    return Joined(table, host[order.to_numpy()], repeats)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What is the same in all rows of a snapshot."""
+
+    snapshot_id: str
+    run_id: str
+    started_us: int
+    """When it was started, in microseconds since 1970."""
+
+
+class BroughtRows:
+    """Of one snapshot (see `snapshot.Brought`)."""
+
+    def __init__(self, label: Label, kept: Sequence[Kept]) -> None:
+        """`kept`: of each host, with `rows`."""
+        self.label = label
+        self.kept = sorted(kept, key=lambda one: one.host)
+        self.hosts = {one.host: sum(one.classes.values()) for one in kept}
+
+    @cached_property
+    def _parts(self) -> tuple[Read, ...]:
+        return tuple(_REMEMBERED.read(one.rows) for one in self.kept if one.rows is not None)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, host by host."""
+        for one, read in zip(self.kept, self._parts, strict=True):
+            yield self._timed(read.table, pa.repeat(pa.scalar(one.recorded_at), read.table.num_rows).to_numpy())
+
+    def of(self, names: Collection[str] | None) -> pa.Table:
+        """Those of machines of these names, of any (None: all)."""
+        found = pa.concat_tables(self.tables())
+        return found if names is None else found.filter(pc.is_in(found["machine"], pa.array(names, pa.string())))
+
+    def repeats(self, names: pa.ChunkedArray) -> bool:
+        """Whether a machine is there twice, here or among others of these names."""
+        others, parts = names.to_pylist(), self._parts
+        return _REMEMBERED.joined(parts).repeats or not all(one.names.isdisjoint(others) for one in parts)
+
+    def rows(self) -> pa.Table:
+        """All rows, in the order of names."""
+        joined = _REMEMBERED.joined(self._parts)
+        return self._timed(joined.table, np.array([one.recorded_at for one in self.kept])[joined.host])
+
+    def partials(self, item: AddsUp, header: pa.Table) -> Iterator[Any]:
+        """What a detector that adds up makes of the rows, host by host; `header`: the row of the snapshot."""
+        bare = Snapshot({"snapshots": header})
+        spec = getattr(item, "spec", None)
+        key = repr(spec) if spec is not None and is_timeless(item) else ""
+        for read, rows in zip(self._parts, self.tables(), strict=True):
+            if not key:
+                yield item.partial(bare.with_machines(rows))
+            else:
+                if key not in read.sums:
+                    read.sums[key] = item.partial(bare.with_machines(rows))
+                yield read.sums[key]
+
+    def _timed(self, rows: pa.Table, recorded: npt.NDArray[np.int64]) -> pa.Table:
+        """`recorded`: when the host of each row turned red, in microseconds since 1970."""
+        for name, values in zip(_TIMES, (recorded, (recorded - self.label.started_us) / 1e3), strict=True):
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(
+                place, rows.schema.field(place), pa.array(values).cast(rows.schema.field(place).type)
+            )
+        return labelled(rows, self.label.snapshot_id, self.label.run_id)
+
+
+def whole(part: HostPart) -> HostPart:
+    """A part with all rows that it has brought among those of its machines."""
+    if part.kept is None or part.kept.rows is None:
+        return part
+    brought = at(_REMEMBERED.read(part.kept.rows).table, part.kept.recorded_at)
+    there = [] if part.machines is None else [part.machines]
+    tables = [one if isinstance(one, pa.Table) else pa.Table.from_batches([one]) for one in there]
+    part.machines, part.kept = pa.concat_tables([brought, *tables]), None
+    return part
