@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 from clean import hear_signals
 from stored import Store, environment
@@ -25,6 +26,9 @@ os.environ.setdefault("RAY_SNAPSHOT_KEEP_FROM", "1")
 
 hear_signals()
 
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
+"""How long an example takes, beside other work, says nothing of it."""
 
 LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")
 """Files that take minutes at night, the longest first: none of them is left over when all the others are through."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pydantic
 import pytest
 from clean import clean_environment
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_snapshot import encoding, redaction
@@ -110,9 +110,6 @@ class Unwilling:
         return 1
 
 
-BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Time is not under test: the machine may be busy."""
-
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
@@ -151,13 +148,11 @@ ANYTHING = st.recursive(
 )  # fmt: skip
 
 
-@BUSY
 @given(PLAIN)
 def test_what_json_can_hold_comes_back_as_it_was(value: Any) -> None:
     assert encoded(value) == value
 
 
-@BUSY
 @given(ANYTHING)
 def test_anything_becomes_strict_json_whose_size_is_told(value: Any) -> None:
     found = to_json(value)
@@ -165,13 +160,11 @@ def test_anything_becomes_strict_json_whose_size_is_told(value: Any) -> None:
     assert found.truncated or found.size == len(found.text.encode())
 
 
-@BUSY
 @given(ANYTHING)
 def test_what_goes_straight_to_the_encoder_is_written_as_what_does_not(value: Any) -> None:
     assert to_json(value) == encoding._reduced(value, None)
 
 
-@BUSY
 @given(st.floats() | st.floats(width=32).map(np.float32) | st.integers().map(np.float64))
 def test_every_float_is_a_number_or_says_what_it_is(value: Any) -> None:
     found = encoded([value])[0]

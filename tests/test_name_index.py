@@ -26,7 +26,7 @@ def _expected(values: list[str | None], names: list[str]) -> list[int]:
 
 
 @given(st.lists(NAMES, max_size=40), st.lists(NAMES | st.none(), max_size=60), st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_each_name_stands_at_its_first_place(names: list[str], values: list[str | None], cut: int) -> None:
     index = NameIndex(pa.array(names, pa.string())[cut:])
     asked = pa.array([*values, *names], pa.string())[cut:]

@@ -70,7 +70,9 @@ class MachineHandle(Generic[K_co]):
         return handle._name
 
     def __getattr__(self, method: str) -> MethodSender:
-        if method.startswith("__"):
+        if method.startswith("__") or (
+            method[0] == method[-1] == "_"
+        ):  # `_repr_pretty_`: what shows objects asks for it
             raise AttributeError(method)
         sender = MethodSender(self, method)
         self.__dict__[method] = sender

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from calls_by_hand import App
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
@@ -617,7 +617,7 @@ def reported(evidence: dict[str, Any]) -> int:
     return int(evidence["member_count"]) + int(evidence["stuck_behind_count"])
 
 
-@settings(max_examples=400, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, print_blob=True)
 @given(apps())
 def test_exactly_those_that_no_fixpoint_reaches_are_reported(app: App) -> None:
     """What only an unknown reply can free is None; here that counts as free, as in the detector's second look."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from calls_by_hand import App
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
@@ -587,7 +587,7 @@ def _wait(machine: str, call_id: str, on: str, k: int) -> dict[str, Any]:
     return {**row, "satisfied": False, "alternative": 0}
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400)
 @given(smalls())
 def test_the_verdict_is_that_of_every_order(system: Small) -> None:
     played = Played(system)

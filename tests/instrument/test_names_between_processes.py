@@ -39,7 +39,6 @@ NAMES = st.one_of(st.sampled_from(STRANGE), st.text(st.characters()))
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
-@settings(deadline=None)
 def test_whatever_the_names_are_a_call_is_accepted_as_the_one_that_was_sent(
     caller: str, callee: str, method: str, group: str
 ) -> None:
@@ -57,7 +56,7 @@ def test_whatever_the_names_are_a_call_is_accepted_as_the_one_that_was_sent(
 
 
 @given(st.lists(st.tuples(NAMES, st.none() | NAMES, st.none() | st.integers(0, 2)), max_size=6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_names_are_people_can_tell_the_machines_apart_and_read_them_in_a_line(
     monkeypatch: pytest.MonkeyPatch, actors: list[tuple[str, str | None, int | None]]
 ) -> None:

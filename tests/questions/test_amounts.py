@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ray_snapshot.detectors.json_path import compile_path
@@ -116,7 +116,6 @@ def _texts(comma: str, colon: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_texts(",", ":"))
 @example('{"a":-999999999999999999}')
 @example('{"a":1.25,"b":{"a":7}}')

@@ -116,7 +116,7 @@ def with_packed(full: Snapshot, absent: Sequence[str], cuts: Sequence[int]) -> S
     return Snapshot({**full.tables, "machines": here}, said if absent else None)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(snapshots())
 def test_every_answer_is_that_of_plain_rows(given: tuple[Snapshot, list[str], list[int]]) -> None:
     full, absent, cuts = given

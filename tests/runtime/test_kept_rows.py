@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import ray
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
@@ -269,7 +269,6 @@ def snapshots(draw: st.DrawFn) -> tuple[Snapshot, list[str], list[int]]:
     return whole, absent, draw(st.lists(st.integers(0, len(absent)), max_size=3))
 
 
-@settings(deadline=None)
 @given(snapshots())
 def test_every_answer_is_that_of_the_whole(given: tuple[Snapshot, list[str], list[int]]) -> None:
     whole, absent, cuts = given

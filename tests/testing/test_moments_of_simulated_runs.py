@@ -69,7 +69,7 @@ payments = st.lists(
 
 
 @given(payments, st.integers(0, 1_000), st.integers(0, 25), st.integers(0, 25))
-@settings(deadline=None, max_examples=10, derandomize=True)
+@settings(max_examples=10, derandomize=True)
 def test_what_is_found_out_of_a_simulated_run_is_what_all_its_cuts_say(
     payments: list[Payment], seed: int, least: int, most: int
 ) -> None:
