@@ -47,9 +47,18 @@ def is_timeless(item: object) -> bool:
     return getattr(item, "is_timeless", False) is True
 
 
+def remembered_as(item: object) -> str:
+    """The data of a timeless detector, under which its values are remembered; "" for one whose are not.
+
+    Two detectors without data may make different values of the same rows.
+    """
+    spec = getattr(item, "spec", None)
+    return repr(spec) if spec is not None and is_timeless(item) else ""
+
+
 def total(item: AddsUp, snapshot: Snapshot) -> Any:
     """What all rows of a snapshot come to. Raises `SnapshotRowsLostError`, and `DetectorError` of a host."""
-    key = repr(getattr(item, "spec", None)) if is_timeless(item) else ""
+    key = remembered_as(item)
     if key in snapshot.totals:
         return snapshot.totals[key]
     here, absent = snapshot.parted
@@ -81,11 +90,11 @@ def totals_of_each(items: Iterable[Any], rows: Together) -> list[dict[str, Any]]
     """
     found: list[dict[str, Any]] = [{} for _ in range(rows.count)]
     for item in items:
-        if "total_of_each" in vars(type(item)) and is_timeless(item):
+        if "total_of_each" in vars(type(item)) and (key := remembered_as(item)):
             with suppress(Exception):  # `total` fails alike, and that is told as the fault of the detector
                 for totals, value in zip(found, item.total_of_each(rows), strict=True):
                     if value is not None:
-                        totals[repr(item.spec)] = value
+                        totals[key] = value
     return found
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.adding import AddsUp, is_timeless
+from ray_snapshot.adding import AddsUp, remembered_as
 from ray_snapshot.columns import labelled, unpacked
 from ray_snapshot.runtime.report import HostPart, Kept, at
 from ray_snapshot.snapshot import Snapshot
@@ -148,8 +148,7 @@ class BroughtRows:
     def partials(self, item: AddsUp, header: pa.Table) -> Iterator[Any]:
         """What a detector that adds up makes of the rows, host by host; `header`: the row of the snapshot."""
         bare = Snapshot({"snapshots": header})
-        spec = getattr(item, "spec", None)
-        key = repr(spec) if spec is not None and is_timeless(item) else ""
+        key = remembered_as(item)
         for read, rows in zip(self._parts, self.tables(), strict=True):
             if not key:
                 yield item.partial(bare.with_machines(rows))

@@ -121,3 +121,11 @@ def test_the_types_of_settings_are_those_that_are_checked_at_run_time() -> None:
     of_systems = {name: kind for name, kind in checked.items() if name not in OF_WATCHES}
     assert typing.get_type_hints(SettingsGiven) == of_systems
     assert typing.get_type_hints(WatchSettingsGiven).items() <= checked.items()
+
+
+def test_what_shows_objects_is_not_told_that_a_handle_has_a_way_to_be_shown() -> None:
+    """Jupyter, IPython and Hypothesis ask for names with an underscore at both ends, and call what they get."""
+    handle: MachineHandle[Account] = MachineHandle("a run", "a")
+    for name in ("_repr_html_", "_repr_pretty_", "_ipython_display_", "__wrapped__"):
+        assert not hasattr(handle, name)
+    assert handle._private.method == "_private"
