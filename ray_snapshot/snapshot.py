@@ -593,32 +593,36 @@ def _count_problems(snapshot: Snapshot) -> list[str]:
 class _Runs:
     """Messages in flight; those of one channel that stand together are a run."""
 
-    numbers: npt.NDArray[Any]
-    """Of each message."""
+    recorded: pa.ChunkedArray
+    """The number of each message; null: it is not known."""
+    numbers: npt.NDArray[np.int64]
+    """The same; of no moment where they are not known."""
     channels: pa.Table
     """Of each run."""
     firsts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     """Of each run: its first message, and the one behind its last."""
     have_gaps: npt.NDArray[np.bool_]
-    """Whether there are numbers in a run that do not follow on each other."""
+    """Whether there are numbers in a run that do not follow on each other, or are not known."""
 
 
 def _runs(messages: pa.Table) -> _Runs:
     """The runs of messages; of mail, creations (number 0) are counted with hosts, not with channels."""
     if pc.any(pc.equal(messages["number"], 0)).as_py():
         is_counted = pc.or_kleene(pc.not_equal(messages["number"], 0), pc.equal(messages["kind"], "call"))
-        messages = messages.filter(is_counted)
+        messages = messages.filter(pc.fill_null(is_counted, True))
     channels = pa.table([messages[name].cast(pa.string()) for name in _CHANNEL], _CHANNEL)
-    numbers = messages["number"].to_numpy()
+    recorded = messages["number"]
+    numbers = pc.fill_null(recorded, 0).to_numpy()
     if not len(numbers):
         none = np.zeros(0, np.int64)
-        return _Runs(numbers, channels, none, none, none.astype(np.bool_))
+        return _Runs(recorded, numbers, channels, none, none, none.astype(np.bool_))
     firsts = np.append(0, 1 + np.flatnonzero(_differ_from_the_next(channels)))
     ends = np.append(firsts[1:], len(numbers))
     is_gap = np.append(np.diff(numbers) != 1, False)
     is_gap[ends - 1] = False
-    return _Runs(numbers, channels.take(firsts), firsts, ends, np.logical_or.reduceat(is_gap, firsts))
+    is_gap |= pc.is_null(recorded).to_numpy()
+    return _Runs(recorded, numbers, channels.take(firsts), firsts, ends, np.logical_or.reduceat(is_gap, firsts))
 
 
 def _numbers_of(runs: _Runs, flags: npt.NDArray[np.bool_] | None = None) -> dict[_Key, Sequence[int]]:
@@ -629,7 +633,7 @@ def _numbers_of(runs: _Runs, flags: npt.NDArray[np.bool_] | None = None) -> dict
     found: dict[_Key, Sequence[int]] = {}
     for key, first, end, has_gaps in zip(keys, *of_runs, strict=True):
         least = runs.numbers[first]
-        numbers = runs.numbers[first:end].tolist() if has_gaps else range(int(least), int(least) + end - first)
+        numbers = runs.recorded[first:end].to_pylist() if has_gaps else range(int(least), int(least) + end - first)
         found[key] = [*found[key], *numbers] if key in found else numbers
     return found
 
@@ -686,6 +690,8 @@ def _channel_problems(key: _Key, channel: dict[str, int], numbers: Sequence[int]
         text = f"says {in_flight} in flight, but {len(numbers)} messages are recorded"
     elif len(set(numbers)) != len(numbers):
         text = "records the same message number twice"
+    elif key[2] == "mail" and None in numbers:
+        text = "records a message without its number"
     elif key[2] == "mail" and not settled and not duplicate and sorted(numbers) != list(range(accepted + 1, sent + 1)):
         text = f"records numbers {min(numbers)} to {max(numbers)} in flight, not {accepted + 1} to {sent}"
     elif duplicate and not may_repeat:

@@ -128,6 +128,13 @@ def test_names_that_are_not_known_are_no_channels_name() -> None:
     assert len(found.problems()) == 2
 
 
+@pytest.mark.parametrize("numbers", [[None], [None, 2], [1, None], [1, None, 3]])
+def test_a_message_without_its_number_is_told(numbers: list[int | None]) -> None:
+    messages = [{**message("a", "b", 0), "number": number} for number in numbers]
+    found = cut([channel("a", "b", len(numbers))], messages)
+    assert found.problems() == alone(found) == ["channel a -> b (mail) records a message without its number"]
+
+
 def names_run_together(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         module,
