@@ -27,7 +27,7 @@ from ray_snapshot.runtime.report import HostPart, Kept, at
 from ray_snapshot.snapshot import Snapshot
 
 MOST_BYTES = 64_000_000
-"""Of what was read, so much is remembered in one process."""
+"""Of what was read, so much is remembered in one process, and what the last snapshot has in any case."""
 
 _TIMES = ("recorded_at", "record_delay_ms")
 """The columns that are not the same in the next snapshot."""
@@ -67,17 +67,19 @@ class _Remembered:
         self._joined: tuple[tuple[Read, ...], Joined] | None = None
         self._lock = threading.Lock()
 
-    def read(self, packed: bytes) -> Read:
+    def read(self, packed: Sequence[bytes]) -> tuple[Read, ...]:
+        """What the bytes of the hosts of one snapshot hold."""
         with self._lock:
-            if (known := self._read.get(packed)) is not None:
-                self._read.move_to_end(packed)
-                return known
-        found = Read(unpacked(pa.py_buffer(packed)))
+            known = {one: self._read[one] for one in packed if one in self._read}
+        found = {one: known.get(one) or Read(unpacked(pa.py_buffer(one))) for one in packed}
         with self._lock:
-            self._read[packed] = found
-            while len(self._read) > 1 and sum(one.table.nbytes for one in self._read.values()) > MOST_BYTES:
-                self._read.popitem(last=False)
-        return found
+            for one, read in found.items():
+                self._read[one] = read
+                self._read.move_to_end(one)
+            size = sum(read.table.nbytes for read in self._read.values())
+            while size > MOST_BYTES and len(self._read) > len(found):
+                size -= self._read.popitem(last=False)[1].table.nbytes
+        return tuple(found[one] for one in packed)
 
     def joined(self, parts: tuple[Read, ...]) -> Joined:
         with self._lock:
@@ -123,7 +125,7 @@ class BroughtRows:
 
     @cached_property
     def _parts(self) -> tuple[Read, ...]:
-        return tuple(_REMEMBERED.read(one.rows) for one in self.kept if one.rows is not None)
+        return _REMEMBERED.read([one.rows for one in self.kept if one.rows is not None])
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, host by host."""
@@ -171,7 +173,8 @@ def whole(part: HostPart) -> HostPart:
     """A part with all rows that it has brought among those of its machines."""
     if part.kept is None or part.kept.rows is None:
         return part
-    brought = at(_REMEMBERED.read(part.kept.rows).table, part.kept.recorded_at)
+    (read,) = _REMEMBERED.read([part.kept.rows])
+    brought = at(read.table, part.kept.recorded_at)
     there = [] if part.machines is None else [part.machines]
     tables = [one if isinstance(one, pa.Table) else pa.Table.from_batches([one]) for one in there]
     part.machines, part.kept = pa.concat_tables([brought, *tables]), None

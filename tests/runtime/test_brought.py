@@ -176,6 +176,17 @@ def test_the_same_bytes_are_read_once_and_no_more_is_remembered_than_may_be(monk
     assert len(brought._REMEMBERED._read) == 1
 
 
+def test_what_the_last_snapshot_has_is_remembered_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
+    monkeypatch.setattr(brought, "MOST_BYTES", 1)
+    kept = [kept_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
+    first, second = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
+    assert first.repeats(pa.chunked_array([["x"]])) is second.repeats(pa.chunked_array([["x"]])) is False
+    assert [*map(id, first._parts)] == [*map(id, second._parts)]
+    BroughtRows(LABEL, [kept_of("k", ["k"]), *kept[:1]])._parts[0]
+    assert [one.table["host"][0].as_py() for one in brought._REMEMBERED._read.values()] == ["g", "k"]
+
+
 def test_what_is_timeless_is_asked_of_the_same_rows_once() -> None:
     asked = []
 
