@@ -363,6 +363,9 @@ class HistoryWriter:
             snapshots[snapshot_id] = self._with_machines(batch.snapshots[snapshot_id], rows)
         for snapshot_id, reason in gathered.lost.items() if gathered else ():
             snapshots[snapshot_id] = host_files.given_up(batch.snapshots[snapshot_id], reason)
+        unpacked = _unpacked(
+            batch, gathered.lost if gathered else ()
+        )  # if it fails, nothing is staged: it is all tried again
         actions = _batches(batch.actions)
         self._stages.extend(_Stage("actions", tables.in_order(part, tables.ORDER["actions"])) for part in actions)
         for name in (*tables.DETAIL_TABLES, "snapshots"):
@@ -370,7 +373,7 @@ class HistoryWriter:
             also: list[AddAction | pa.Table] = []
             if name == host_files.TABLE:
                 also += gathered.actions() if gathered else ()
-                also += _unpacked(batch, gathered.lost if gathered else ())
+                also += unpacked
             self._stages.extend(_Stage(name, part, also) for part in _batches(rows, is_empty_too=bool(also)))
         classes = _batches(batch.classes)
         self._stages.extend(_Stage("classes", tables.in_order(part, tables.ORDER["classes"])) for part in classes)

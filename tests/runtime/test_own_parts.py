@@ -32,11 +32,12 @@ from ray_snapshot.history import (
 )
 from ray_snapshot.history.host_files import Given, Pace, WrongFileError, checked
 from ray_snapshot.history.stores import StoreFault
+from ray_snapshot.runtime.brought import BroughtRows
 from ray_snapshot.runtime.host import own_parts, resting
 from ray_snapshot.runtime.host.config import OWN_PARTS, asked_own_parts
 from ray_snapshot.runtime.host.own_parts import OwnParts
 from ray_snapshot.runtime.host.resting import Rows
-from ray_snapshot.schema import SNAPSHOT_TABLES
+from ray_snapshot.schema import SNAPSHOT_TABLES, TABLES
 from ray_snapshot.verdicts import evaluate
 
 
@@ -478,6 +479,33 @@ def test_rows_that_came_packed_go_with_their_snapshot_or_not_at_all(
     names = [(row["snapshot_id"], row["machine"]) for row in rows_of(tmp_path)]
     first, _, last = sorted(listed(tmp_path))
     assert sorted(names) == [(one, name) for one in (first, last) for name in "ab"]
+    assert wrong_with(tmp_path) == []
+
+
+def no_memory(_: BroughtRows) -> pa.Table:
+    raise MemoryError
+
+
+def test_what_stands_before_rows_that_cannot_be_unpacked_is_committed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resting, "LEAST_PACKED", 1)
+    town = Town(tmp_path, None)
+    shown = {
+        host: (Rows(machines_of(host, ["a" + host], random.Random(1))), COLUMNS.empty_table()) for host in town.hosts
+    }
+    found = [town.taken(number, shown, START + number) for number in (1, 2)]
+    for one in found:
+        town.add(one)
+    row = {"run_id": found[0].run_id, "machine": "ah1", "number": 1, "method": "put", "colour": 0, "acted_at": 1}
+    row |= {"accepted": "[]", "sent": "[]"}
+    town.writer.add_actions(pa.Table.from_pylist([row], schema=TABLES["actions"]), system="bank")
+    with monkeypatch.context() as patch:
+        patch.setattr(BroughtRows, "rows", no_memory)
+        with pytest.raises(MemoryError):
+            town.writer.flush()
+    town.writer.close()
+    assert History(tmp_path).action_count(found[0].run_id) == 1
     assert wrong_with(tmp_path) == []
 
 
