@@ -631,11 +631,17 @@ def _numbers_of(runs: _Runs, flags: npt.NDArray[np.bool_] | None = None) -> dict
     keys = zip(*(column.to_pylist() for column in runs.channels.take(which).columns), strict=True)
     of_runs = (column[which].tolist() for column in (runs.firsts, runs.ends, runs.have_gaps))
     found: dict[_Key, Sequence[int]] = {}
+    parted = defaultdict[_Key, list[int]](list)
     for key, first, end, has_gaps in zip(keys, *of_runs, strict=True):
         least = runs.numbers[first]
         numbers = runs.recorded[first:end].to_pylist() if has_gaps else range(int(least), int(least) + end - first)
-        found[key] = [*found[key], *numbers] if key in found else numbers
-    return found
+        if key in found:
+            if key not in parted:
+                parted[key] += found[key]
+            parted[key] += numbers
+        else:
+            found[key] = numbers
+    return {**found, **parted}
 
 
 def _right(channels: pa.Table, runs: _Runs) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

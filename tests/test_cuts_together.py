@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import Any
 
@@ -133,6 +134,18 @@ def test_a_message_without_its_number_is_told(numbers: list[int | None]) -> None
     messages = [{**message("a", "b", 0), "number": number} for number in numbers]
     found = cut([channel("a", "b", len(numbers))], messages)
     assert found.problems() == alone(found) == ["channel a -> b (mail) records a message without its number"]
+
+
+def test_messages_of_channels_by_turns_take_no_longer_than_one_by_one() -> None:
+    """As late ones come: a run of them is one message."""
+    count = 15_000
+    messages = [message("ab"[number % 2], "c", 1 + number // 2) for number in range(2 * count)]
+    found = cut([channel("a", "c", count), channel("b", "c", count)], messages)
+    began = time.process_time()
+    assert found.problems() == []
+    between = time.process_time()
+    assert alone(found) == []
+    assert between - began < 2 * (time.process_time() - between)
 
 
 def names_run_together(patch: pytest.MonkeyPatch) -> None:
