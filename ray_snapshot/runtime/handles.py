@@ -71,7 +71,7 @@ class MachineHandle(Generic[K_co]):
 
     def __getattr__(self, method: str) -> MethodSender:
         if method.startswith("__") or (
-            method[0] == method[-1] == "_"
+            method[:1] == method[-1:] == "_"
         ):  # `_repr_pretty_`: what shows objects asks for it
             raise AttributeError(method)
         sender = MethodSender(self, method)

@@ -129,3 +129,4 @@ def test_what_shows_objects_is_not_told_that_a_handle_has_a_way_to_be_shown() ->
     for name in ("_repr_html_", "_repr_pretty_", "_ipython_display_", "__wrapped__"):
         assert not hasattr(handle, name)
     assert handle._private.method == "_private"
+    assert getattr(handle, "").method == "", "an error of another kind would pass through hasattr"
