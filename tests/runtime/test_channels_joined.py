@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.runtime import assembly, ends
-from ray_snapshot.runtime.ends import ENDS
+from ray_snapshot.runtime.ends import ENDS, OWNED
+from ray_snapshot.runtime.host.resting import RestingRows, Rows
 from ray_snapshot.runtime.rows import END_ROW
-from ray_snapshot.schema import CHANNELS
+from ray_snapshot.schema import CHANNELS, MACHINES
 
 NAMES = st.sampled_from(["a", "b", "é", ""])
 COUNTS = st.sampled_from([0, 0, 1, 2, 2**53, 2**53 + 1, 2**60, -1])
@@ -78,3 +79,20 @@ def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert assembly._channels(pa.concat_tables(map(table, parts)), "marker").to_pylist() == expected
     mutant(monkeypatch)
     assert assembly._channels(pa.concat_tables(map(table, parts)), "marker").to_pylist() != expected
+
+
+@pytest.mark.parametrize("left", [0, 1, 7])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_names_of_machines_that_rest_no_more_are_not_sent(left: int, pieces: int) -> None:
+    names = [f"m{number}" for number in range(3 * ends.MOST_SPARE)]
+    rows = RestingRows("h")
+    rows.shapes = dict.fromkeys(names)
+    rows.machines = Rows(pa.Table.from_pylist([{"machine": name} for name in names], schema=inner(MACHINES)))
+    given = [{**dict(zip(END_ROW, (name, "b", "mail", 3, 0, 0, 0, 0), strict=True)), "owner": name} for name in names]
+    made = pa.Table.from_pylist(given, schema=OWNED)
+    size = len(names) // pieces
+    rows.ends = pa.concat_tables([unpacked(packed(made.slice(at * size, size))) for at in range(pieces)])
+    for shown in (rows.beside(names[left:]).ends, (rows.forget(names[left:]), rows.ends)[1]):
+        assert shown.to_pylist() == made.select(shown.column_names)[:left].to_pylist()
+        assert shown.schema.equals(ENDS if "owner" not in shown.column_names else OWNED)
+        assert packed(shown).size < packed(made.select(shown.column_names)).size / 10

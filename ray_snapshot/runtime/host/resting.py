@@ -28,7 +28,7 @@ from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.assembly import by_name
 from ray_snapshot.runtime.checkpointing import saved_machine
-from ray_snapshot.runtime.ends import ENDS, OWNED
+from ray_snapshot.runtime.ends import ENDS, OWNED, compact
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
 from ray_snapshot.runtime.report import PartRows, Resting
 from ray_snapshot.runtime.saved_machines import saved_table
@@ -215,12 +215,12 @@ class RestingRows:
             if not names:
                 found = self._all()
             elif len(names) == len(self.shapes):
-                found = Rows(self.machines.base[:0]), self.ends[:0], Rows(self.saved.base[:0])
+                found = Rows(self.machines.base[:0]), compact(self.ends[:0]), Rows(self.saved.base[:0])
             else:
                 those = pa.array(names, pa.string())
                 left = self.ends.filter(pc.invert(pc.is_in(self.ends["owner"], those)))
                 saved = self.saved.without("machine", names) if self.saved.base.num_rows else self.saved
-                found = self.machines.without("machine", names), left, saved
+                found = self.machines.without("machine", names), compact(left), saved
             self.filtered = (names, found)
         return self.filtered[1]
 
