@@ -482,6 +482,26 @@ def test_rows_that_came_packed_go_with_their_snapshot_or_not_at_all(
     assert wrong_with(tmp_path) == []
 
 
+def test_rows_that_came_packed_are_committed_without_what_is_secret_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resting, "LEAST_PACKED", 1)
+    town = Town(tmp_path, None)
+    rest = Rows(machines_of("h1", [f"m{at}" for at in range(20)], random.Random(1)))
+    for number in (1, 2):
+        town.add(town.taken(number, {"h1": (rest, COLUMNS.empty_table())}, START + number))
+    assert town.hosts["h1"].packed == 1
+    with monkeypatch.context() as secret:
+        secret.setattr(redaction, "is_active", True)
+        secret.setattr(redaction, "pattern", lambda: "tokens")
+        secret.setattr(redaction, "purged", lambda found: {"redacted": len(found)})
+        town.writer.close()
+    last = max(listed(tmp_path))
+    states = [row["state"] or "" for row in rows_of(tmp_path) if row["snapshot_id"] == last]
+    assert any("redacted" in state for state in states)
+    assert not any("tokens" in state for state in states)
+
+
 def no_memory(_: BroughtRows) -> pa.Table:
     raise MemoryError
 
