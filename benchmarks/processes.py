@@ -33,12 +33,13 @@ def memory_gb() -> dict[str, float]:
 
 
 def _each(file: str) -> Iterator[tuple[str, str]]:
-    """Of each process that has to do with a system: what it is called here, and one of Linux's files on it."""
+    """Of each process of this program's systems: what it is called here, and one of Linux's files on it."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):  # it has ended meanwhile
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if (name := _name(int(folder.name), command)) is not None:
+                name = _name(int(folder.name), command)
+                if name is not None and _is_below_this(folder):
                     yield name, (folder / file).read_text()
 
 
@@ -48,6 +49,13 @@ def _name(pid: int, command: str) -> str | None:
     if command.startswith("ray::"):
         return _OURS.get(command[5:].split(".", maxsplit=1)[0].split("(", maxsplit=1)[0].strip())
     return "ray" if "raylet" in command or "gcs_server" in command else None
+
+
+def _is_below_this(folder: Path) -> bool:
+    """Whether it is this process, or was started by it or by one that was: there may be another Ray on the machine."""
+    while folder.name not in ("0", "1", str(os.getpid())):
+        folder = folder.with_name((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    return folder.name == str(os.getpid())
 
 
 @dataclass(slots=True)
