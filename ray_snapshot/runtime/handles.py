@@ -70,9 +70,7 @@ class MachineHandle(Generic[K_co]):
         return handle._name
 
     def __getattr__(self, method: str) -> MethodSender:
-        if method.startswith("__") or (
-            method[:1] == method[-1:] == "_"
-        ):  # `_repr_pretty_`: what shows objects asks for it
+        if method.startswith(("__", "_repr_", "_ipython_")):  # what shows objects asks whether they know how
             raise AttributeError(method)
         sender = MethodSender(self, method)
         self.__dict__[method] = sender

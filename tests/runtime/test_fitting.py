@@ -124,9 +124,9 @@ def test_the_types_of_settings_are_those_that_are_checked_at_run_time() -> None:
 
 
 def test_what_shows_objects_is_not_told_that_a_handle_has_a_way_to_be_shown() -> None:
-    """Jupyter, IPython and Hypothesis ask for names with an underscore at both ends, and call what they get."""
+    """Jupyter, IPython and Hypothesis ask for these names, and call what they get."""
     handle: MachineHandle[Account] = MachineHandle("a run", "a")
     for name in ("_repr_html_", "_repr_pretty_", "_ipython_display_", "__wrapped__"):
         assert not hasattr(handle, name)
-    assert handle._private.method == "_private"
+    assert (handle._private.method, handle._tick_.method) == ("_private", "_tick_")
     assert getattr(handle, "").method == "", "an error of another kind would pass through hasattr"
