@@ -29,7 +29,7 @@ from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MESSAGES
 
 AT_ONCE = 65_536
-"""Columns are made of so many messages in one go: some 25 ms, in steps that keep Python's lock for 2 at most."""
+"""Columns are made of so many messages in one go: some 25 ms, in several steps, between which other threads run."""
 
 LEAST_TOGETHER = 8
 """Fewer arguments of one kind are written one by one."""
