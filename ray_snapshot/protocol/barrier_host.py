@@ -43,7 +43,7 @@ from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.ledgers import NoLedgers
 from ray_snapshot.protocol.links import InLink
-from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NOTHING, NUMBER, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NOTHING, NUMBER, Inbox, Mailbox, Message, end_of
 from ray_snapshot.protocol.parts import Machine, MachineCopy, OutChannel
 from ray_snapshot.protocol.turning import Turning
 
@@ -178,7 +178,7 @@ class StreamInbox(Inbox):
     def blocked_count(self) -> int:
         """Messages that wait because their input is blocked."""
         is_blocked = self.alignment.is_blocked
-        blocked = [box for key, box in self.mailboxes.items() if box.queue and is_blocked(key)]
+        blocked = [box for box in self.mailboxes.values() if box.queue and is_blocked((box.source, box.kind))]
         return sum(bool(message[NUMBER]) for box in blocked for message in box.queue)
 
 
@@ -405,7 +405,7 @@ class BarrierCore(HostCore):
                     self._send_barriers(machine, numbers, colour)
                 case Unblock(channels):
                     for channel in channels:
-                        inbox.offer_again(inbox.mailboxes[channel])
+                        inbox.offer_again(inbox.mailboxes[end_of(*channel)])
         self._queue(machine)
 
     def _record(self, machine: Machine, numbers: tuple[int, ...], colour: Colour, blocked_count: int) -> None:

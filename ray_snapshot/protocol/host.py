@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
+from sys import intern
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
@@ -46,7 +47,7 @@ from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.copying import Copying
 from ray_snapshot.protocol.ledgers import Ledgers
 from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
-from ray_snapshot.protocol.mailbox import MAIL, NOTHING, TIMER, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import MAIL, NOTHING, TIMER, Inbox, Mailbox, Message, end_of
 from ray_snapshot.protocol.parts import Creation, Machine, OutChannel, Recording, nothing_of
 
 BOUND = 10_000
@@ -182,7 +183,7 @@ class HostCore:
 
     def send(self, machine: Machine, target: str, kind: str, method: str, args: Any, now: float) -> OutChannel:
         """Number, colour and dispatch one message: one step. Raises `MachineStoppedError`, and then nothing was sent."""
-        channel = machine.outputs.get((target, kind)) or self.channel(machine, target, kind)
+        channel = machine.outputs.get(end_of(target, kind)) or self.channel(machine, target, kind)
         self.send_on(channel, method, args, now)
         return channel
 
@@ -217,14 +218,15 @@ class HostCore:
 
     def channel(self, machine: Machine, target: str, kind: str) -> OutChannel:
         """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""
-        found = machine.outputs.get((target, kind))
+        end = end_of(target, kind)
+        found = machine.outputs.get(end)
         if found is None:
             if target in self.addresses.stopped:
                 raise MachineStoppedError(f"{machine.name} cannot send to {target}: it has stopped", machine=target)
             self.copying.wake(machine)
             if not machine.outputs:
                 machine.outputs = {}
-            found = machine.outputs[target, kind] = OutChannel(machine, target, kind)
+            found = machine.outputs[end] = OutChannel(machine, target, kind)
             self._route(found)
         return found
 
@@ -338,6 +340,7 @@ class HostCore:
             )
         machine = self.machine(target)
         self.copying.wake(machine)
+        source = intern(source) if type(source) is str else source  # each of its channels has brought its name along
         link.mailboxes.append(machine.inbox.mailbox(source, kind, link.source, index))
 
     def _deliver(self, link: InLink, messages: list[Message]) -> None:

@@ -27,6 +27,15 @@ NUMBER, METHOD, ARGS, SENT_AT, COLOUR = 1, 2, 3, 4, 5
 
 MAIL, CALL, TIMER = "mail", "call", "timer"
 
+End = str | tuple[str, str]
+"""What a machine knows a channel by: the name of the machine at its other end; beside it the kind, where that is not `MAIL`."""
+
+
+def end_of(machine: str, kind: str) -> End:
+    """The other end of a channel of that kind: most are mail, and a name alone takes no room of its own."""
+    return machine if kind == MAIL else (machine, kind)
+
+
 NOTHING: Any = ()
 """In place of a list or a queue that nothing has been put into: most machines of many wait for nothing, and an empty queue of
 Python's own takes 760 bytes. Whoever puts something in makes one."""
@@ -85,7 +94,7 @@ class Inbox:
 
     def __init__(self, joins: Sequence[tuple[str, ...]] = (), machine: Any = None) -> None:
         self.machine = machine
-        self.mailboxes: dict[tuple[str, str], Mailbox] = NO_ENTRIES
+        self.mailboxes: dict[End, Mailbox] = NO_ENTRIES
         self.ready: deque[Mailbox] = NOTHING
         self.joins: list[tuple[str, ...]] = NOTHING
         self.ports: Set[str] = _NO_PORTS
@@ -107,11 +116,12 @@ class Inbox:
 
     def mailbox(self, source: str, kind: str, link: str | None = None, index: int = 0) -> Mailbox:
         """The mailbox of the channel from `source`, made if there is none yet."""
-        found = self.mailboxes.get((source, kind))
+        end = source if kind == MAIL else (source, kind)
+        found = self.mailboxes.get(end)
         if found is None:
             if not self.mailboxes:
                 self.mailboxes = {}
-            found = self.mailboxes[source, kind] = Mailbox(source, kind, self, link, index)
+            found = self.mailboxes[end] = Mailbox(source, kind, self, link, index)
         return found
 
     def put(self, mailbox: Mailbox, message: Message) -> None:
@@ -169,6 +179,8 @@ class Inbox:
                 self.offer(mailbox)
             elif len(self.mailboxes) > KEPT_QUEUES:
                 mailbox.queue = NOTHING
+                if not ready:
+                    self.ready = NOTHING
             return [(mailbox, message)]
         return None
 

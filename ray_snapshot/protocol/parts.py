@@ -12,7 +12,7 @@ from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.links import OutLink
-from ray_snapshot.protocol.mailbox import COLOUR, NO_ENTRIES, NOTHING, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import COLOUR, NO_ENTRIES, NOTHING, End, Inbox, Mailbox, Message
 
 RESTING: Any = None
 """The `copied` of a machine at rest: no colour, so that whatever is about to touch it sees that it is to be woken."""
@@ -79,7 +79,7 @@ class Machine:
         self.body: Any = None
         """What the world hangs on the machine; None until it is constructed."""
         self.inbox = inbox(machine=self)
-        self.outputs: dict[tuple[str, str], OutChannel] = NO_ENTRIES
+        self.outputs: dict[End, OutChannel] = NO_ENTRIES
         self.copied = copied
         """The colour up to which this machine has been copied, or `RESTING`."""
         self.accepted = 0

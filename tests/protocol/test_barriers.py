@@ -599,7 +599,7 @@ def test_a_red_message_is_refused_in_a_white_action() -> None:
     net.send("a", "c", "white")
     net.carry_all()
     core = net.cores["C"]
-    mailbox = core.machines["c"].inbox.mailboxes["a", "mail"]
+    mailbox = core.machines["c"].inbox.mailboxes["a"]
 
     with pytest.raises(ProtocolError, match="c was about to accept a red message in a white action"):
         core._check_white(net.machine("c"), mailbox, (1, 1, "m", "red", 0.0, 1))

@@ -105,7 +105,7 @@ def a_refused_send_has_its_number_already(patch: Patch) -> None:
         try:
             return send(self, machine, target, *rest)
         except MachineStoppedError:
-            machine.outputs[target, "mail"].sent += 1
+            machine.outputs[target].sent += 1
             raise
 
     patch.setattr(HostCore, "send", numbered_first)

@@ -159,7 +159,7 @@ def test_a_double_is_dropped_however_late_it_comes_and_remembering_that_costs_no
         net.cores["B"].arrive(batch)
 
     link = net.cores["B"].inputs["A"]
-    assert net.machine("b").inbox.mailboxes["a", "mail"].arrived == 50
+    assert net.machine("b").inbox.mailboxes["a"].arrived == 50
     assert isinstance(link, LooseInLink)
     assert link.seen.ranges() == ((0, 49),)
 

@@ -282,8 +282,8 @@ class Program:
 
     def _release(self, name: int) -> None:
         machine = self._found(name)
-        if machine is not None and ("far", "mail") in machine.outputs:
-            channel = machine.outputs["far", "mail"]
+        if machine is not None and "far" in machine.outputs:
+            channel = machine.outputs["far"]
             with self.host.post.member.lock:
                 self.host.post.core.acknowledge("host-1", channel.index, channel.sent)
                 self.host.post.floor.wake()

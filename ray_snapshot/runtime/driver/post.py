@@ -33,7 +33,7 @@ from ray_snapshot.protocol.commands import (
     Stopped,
 )
 from ray_snapshot.protocol.host import HostCore, Machine
-from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.protocol.mailbox import MAIL, end_of
 from ray_snapshot.protocol.recovery_line import outside, sent_again
 from ray_snapshot.protocol.repose import Missed, Repose, Said
 from ray_snapshot.protocol.rollback import (
@@ -506,7 +506,7 @@ class DriverPost(Post):
             elif isinstance(item, StopAsked):
                 if item.machine in share.stopped:
                     continue
-                mail = self.me.outputs.get((item.machine, MAIL))
+                mail = self.me.outputs.get(end_of(item.machine, MAIL))
                 self.stops.append((item.machine, 0 if mail is None else mail.sent))
             elif item.due is None:
                 self.core.send(self.me, item.target, item.kind, item.method, item.payload, now)

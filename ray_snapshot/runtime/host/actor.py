@@ -272,7 +272,7 @@ class Host:
         """Every channel that leaves a machine of this host: (source, target)."""
         with self.post.member.lock:
             machines = list(self.post.core.machines.values())
-            return [(machine.name, target) for machine in machines for target, _ in machine.outputs]
+            return [(machine.name, channel.target) for machine in machines for channel in machine.outputs.values()]
 
     async def doing(self) -> tuple[str, str, str | None, float] | None:
         """The action that is under way: (machine, method, call site, seconds); None between actions."""

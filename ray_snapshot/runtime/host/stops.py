@@ -6,7 +6,7 @@ from collections import deque
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.protocol.mailbox import MAIL, METHOD, Mailbox
+from ray_snapshot.protocol.mailbox import MAIL, METHOD, Mailbox, end_of
 
 
 class Stops:
@@ -24,7 +24,7 @@ class Stops:
         """The next machine to stop: it has accepted what comes before its stop, or waits for the rest of a join in it.
         None if there is none."""
         for machine, count in self.asked:
-            mail = core.machine(machine).inbox.mailboxes.get((DRIVER, MAIL))
+            mail = core.machine(machine).inbox.mailboxes.get(end_of(DRIVER, MAIL))
             if not count or (mail is not None and (mail.accepted >= count or _waits_for_a_join(mail, count))):
                 self.asked.remove((machine, count))
                 return machine

@@ -75,17 +75,17 @@ def _core(core: HostCore) -> Hashable:
 
 def _machine(machine: Machine) -> Hashable:
     inbox = machine.inbox
-    boxes = tuple((key, tuple(box.queue), box.accepted) for key, box in sorted(inbox.mailboxes.items()))
+    boxes = sorted((box.source, box.kind, tuple(box.queue), box.accepted) for box in inbox.mailboxes.values())
     parked = tuple((port, tuple(box.source for box in boxes)) for port, boxes in sorted(inbox.parked.items()))
     return (
         machine.name,
         repr(machine.body and machine.body.state),
         machine.copied,
         (machine.is_held, machine.is_suspended, machine.is_stopped),
-        boxes,
+        tuple(boxes),
         tuple((box.source, box.kind) for box in inbox.ready),
         parked,
-        tuple(_channel(channel) for _, channel in sorted(machine.outputs.items())),
+        tuple(sorted(map(_channel, machine.outputs.values()))),
     )
 
 

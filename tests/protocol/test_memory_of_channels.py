@@ -1,0 +1,61 @@
+"""What a channel takes in the hosts of both its ends, when all that it carried was accepted."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import tracemalloc
+
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.mailbox import MAIL
+
+MACHINES, WAYS = 400, 10
+NAMES = [f"machine-{number}" for number in range(MACHINES)]
+
+
+def home(number: int) -> int:
+    """Every other machine lives with the first host."""
+    return number % 2
+
+
+def carry(cores: list[HostCore]) -> None:
+    """Let the machines accept all that was sent, as it comes from another process."""
+    goes_on = True
+    while goes_on:
+        goes_on = False
+        for core in cores:
+            while (action := core.next_action()) is not None:
+                core.end_action(action[0])
+            for target, batch in core.take_batches():
+                core.outputs[target].in_flight -= 1
+                cores[int(target)].arrive(pickle.loads(pickle.dumps(batch)))
+                goes_on = True
+
+
+def send_all(cores: list[HostCore]) -> None:
+    """Each machine sends to ten others, half of which live with the other host."""
+    for number, name in enumerate(NAMES):
+        core = cores[home(number)]
+        for way in range(WAYS):
+            target = NAMES[(number * WAYS + way) % MACHINES]
+            core.send(core.machines[name], target, MAIL, "go", (), 0.0)
+
+
+def test_a_channel_takes_less_than_450_bytes_at_both_ends_together() -> None:
+    cores = [HostCore("0"), HostCore("1")]
+    for number, name in enumerate(NAMES):
+        cores[home(number)].born(name, object())
+        cores[1 - home(number)].resolve(name, str(home(number)))
+    carry(cores)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        send_all(cores)
+        carry(cores)
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0] / (MACHINES * WAYS)
+    finally:
+        tracemalloc.stop()
+    assert sum(len(machine.outputs) for core in cores for machine in core.machines.values()) == MACHINES * WAYS
+    assert sum(machine.accepted for core in cores for machine in core.machines.values()) == MACHINES * WAYS
+    assert taken < 450
