@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 System = Annotated[str | None, typer.Option(help="Only this system.", show_default=False)]
 Run = Annotated[str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)]
-Limit = Annotated[int | None, typer.Option(min=0, help="How many rows at most; 0: all.", show_default=False)]
+MOST_ROWS = 2**31 - 1
+"""Whoever asks for more rows than Arrow counts gets so many."""
+
+
+def _countable(limit: int | None) -> int | None:
+    return None if limit is None else min(limit, MOST_ROWS)
+
+
+Limit = Annotated[
+    int | None,
+    typer.Option(min=0, help="How many rows at most; 0: all.", show_default=False, callback=_countable),
+]
 
 Keep = Annotated[
     str | None,

@@ -139,6 +139,8 @@ def _among(column: pa.ChunkedArray, ids: list[str]) -> pa.ChunkedArray:
 def doomed(file: tables.DataFile, gone: Gone) -> int:
     """How many rows of a file are to go."""
     with tables.opened(file) as parquet:
+        if gone[0] not in parquet.schema_arrow.names:
+            raise ValueError(f"its file {file.path.name[:200]!r} has no column {gone[0]}")
         column = parquet.read(columns=[gone[0]])[gone[0]]
     return pc.sum(_among(column, gone[1])).as_py() or 0
 

@@ -150,9 +150,9 @@ def _is_one(values: Sequence[Any]) -> bool:
 
 def arguments(methods: Sequence[str], payloads: Sequence[Any]) -> _Arguments:
     """What `recorded_args` and `to_json` say of each payload for its method."""
-    sizes = [len(payload) if type(payload) is tuple else -1 for payload in payloads]
-    if _is_one(methods) and sizes.count(sizes[0]) == len(sizes):
+    if _is_one(methods) and {*map(type, payloads)} == {tuple} and len({*map(len, payloads)}) == 1:
         return _of_alike(methods, payloads)
+    sizes = [len(payload) if type(payload) is tuple else -1 for payload in payloads]
     alike: dict[tuple[str, int], list[int]] = defaultdict(list)
     for place, key in enumerate(zip(methods, sizes, strict=True)):
         alike[key].append(place)

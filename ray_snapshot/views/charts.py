@@ -155,12 +155,20 @@ def spans(moments: Sequence[datetime], answers: Sequence[str]) -> list[Span]:
     found: list[Span] = []
     for at, answer, pause in zip(moments, answers, [*pauses, 0.0][: len(moments)], strict=True):
         is_long = len(pauses) > 2 and pause > GAP * usual > 0
-        until = at + timedelta(seconds=usual if is_long else pause)
+        until = _later(at, usual if is_long else pause)
         if found and found[-1].answer == answer and found[-1].end == at:
             found[-1] = Span(found[-1].begin, until, answer)
         else:
             found.append(Span(at, until, answer))
     return found
+
+
+def _later(moment: datetime, seconds: float) -> datetime:
+    """So many seconds behind a moment, or the last one that there is: a history may tell of any."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=moment.tzinfo)
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------------
