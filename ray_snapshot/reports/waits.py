@@ -97,14 +97,16 @@ def open_waits(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
     table = snapshot.tables["waits"]
     open_ = table.filter(pc.invert(pc.fill_null(table["satisfied"], False)))
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
-    for row in open_.slice(0, MOST_WAITS).to_pylist():
+    shown = open_.select(["machine", "call_id", "on_machine"])  # not its times: a stranger's may be none of Python's
+    for row in shown.slice(0, MOST_WAITS).to_pylist():
         record = found.setdefault((row["machine"], row["call_id"]), {"machine": row["machine"], "waits_for": []})
         name = row["on_machine"] or "something that was not recorded"
         if name not in record["waits_for"]:
             record["waits_for"].append(name)
     names = [record["machine"] for record in found.values()]
     calls: dict[tuple[str, str | None], dict[str, Any]] = {}
-    for name, rows in rows_by(snapshot.tables["calls"], "machine", names).items():
+    about = snapshot.tables["calls"].select(["machine", "call_id", "method", "call_site"])
+    for name, rows in rows_by(about, "machine", names).items():
         for row in rows:
             calls.setdefault((name, row["call_id"]), row)
             calls.setdefault((name, None), row)

@@ -225,3 +225,13 @@ def test_names_that_are_alike_when_they_are_cut_have_an_entry_each() -> None:
     lines = {f"{'x' * 60}{number}": Points([at(0), at(1)], [1, 2], [1, 2], [1, 2]) for number in range(2)}
     figure = charts.line_chart([(Quantity("machines"), lines)], "lines")
     assert len(figure.legends[0].get_texts()) == 2
+
+
+def test_a_span_ends_no_later_than_there_are_moments() -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    moments = [datetime(1, 1, 1, tzinfo=UTC), datetime(4000, 1, 1, tzinfo=UTC), datetime(8000, 1, 1, tzinfo=UTC), last]
+    found = charts.spans(moments, [charts.HELD] * 4)
+    assert found[-1].end == last
+    late = [*[moments[0] + timedelta(days=day) for day in range(3)], last - timedelta(hours=1), last]
+    assert charts.spans(late, [charts.HELD] * 5)[-1].end == last
+    assert charts._later(last, 1.0) == last
