@@ -89,7 +89,7 @@ def _machine(machine: Machine) -> Hashable:
     )
 
 
-def _channel(channel: OutChannel) -> Hashable:
+def _channel(channel: OutChannel) -> tuple[Any, ...]:
     return channel.target, channel.kind, channel.sent, channel.acknowledged, tuple(channel.waiting())
 
 
