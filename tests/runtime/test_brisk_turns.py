@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import sys
+import threading
+from typing import Any
 
 import pytest
+from lone_host import lone_host
 
-from ray_snapshot.runtime.host.recorder import TURN_S, brisk_turns
+import ray_snapshot as rs
+from ray_snapshot.protocol.commands import Request
+from ray_snapshot.runtime.host.recorder import Recorder
+from ray_snapshot.runtime.host.turns import TURN_S, TURNS
 
 
-def test_turns_are_brisk_inside_only() -> None:
-    before = sys.getswitchinterval()
-    with brisk_turns():
-        assert sys.getswitchinterval() == pytest.approx(TURN_S)
+class Counter(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def test_a_report_is_made_in_brisk_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen, made = sys.getswitchinterval(), [], Recorder._payload
+
+    def noting(self: Recorder, *given: Any) -> Any:
+        seen.append(sys.getswitchinterval())
+        return made(self, *given)
+
+    monkeypatch.setattr(Recorder, "_payload", noting)
+    with lone_host() as host:
+        host.create("counter", Counter)
+        host.obey(Request(1))
+        host.report(1)
+    assert seen == [pytest.approx(TURN_S)]
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
+def test_the_last_of_several_puts_back_what_was_there_before_the_first() -> None:
+    before, begun, may_end = sys.getswitchinterval(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with TURNS.brisk():
+            begun.set()
+            assert may_end.wait(10)
+
+    thread = threading.Thread(target=other)
+    with TURNS.brisk():
+        thread.start()
+        assert begun.wait(10)
+    assert sys.getswitchinterval() == pytest.approx(TURN_S)
+    may_end.set()
+    thread.join(10)
     assert sys.getswitchinterval() == pytest.approx(before)
 
 
 def test_turns_are_as_before_also_behind_an_error() -> None:
     before = sys.getswitchinterval()
-    with pytest.raises(KeyError), brisk_turns():
+    with pytest.raises(KeyError), TURNS.brisk():
         raise KeyError
     assert sys.getswitchinterval() == pytest.approx(before)

@@ -8,11 +8,9 @@ snapshot's timeout it turns the host red in the middle of the action, without a 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,15 +28,12 @@ from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.meter import Meter
 from ray_snapshot.runtime.host.notices import Notices
 from ray_snapshot.runtime.host.stage import Stage
+from ray_snapshot.runtime.host.turns import TURNS
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
-
-TURN_S = 0.0003
-"""How long a thread keeps the interpreter while another is making a report. Each of the hundred steps of a large one would
-otherwise wait Python's 5 ms for it, behind actions that never wait for anything. At all times it would cost messages."""
 
 COPY_SLICE_S = 0.001
 """How long machines are copied in one go between two actions."""
@@ -235,7 +230,7 @@ class Recorder:
     def _timed_payload(self, *given: Any) -> HostPayload:
         """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports."""
         began = time.thread_time()
-        with brisk_turns():
+        with TURNS.brisk():
             found = self._payload(*given)
         with self.member.lock:
             copying_s = self.meter.take()
@@ -324,14 +319,3 @@ class Recorder:
             self.abroad.forget(number)
         self.reported.discard(number)
         self.overdue.discard(number)
-
-
-@contextmanager
-def brisk_turns() -> Iterator[None]:
-    """Let the threads of this process take turns quickly; for one thread at a time."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(TURN_S, before))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
