@@ -153,22 +153,16 @@ def spans(moments: Sequence[datetime], answers: Sequence[str]) -> list[Span]:
     pauses = [(after - before).total_seconds() for before, after in pairwise(moments)]
     usual = statistics.median(pauses) if pauses else 0.0
     found: list[Span] = []
-    for at, answer, pause in zip(moments, answers, [*pauses, 0.0][: len(moments)], strict=True):
+    for at, answer, after, pause in zip(moments, answers, [*moments[1:], *moments[-1:]], [*pauses, 0.0], strict=False):
         is_long = len(pauses) > 2 and pause > GAP * usual > 0
-        until = _later(at, usual if is_long else pause)
+        until = (
+            at + timedelta(seconds=usual) if is_long else after
+        )  # the moment itself: a sum may be past the last there is
         if found and found[-1].answer == answer and found[-1].end == at:
             found[-1] = Span(found[-1].begin, until, answer)
         else:
             found.append(Span(at, until, answer))
     return found
-
-
-def _later(moment: datetime, seconds: float) -> datetime:
-    """So many seconds behind a moment, or the last one that there is: a history may tell of any."""
-    try:
-        return moment + timedelta(seconds=seconds)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=moment.tzinfo)
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------------
