@@ -5,6 +5,7 @@ Exit codes: 0, or 2 for an error; `verify` exits 1 if a snapshot did not pass.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 System = Annotated[str | None, typer.Option(help="Only this system.", show_default=False)]
 Run = Annotated[str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)]
-MOST_ROWS = 2**31 - 1
-"""Whoever asks for more rows than Arrow counts gets so many."""
 
 
 def _countable(limit: int | None) -> int | None:
-    return None if limit is None else min(limit, MOST_ROWS)
+    """No more than Arrow counts."""
+    return None if limit is None else min(limit, sys.maxsize)
 
 
 Limit = Annotated[

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clean import clean_environment
 from deltalake import DeltaTable
@@ -72,6 +74,11 @@ def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, histor
     assert [row["snapshot_id"] for row in rows("list", history, "--limit", "2")] == ids[-2:]
     assert run("list", history, "--limit", "2")[1][-1] == "(3 earlier snapshots not shown; --limit 0 shows all)"
     assert run("verdicts", history, "--run", "run-a", "--snapshot", "bank-00000", "--alarms")[1][-1] == "no verdicts"
+
+
+@pytest.mark.parametrize("command", ["list", "verdicts", "since", "conservation"])
+def test_a_limit_that_no_number_of_rows_reaches_is_as_good_as_none(run: Any, history: str, command: str) -> None:
+    assert run(command, history, "--json", "--limit", "2" * 400) == run(command, history, "--json", "--limit", "0")
 
 
 def test_verdicts_can_be_filtered(rows: Any, history: str) -> None:
@@ -228,6 +235,14 @@ def test_a_damaged_history_is_one_line_and_exit_code_2(run: Any, history: str) -
     code, out, err = run("list", history)
     assert (code, out, len(err)) == (2, [], 1)
     assert "table snapshots" in err[0]
+
+
+def test_a_file_without_the_ids_of_snapshots_is_named_by_who_would_rewrite_it(run: Any, history: str) -> None:
+    file = next(file for file in History(history).files("messages") if "system=bank" in file)
+    pq.write_table(pa.table({"text": ["another's"]}), file)
+    code, _, err = run("vacuum", history, "--keep", "1d")
+    assert (code, len(err)) == (2, 1)
+    assert f"table messages cannot be rewritten: its file '{Path(file).name}' has no column snapshot_id" in err[0]
 
 
 def execute(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from incidents import START, deadlocked, healthy, incident, judged, written
 
@@ -16,6 +17,7 @@ from ray_snapshot.reports.changes import Change
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
 from ray_snapshot.reports.markdown import markdown
 from ray_snapshot.reports.page import html
+from ray_snapshot.reports.waits import open_waits
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -235,3 +237,13 @@ def test_evidence_of_a_stranger_is_shown_as_far_as_it_can_be_read(tmp_path: Path
     assert report.headline == "bank: deadlock"
     assert html(report)
     assert markdown(report)
+
+
+def test_waits_are_listed_though_their_times_are_none_of_pythons() -> None:
+    found = deadlocked(0)
+    waits = found.tables["waits"]
+    at = waits.schema.get_field_index("waiting_since")
+    far = pa.array([2**63 - 1] * waits.num_rows, pa.int64()).cast(waits.schema.field(at).type)
+    records, more = open_waits(Snapshot({**found.tables, "waits": waits.set_column(at, "waiting_since", far)}))
+    assert [(one["machine"], one["waits_for"]) for one in records] == [("a", ["b"]), ("b", ["a"]), ("driver", ["a"])]
+    assert more == 0
