@@ -41,7 +41,7 @@ NOTHING: Any = ()
 Python's own takes 760 bytes. Whoever puts something in makes one."""
 
 KEPT_QUEUES = 2
-"""A machine with no more senders than that keeps their queues when they are empty: to make one costs 2% of a message."""
+"""A machine with no more senders than that keeps empty queues, theirs and its own: to make one costs 2% of a message."""
 
 
 class _NoEntries(dict[Any, Any]):
@@ -116,7 +116,7 @@ class Inbox:
 
     def mailbox(self, source: str, kind: str, link: str | None = None, index: int = 0) -> Mailbox:
         """The mailbox of the channel from `source`, made if there is none yet."""
-        end = source if kind == MAIL else (source, kind)
+        end = end_of(source, kind)
         found = self.mailboxes.get(end)
         if found is None:
             if not self.mailboxes:

@@ -102,7 +102,7 @@ class Post(ABC):
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Send a message; `MethodSender.send` says what it promises."""
         machine, member, tracer = self.acting(), self.member, self.trace.tracer
-        channel = machine.outputs.get(handle._name)  # as `end_of` it: mail
+        channel = machine.outputs.get(handle._name)  # `end_of` mail
         for item in args:
             if type(item) not in ATOMS:
                 payload = isolate(machine.name, handle._name, method, args, kwargs)
