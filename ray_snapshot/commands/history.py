@@ -157,7 +157,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
 
     count = bad = bad_tables = 0
     unchecked: list[str] = []
-    opened = _open(history)
+    opened = _open(history).as_stored()
     _check_known(opened, system)
     for checked, problems in opened.verify(system, unchecked):
         is_table = checked is not None and checked.startswith("table ")

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -82,6 +83,14 @@ class History:
             if name not in present and name not in ADDED_LATER:
                 tables.open_table(self.path, name)  # raises
         tables.open_table(self.path, "snapshots")
+        self.is_as_stored = False
+        """Whether times are handed out that are none, for who looks for what is wrong."""
+
+    def as_stored(self) -> History:
+        """The same history for who looks for what is wrong with it."""
+        found = copy(self)
+        found.is_as_stored = True
+        return found
 
     def __repr__(self) -> str:
         return f"History({str(self.path)!r})"
@@ -373,7 +382,7 @@ class History:
         run and system, the JSON, the verdicts, the checkpoints; then the traces and classes: ("table actions", problems)
         if they have any. `unchecked` gets a sentence for each thing that could not be checked.
         """
-        yield from verify(self, system, [] if unchecked is None else unchecked)
+        yield from verify(self.as_stored(), system, [] if unchecked is None else unchecked)
 
     def compact(self) -> dict[str, dict[str, int]]:
         """Rewrite small files into large ones, table by table; writers and readers may go on meanwhile.
@@ -460,18 +469,22 @@ class History:
         columns: Sequence[str] | None = None,
         where: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile."""
+        """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile.
+
+        Raises `HistoryFormatError` if one has a time that Python cannot hold: whoever reads it would fall over it, anywhere.
+        """
         for attempt in range(_READ_ATTEMPTS):
             with tables.faults(self.path, name, "read", HistoryFormatError):
                 files = self.data_files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
                 try:
-                    return tables.scan(
+                    found = tables.scan(
                         name,
                         files,
                         snapshot_ids=snapshot_ids,
                         equal={**(where or {}), "run_id": run_id, "machine": machine},
                         columns=columns,
                     )
+                    return found if self.is_as_stored else self._refused(name, found, rows_alone.untimely(name, found))
                 except FileNotFoundError:
                     if attempt == _READ_ATTEMPTS - 1:
                         raise
@@ -513,9 +526,13 @@ class History:
 
     def _complete(self, name: str, rows: pa.Table) -> pa.Table:
         """`rows`; raises `HistoryFormatError` if one lacks a value that every reader needs."""
-        if missing := rows_alone.without(name, rows):
+        return self._refused(name, rows, rows_alone.without(name, rows))
+
+    def _refused(self, name: str, rows: pa.Table, problems: Sequence[str]) -> pa.Table:
+        """`rows`; raises `HistoryFormatError` for the first problem, if there is one."""
+        if problems:
             raise HistoryFormatError(
-                f"history {self.path}: table {name} is damaged: {missing[0]}; put it back from a copy",
+                f"history {self.path}: table {name} is damaged: {problems[0]}; put it back from a copy",
                 path=self.path,
                 table=name,
             )

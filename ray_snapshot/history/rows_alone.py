@@ -91,32 +91,31 @@ def without(name: str, rows: pa.Table) -> list[str]:
     ]
 
 
+def untimely(name: str, rows: pa.Table) -> list[str]:
+    """The times that Python cannot hold, in the columns that were read: whoever looked at such a row would fall over it."""
+    found = []
+    for field in rows.schema:
+        if pa.types.is_timestamp(field.type):
+            ends = pc.min_max(rows[field.name].cast(pa.int64())).as_py()
+            if ends["min"] is not None and (ends["min"] < _FIRST or ends["max"] > _LAST):
+                found.append(f"{name} has a {field.name} that is no time")
+    return found
+
+
 def unreadable(name: str, rows: pa.Table) -> list[str]:
     """What is so wrong with rows of a table that nothing else can be asked of them."""
-    found = without(name, rows)
+    found = without(name, rows) + untimely(name, rows)
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid as fault:
         return [*found, f"{name} has texts that are none: {str(fault)[:200]}"]
-    for field in rows.schema:
-        found += _number_problems(name, rows, field)
-    return found
+    numbers = (field.name for field in rows.schema if pa.types.is_int64(field.type))
+    return found + [f"{name} has a negative {column}" for column in numbers if (pc.min(rows[column]).as_py() or 0) < 0]
 
 
 def wrong(name: str, rows: pa.Table) -> list[str]:
     """What else is wrong with rows that are not `unreadable`: their JSON, or rows that are there twice."""
     return list(_json_problems(name, rows)) + (_twice(name, rows) if name in ALONE else [])
-
-
-def _number_problems(name: str, rows: pa.Table, field: pa.Field) -> list[str]:
-    column = rows[field.name]
-    if pa.types.is_int64(field.type) and (pc.min(column).as_py() or 0) < 0:
-        return [f"{name} has a negative {field.name}"]
-    if pa.types.is_timestamp(field.type):
-        ends = pc.min_max(column.cast(pa.int64())).as_py()
-        if ends["min"] is not None and (ends["min"] < _FIRST or ends["max"] > _LAST):
-            return [f"{name} has a {field.name} that is no time"]
-    return []
 
 
 def _twice(name: str, rows: pa.Table) -> list[str]:

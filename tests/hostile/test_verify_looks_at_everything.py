@@ -289,6 +289,9 @@ def test_the_witness_says_which_table_cannot_be_read(
     [
         ("actions", "acted_at", ["witness", "latest"]),
         ("snapshots", "completed_at", ["list"]),
+        ("snapshots", "started_at", ["report"]),
+        ("machines", "recorded_at", ["show", "latest"]),
+        ("messages", "sent_at", ["show", "latest"]),
         ("verdicts", "evaluated_at", ["verdicts", "--json"]),
     ],
 )
@@ -297,7 +300,9 @@ def test_a_time_before_the_first_year_is_told_as_damage(
 ) -> None:
     column(table, name, -62_135_596_800_000_001)(history)
     assert cli.main([line[0], str(history), *line[1:]]) == 2
-    assert f"table {table} cannot be read: date value out of range" in capsys.readouterr().err
+    assert f"table {table} is damaged: {table} has a {name} that is no time; put it back" in capsys.readouterr().err
+    assert cli.main(["verify", str(history)]) == 1
+    assert f"{table} has a {name} that is no time" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
