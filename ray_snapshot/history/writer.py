@@ -166,6 +166,10 @@ class HistoryWriter:
             )
         day = _day(snapshot)
         found, absent = (snapshot.tables, None) if self._hosts is None else snapshot.apart()
+        brought = None if absent is None else absent.brought
+        if brought is not None and redaction.is_active:  # a secret that stands in these may stand in the other tables
+            whole = pa.concat_tables([found["machines"], brought.rows()])
+            found, brought = {**found, "machines": tables.in_order(whole, tables.ORDER["machines"])}, None
         place = _Place(system, day, snapshot.run_id)
         prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
         with self._lock:
@@ -175,8 +179,8 @@ class HistoryWriter:
             self._snapshots[snapshot_id] = prepared
             self._bytes_buffered += sum(table.nbytes for table in prepared.values() if table.num_rows)
             if absent is not None:
-                if absent.brought is not None:
-                    self._packed[snapshot_id] = _Packed(place, absent.brought)
+                if brought is not None:
+                    self._packed[snapshot_id] = _Packed(place, brought)
                 if owed := _owed(snapshot, absent, system, day):
                     self._owed[snapshot_id] = owed
                 self._bytes_buffered += absent.state_bytes + absent.count * _BYTES_PER_ROW

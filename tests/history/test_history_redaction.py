@@ -20,7 +20,7 @@ from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import ACTIONS
-from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.snapshot import Absent, Snapshot
 
 SECRET = "hunter2-und-Größe"
 
@@ -188,6 +188,50 @@ def test_no_byte_of_a_history_has_a_secret(tmp_path: Path, is_known_before: bool
     (machine,) = History(tmp_path).machines("bank-1")
     assert machine.state["login"] == {"user": "bob", "password": {"$redacted": "password"}}
     assert machine.state["note"] == "used [redacted]"
+
+
+class NoHosts:
+    """Hosts that keep no rows."""
+
+    def ask(self, wanted: Any, seconds: float) -> Any:
+        raise AssertionError("nothing is with them")
+
+    def release(self, settled: Any) -> None:
+        raise AssertionError("nothing is with them")
+
+
+class Packed:
+    """Rows of machines that have come with a snapshot, and were not read yet."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.hosts = {"h": table.num_rows}
+
+    def rows(self) -> pa.Table:
+        return self.table
+
+    def repeats(self, names: pa.ChunkedArray) -> bool:
+        return False
+
+
+def test_a_secret_that_stands_in_packed_rows_is_taken_out_of_the_other_tables(tmp_path: Path) -> None:
+    whole = Snapshot.from_rows(
+        machines=[
+            {"machine": "a", "state": {"note": f"used {SECRET}"}},
+            {"machine": "b", "state": {"password": SECRET}},
+        ],
+        messages=[{"source": "b", "target": "a", "method": "say", "args": [f"it is {SECRET}"]}],
+        snapshot_id="bank-1",
+        system="bank",
+        started_at=START,
+    )
+    rs.redact("password")  # the process that has recorded them did not know of it
+    machines = whole.tables["machines"]
+    absent = Absent({"C": 1}, {"h": 1}, {"h": 0.0}, 9, lambda *_: machines[1:], lambda *_: [], Packed(machines[1:]))
+    with HistoryWriter(tmp_path, hosts=NoHosts()) as writer:
+        writer.add(Snapshot({**whole.tables, "machines": machines[:1]}, absent))
+    assert places_of(SECRET, tmp_path) == []
+    assert [one.machine for one in History(tmp_path).machines("bank-1")] == ["a", "b"]
 
 
 def test_the_search_finds_what_is_not_redacted(tmp_path: Path) -> None:
