@@ -57,12 +57,14 @@ def _wanted(history: History, snapshot: str, hosts: int | None) -> Wanted:
     """What the program is to go on from; raises `NotRestorableError` with the obstacles, `CheckpointError`."""
     from ray_snapshot.history import checkpoints, restorable
     from ray_snapshot.runtime.restoring import Wanted
+    from ray_snapshot.views.tables import one_line
 
     snapshot_id = _chosen(history, snapshot)
     found = history.load(snapshot_id)
     restorable.check(history, found)
     if isinstance(edit := found.coverage.get("edited"), dict):
-        print(f"ray-snapshot: {snapshot_id} was edited: it is made from {edit.get('from')}", file=sys.stderr)
+        origin = one_line(str(edit.get("from")))
+        print(f"ray-snapshot: {snapshot_id} was edited: it is made from {origin}", file=sys.stderr)
     checkpoints.read(history.path, snapshot_id, checkpoints.checkpoint_key(is_made=False))
     born = [message.target for message in found.messages if message.method == "__init__" and message.number == 0]
     names = {*(name for name, machine in found.machines.items() if machine.host != "driver"), *born}

@@ -32,6 +32,7 @@ from ray_snapshot.history import inside
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
+from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -89,7 +90,7 @@ def _answer(module: ModuleType, request: Request, near: _Near) -> int:
             troubles = _show(module, frames, request)
             picture = _drawn(module, frames, out, job)
     for trouble in troubles:
-        print(f"ray-snapshot: {trouble}", file=sys.stderr)
+        print(f"ray-snapshot: {one_line(trouble)}", file=sys.stderr)
     if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
         print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))}{picture})", file=sys.stderr)
     return FAILED if troubles else 0
@@ -389,7 +390,7 @@ def main(job: str, argv: Sequence[str] | None = None) -> int:
     try:
         return execute(Request(job=job, **vars(_parser(job).parse_args(argv))))
     except RaySnapshotError as error:
-        print(f"ray-snapshot: error: {error}", file=sys.stderr)
+        print(f"ray-snapshot: error: {one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -279,6 +280,10 @@ def run(case: Case, line: list[str], folder: Path) -> int:
     return code
 
 
+NOTE = re.compile(r"^ray-snapshot: (?:going on from|\S+ was edited:) .*\n", re.MULTILINE)
+"""What `restore` says before it begins."""
+
+
 def problems(line: list[str], code: int, out: str, err: str) -> Iterator[str]:
     """What a command may never do, whatever it is given."""
     if code not in CODES.get(line[0], (0, 2)):
@@ -289,6 +294,8 @@ def problems(line: list[str], code: int, out: str, err: str) -> Iterator[str]:
         yield f"control characters {sorted(hidden)!a}"
     if "--follow" in line and err.startswith("Following "):
         err = err.partition("\n")[2]
+    if line[0] == "restore":
+        err = NOTE.sub("", err)
     if code == 2 and (err.count("\n") != 1 or not err.startswith("ray-snapshot: ")):
         yield f"an error is not one line: {err[-600:]!a}"
     if "Warning: " in err:

@@ -371,3 +371,14 @@ def test_an_address_that_names_no_folder_is_refused(out: str) -> None:
 
     with pytest.raises(SettingError, match="names no folder"):
         command.prepare_out(out, "history")
+
+
+def test_a_job_as_a_program_of_its_own_says_nothing_that_a_terminal_would_obey(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main("detections", [str(tmp_path / "\x1b[2J")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ray-snapshot: error: ")
+    assert "\\x1b[2J" in said
+    assert said.count("\n") == 1
+    assert said.strip().isprintable()
