@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ray_snapshot import redaction
 from ray_snapshot.history.records import JSON_COLUMNS
 
-_FREE_TEXTS = {"snapshots": ("abort_reason",), "actions": ("raised",)}
+_FREE_TEXTS = {"snapshots": ("abort_reason",), "actions": ("raised",), "verdicts": ("sentence",)}
 
 
 def purged(found: dict[str, pa.Table]) -> dict[str, pa.Table]:

@@ -87,7 +87,7 @@ class History:
         """Whether times are handed out that are none, for who looks for what is wrong."""
 
     def as_stored(self) -> History:
-        """The same history for who looks for what is wrong with it."""
+        """The same history for who looks for what is wrong with it, or looks at no time."""
         found = copy(self)
         found.is_as_stored = True
         return found
@@ -425,7 +425,7 @@ class History:
         stays. Returns what went, or with `dry_run` what would. Their rows leave the disk with the files, at the next
         `vacuum`.
         """
-        listed = self._complete("snapshots", self._read("snapshots", system=system))
+        listed = self._complete("snapshots", self.as_stored()._read("snapshots", system=system))
         ids = retention.to_drop(listed, keep, keep_every, now)
         if dry_run:
             with tables.faults(self.path, "snapshots", "read", HistoryFormatError):

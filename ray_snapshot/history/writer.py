@@ -96,6 +96,8 @@ class _Batch:
     actions: list[pa.Table]
     classes: list[pa.Table]
     bytes: int
+    secrets: int
+    """How many were known before any of it was put into the buffer."""
     gathering: host_files.Gathering | None = None
 
 
@@ -148,6 +150,8 @@ class HistoryWriter:
         self._turn = 1
         """The number of the next commit."""
         self._bytes_buffered = self._bytes_staged = 0
+        self._secrets = redaction.secret_count()
+        """How many were known when the buffer was empty."""
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -166,10 +170,6 @@ class HistoryWriter:
             )
         day = _day(snapshot)
         found, absent = (snapshot.tables, None) if self._hosts is None else snapshot.apart()
-        brought = None if absent is None else absent.brought
-        if brought is not None and redaction.is_active:  # a secret that stands in these may stand in the other tables
-            whole = pa.concat_tables([found["machines"], brought.rows()])
-            found, brought = {**found, "machines": tables.in_order(whole, tables.ORDER["machines"])}, None
         place = _Place(system, day, snapshot.run_id)
         prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
         with self._lock:
@@ -179,8 +179,8 @@ class HistoryWriter:
             self._snapshots[snapshot_id] = prepared
             self._bytes_buffered += sum(table.nbytes for table in prepared.values() if table.num_rows)
             if absent is not None:
-                if brought is not None:
-                    self._packed[snapshot_id] = _Packed(place, brought)
+                if absent.brought is not None:
+                    self._packed[snapshot_id] = _Packed(place, absent.brought)
                 if owed := _owed(snapshot, absent, system, day):
                     self._owed[snapshot_id] = owed
                 self._bytes_buffered += absent.state_bytes + absent.count * _BYTES_PER_ROW
@@ -354,7 +354,9 @@ class HistoryWriter:
                 self._actions,
                 self._classes,
                 self._bytes_buffered,
+                self._secrets,
             )
+            self._secrets = redaction.secret_count()
             self._snapshots, self._packed, self._owed = {}, {}, {}
             self._verdicts, self._actions, self._classes = [], [], []
             self._bytes_buffered = 0
@@ -370,21 +372,20 @@ class HistoryWriter:
         unpacked = _unpacked(
             batch, gathered.lost if gathered else ()
         )  # if it fails, nothing is staged: it is all tried again
-        actions = _batches(batch.actions)
-        self._stages.extend(_Stage("actions", tables.in_order(part, tables.ORDER["actions"])) for part in actions)
+        stages = [_Stage("actions", tables.in_order(one, tables.ORDER["actions"])) for one in _batches(batch.actions)]
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
             also: list[AddAction | pa.Table] = []
             if name == host_files.TABLE:
                 also += gathered.actions() if gathered else ()
                 also += unpacked
-            self._stages.extend(_Stage(name, part, also) for part in _batches(rows, is_empty_too=bool(also)))
-        classes = _batches(batch.classes)
-        self._stages.extend(_Stage("classes", tables.in_order(part, tables.ORDER["classes"])) for part in classes)
+            stages += [_Stage(name, part, also) for part in _batches(rows, is_empty_too=bool(also))]
+        stages += [_Stage("classes", tables.in_order(one, tables.ORDER["classes"])) for one in _batches(batch.classes)]
         if batch.verdicts:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in batch.verdicts}
             judged = pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))
-            self._stages.append(_Stage("verdicts", tables.in_order(judged, tables.ORDER["verdicts"])))
+            stages.append(_Stage("verdicts", tables.in_order(judged, tables.ORDER["verdicts"])))
+        self._stages.extend(_purged_together(stages, batch.secrets))
         if gathered:
             self._settled.append(gathered.settled())
         self._batch = None
@@ -519,6 +520,22 @@ def _batches(rows: list[pa.Table], *, is_empty_too: bool = False) -> Iterable[pa
     """The rows of many snapshots in one commit; they stay where they are in memory."""
     whole = pa.concat_tables(rows) if rows else None
     return [whole] if whole is not None and (whole.num_rows or is_empty_too) else []
+
+
+def _purged_together(stages: list[_Stage], known: int) -> list[_Stage]:
+    """Commits without secrets that were met in any of their rows, behind the first that are `known`: each table was looked at
+    by itself, and those that are with hosts, or have come packed, behind all others."""
+    while redaction.is_active and known != redaction.secret_count():
+        known = redaction.secret_count()
+        stages = [
+            _Stage(
+                stage.name,
+                purged({stage.name: stage.rows})[stage.name],
+                [purged({stage.name: one})[stage.name] if isinstance(one, pa.Table) else one for one in stage.also],
+            )
+            for stage in stages
+        ]
+    return stages
 
 
 def _unpacked(batch: _Batch, lost: Collection[str]) -> list[pa.Table]:

@@ -107,7 +107,7 @@ def _check(database: Any, query: str) -> None:
 
 def _register(database: Any, history: History, query: str) -> None:
     """Make each table of the history one of the database; those that the query does not name are not opened."""
-    ids = history.table("snapshots")["snapshot_id"].combine_chunks()
+    ids = history.as_stored().table("snapshots")["snapshot_id"].combine_chunks()
     words = query.casefold()
     for name in TABLES:
         if name in words:

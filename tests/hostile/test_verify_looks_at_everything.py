@@ -306,6 +306,21 @@ def test_a_time_before_the_first_year_is_told_as_damage(
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        ["sql", "select count(*) from snapshots where completed_at::varchar > '2'"],
+        ["vacuum", "--keep", "1d", "--dry-run"],
+    ],
+    ids=["sql", "vacuum"],
+)
+def test_what_looks_at_no_time_goes_on_where_one_is_damaged(
+    history: Path, line: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    column("snapshots", "completed_at", 2**62)(history)
+    assert cli.main([line[0], str(history), *line[1:]]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "line", [["show", "no-such"], ["verdicts", "--run", "no-such"], ["list", "--run", "no-such"]], ids=str
 )
 def test_what_has_no_name_is_not_among_what_there_is(
