@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_type_hints
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -90,9 +90,9 @@ def _answer(module: ModuleType, request: Request, near: _Near) -> int:
             troubles = _show(module, frames, request)
             picture = _drawn(module, frames, out, job)
     for trouble in troubles:
-        print(f"ray-snapshot: {one_line(trouble)}", file=sys.stderr)
+        _say(f"ray-snapshot: {trouble}")
     if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
-        print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))}{picture})", file=sys.stderr)
+        _say(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))}{picture})")
     return FAILED if troubles else 0
 
 
@@ -117,7 +117,7 @@ def _follow(module: ModuleType, request: Request, near: _Near, selection: Select
         spark = spark_session(request.master, brief=True)
         near.check(spark.sparkContext.master)
         interrupts.spark_runs()
-        print(f"Following {request.history} into {out / module.FOLLOWED.name} (Delta)", file=sys.stderr, flush=True)
+        _say(f"Following {request.history} into {out / module.FOLLOWED.name} (Delta)")
         with reported(request.job):
             table = module.FOLLOWED.name
             follower = Follower(spark, near.history, out, table, module.fresh, selection, options)
@@ -158,7 +158,7 @@ def _near(history: History, request: Request) -> Iterator[_Near]:
     with tempfile.TemporaryDirectory(prefix="ray-snapshot-copy-") as folder:
         mirror = Mirror(history.path, Path(folder) / "history")
         size = mirror.missing_bytes() / 1e6
-        print(f"Copying {size:,.1f} MB of {history.path} to this computer, for Spark", file=sys.stderr, flush=True)
+        _say(f"Copying {size:,.1f} MB of {history.path} to this computer, for Spark")
         mirror.refresh()
         near.history, near.refresh = _open(str(mirror.folder)), mirror.refresh
         yield near
@@ -385,23 +385,31 @@ def _drawn(module: ModuleType, frames: dict[str, Any], out: str, job: str) -> st
     return f"; picture: {job}.png"
 
 
+def _say(text: str) -> None:
+    """One line on stderr, whatever a stranger's history or a path has in its names."""
+    print(one_line(text), file=sys.stderr, flush=True)
+
+
 def main(job: str, argv: Sequence[str] | None = None) -> int:
     """A job as a program of its own; returns the exit code (2, and one line on stderr, if it cannot be done)."""
     try:
         return execute(Request(job=job, **vars(_parser(job).parse_args(argv))))
     except RaySnapshotError as error:
-        print(f"ray-snapshot: error: {one_line(str(error))}", file=sys.stderr)
+        _say(f"ray-snapshot: error: {error}")
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingError(f"{message} (see {self.prog} --help)")
+
+
 def _parser(job: str) -> argparse.ArgumentParser:
     """The options of a job's program, its own ones last; what is not given is not in what is parsed."""
     module, kinds = import_module(f"ray_snapshot.spark_jobs.{job}"), get_type_hints(Request)
-    parser = argparse.ArgumentParser(
-        prog=job, description=JOBS[job].capitalize() + ".", argument_default=argparse.SUPPRESS
-    )
+    parser = _Parser(prog=job, description=JOBS[job].capitalize() + ".", argument_default=argparse.SUPPRESS)
     for name, option in sorted(OPTIONS.items(), key=lambda one: one[1].takers == "own"):
         if name != "job" and option.is_taken(name, module):
             kind = (get_args(kinds[name]) or (kinds[name],))[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from lone_host import lone_host
 import ray_snapshot as rs
 from ray_snapshot.protocol.commands import Request
 from ray_snapshot.runtime.host.recorder import Recorder
-from ray_snapshot.runtime.host.turns import TURN_S, TURNS
+from ray_snapshot.runtime.host.turns import HALF_S, TURN_S, TURNS
 
 
 class Counter(rs.SnapshotMixin):
@@ -59,3 +60,28 @@ def test_turns_are_as_before_also_behind_an_error() -> None:
     with pytest.raises(KeyError), TURNS.brisk():
         raise KeyError
     assert sys.getswitchinterval() == pytest.approx(before)
+
+
+@pytest.fixture
+def interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before + HALF_S)
+
+
+@pytest.mark.usefixtures("interval")
+def test_what_the_program_has_chosen_meanwhile_stays() -> None:
+    with TURNS.brisk():
+        sys.setswitchinterval(0.02)
+    assert sys.getswitchinterval() == pytest.approx(0.02)
+
+
+@pytest.mark.usefixtures("interval")
+@pytest.mark.parametrize("chosen_us", [1, 299, 300, 5_000, 50_000, 19_999])
+def test_an_interval_is_the_same_however_often_it_is_put_back(chosen_us: int) -> None:
+    sys.setswitchinterval((chosen_us + 0.5) / 1e6)
+    before = sys.getswitchinterval()
+    for _ in range(50):
+        with TURNS.brisk():
+            assert sys.getswitchinterval() <= TURN_S
+    assert sys.getswitchinterval() == before

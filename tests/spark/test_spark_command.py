@@ -373,10 +373,11 @@ def test_an_address_that_names_no_folder_is_refused(out: str) -> None:
         command.prepare_out(out, "history")
 
 
+@pytest.mark.parametrize("line", [["{}/\x1b[2J"], ["h", "--\x1b[2J"], ["h", "--top", "\x1b[2J"]], ids=str)
 def test_a_job_as_a_program_of_its_own_says_nothing_that_a_terminal_would_obey(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, line: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main("detections", [str(tmp_path / "\x1b[2J")]) == 2
+    assert command.main("detections", [text.format(tmp_path) for text in line]) == 2
     said = capsys.readouterr().err
     assert said.startswith("ray-snapshot: error: ")
     assert "\\x1b[2J" in said
