@@ -439,7 +439,7 @@ def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
         directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
         after = f"{directly}, or raise {bound} to {count}; {lock}."
         return _Change(f"{who.call} waits", " at {}", after)
-    or_async = f", or make {actor} an async actor" if group is None and held == 1 else ""
+    or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
     before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
     if _is_parked(about, target.machine):
         return _Change(before, _CALLED, f" can begin ({lock}), or give it a concurrency group of its own.")

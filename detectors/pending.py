@@ -20,6 +20,8 @@ from ray_snapshot.detectors.stores import may_hold_back_tasks
 from ray_snapshot.snapshot import Snapshot
 
 MOST_TOLD = 20
+SOON_S = 10.0
+"""What has room, and has waited less, is told to be about to begin."""
 
 
 def why_pending(snapshot: Snapshot) -> list[str]:
@@ -51,19 +53,21 @@ def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
     ends = zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True)
     for (source, target), demand in zip(ends, demand_of_rows(found, messages).tolist(), strict=True):
         asked[(source if (source, target, demand) in since else None, target, demand)] += 1
-    or_held_back = ", or held back until an object store has room" if may_hold_back_tasks(snapshot) else ""
+    or_held_back = ", or it is held back until an object store has room" if may_hold_back_tasks(snapshot) else ""
     lines = []
     for (source, target, demand), at in since.items():
         count = asked[source, target, demand]
         if count:
             wanted = found.demands[demand]
-            lack = Lack(state, wanted)
-            is_met = state.is_met(wanted)
-            reason = f"{lack.text}, and a node has room: it is about to begin{or_held_back}" if is_met else lack.why()
+            lack, waited_s = Lack(state, wanted), snapshot.started_at.timestamp() - at
+            reason = lack.why()
+            if state.is_met(wanted):
+                soon = "it is about to begin" if waited_s < SOON_S else "Ray has not begun it all the same"
+                reason = f"{lack.text}, and a node has room: {soon}{or_held_back}"
             name = (target if source is None else f"{target} of {source}") + (
                 f" ({count:,} calls)" if count > 1 else ""
             )
-            lines.append(f"{name} has waited for {snapshot.started_at.timestamp() - at:.0f} s: it needs {reason}")
+            lines.append(f"{name} has waited for {waited_s:.0f} s: it needs {reason}")
     return lines
 
 

@@ -11,8 +11,9 @@ from ray_snapshot.views.streams import shown
 
 
 def cut(text: str, most: int) -> str:
-    """`text` with its first `most` characters, and how many are left out."""
-    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most:,} more characters)"
+    """`text` with its first `most` characters, and how many are left out; itself where that would be no shorter."""
+    shorter = f"{text[:most]} … ({len(text) - most:,} more characters)"
+    return shorter if len(shorter) < len(text) else text
 
 
 def plain(text: Any, most: int = 400) -> str:

@@ -66,7 +66,8 @@ def test_two_actors_that_get_each_other_are_named_with_methods_and_call_sites() 
     assert verdict.evidence["cores"] == [["A-0", "A-1"]]
     assert verdict.evidence["cycle"] == ["A-0", "A-1"]
     assert verdict.evidence["advice"] == [
-        "Raise max_concurrency of A to 2, or make A an async actor, so that A.answer (called at app.py:8) can begin (2 of its"
+        "Raise max_concurrency of A to 2, or make A an async actor that awaits,"
+        " so that A.answer (called at app.py:8) can begin (2 of its"
         " calls then run at once: lock what they change, but not while they wait); or give its value along with the call, so"
         " that nobody asks back; or do not wait for its reply."
     ]
@@ -116,7 +117,8 @@ def test_a_ring_of_four_is_one_cycle_and_the_driver_is_stuck_behind_it() -> None
     ]
     assert verdict.sentence.endswith("4 calls can never move again; 1 more is stuck behind them (driver).")
     assert verdict.evidence["advice"] == [
-        "Raise max_concurrency of Node to 2, or make Node an async actor, so that Node.ping (called at ring.py:0, ring.py:1,"
+        "Raise max_concurrency of Node to 2, or make Node an async actor that awaits,"
+        " so that Node.ping (called at ring.py:0, ring.py:1,"
         " ring.py:2 and 1 more) can begin (2 of its calls then run at once: lock what they change, but not while they wait);"
         " or give its value along with the call, so that nobody asks back; or do not wait for its reply."
     ]

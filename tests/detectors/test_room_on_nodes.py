@@ -650,7 +650,7 @@ def test_an_actor_that_computes_holds_what_it_has_though_it_may_take_a_call_more
 def test_it_is_told_that_there_is_room() -> None:
     app, _ = last_cpu(cpus=5)
     assert why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC))) == [
-        "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and a node has room: it is about to begin"
+        "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and a node has room: Ray has not begun it all the same"
     ]
 
 

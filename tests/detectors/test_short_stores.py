@@ -15,6 +15,7 @@ from ray_snapshot.detectors.stores import short_of_room
 from ray_snapshot.instrument.diagnosis import diagnosis
 
 MIB = 2**20
+SLOW = "Ray has not begun it all the same"
 ROOM = {"demands": [], "nodes": {"n": {"CPU": 4}}, "groups": [], "holders": [], "unsure": []}
 
 
@@ -85,9 +86,9 @@ def test_the_hint_changes_no_verdict_and_no_exit_code() -> None:
 @pytest.mark.parametrize(
     ("stores", "text"),
     [
-        ([], "it is about to begin"),
-        ([store()], "it is about to begin"),
-        ([store(waiting=1)], "it is about to begin, or held back until an object store has room"),
+        ([], SLOW),
+        ([store()], SLOW),
+        ([store(waiting=1)], f"{SLOW}, or it is held back until an object store has room"),
     ],
 )
 def test_a_task_with_a_cpu_may_be_held_back_by_a_store(stores: list[Any], text: str) -> None:
@@ -95,6 +96,8 @@ def test_a_task_with_a_cpu_may_be_held_back_by_a_store(stores: list[Any], text: 
     row = {**demand, "bundle": -1, "nodes": None, "since": 5.0}
     lines = why_pending(snapshot_of(app(*stores, resources={**ROOM, "demands": [row]})))
     assert lines == [f"count() of driver has waited for 10 s: it needs CPU 1, and a node has room: {text}"]
+    (soon,) = why_pending(snapshot_of(app(*stores, resources={**ROOM, "demands": [{**row, "since": 5.1}]})))
+    assert soon.endswith(text.replace(SLOW, "it is about to begin"))
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,12 @@ SCENARIOS = {
     "two": _expected(
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
-        "Raise max_concurrency of Account to 2, or make Account an async actor, so that Account.deposit (called at",
+        "Raise max_concurrency of Account to 2, or make Account an async actor that awaits, so that Account.deposit (called at",
     ),
     "again": _expected(
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
-        "Raise max_concurrency of Account to 2, or make Account an async actor, so that Account.deposit (called at",
+        "Raise max_concurrency of Account to 2, or make Account an async actor that awaits, so that Account.deposit (called at",
     ),
     "self_call": _expected(
         [("Account.again", "return ray.get(ray.get_runtime_context().current_actor.deposit.remote())", "Account.deposit")],

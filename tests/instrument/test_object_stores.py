@@ -285,7 +285,7 @@ def _watched(runner: Runner, scenario: str, *whole: str) -> tuple[Done, Done]:
 def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdict(runner: Runner) -> None:
     arguments = "; tasks that run keep 40.0 MiB of arguments there until they end"
     texts = (
-        ", and a node has room: it is about to begin, or held back until an object store has room\n",
+        ", and a node has room: Ray has not begun it all the same, or it is held back until an object store has room\n",
         " is short of room: 60.0 MiB of 80.0 MiB in use, as Ray told ",
         "; 1 task cannot begin, for there is no room for its arguments",
         *([arguments] if minor(ray.__version__) >= TELLS_OF_ARGUMENTS else []),

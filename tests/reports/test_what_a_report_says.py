@@ -17,6 +17,7 @@ from ray_snapshot.reports.changes import Change
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
 from ray_snapshot.reports.markdown import markdown
 from ray_snapshot.reports.page import html
+from ray_snapshot.reports.texts import cut
 from ray_snapshot.reports.waits import open_waits
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -247,3 +248,11 @@ def test_waits_are_listed_though_their_times_are_none_of_pythons() -> None:
     records, more = open_waits(Snapshot({**found.tables, "waits": waits.set_column(at, "waiting_since", far)}))
     assert [(one["machine"], one["waits_for"]) for one in records] == [("a", ["b"]), ("b", ["a"]), ("driver", ["a"])]
     assert more == 0
+
+
+@pytest.mark.parametrize("length", range(1, 60))
+def test_a_text_that_is_cut_is_shorter_than_before(length: int) -> None:
+    text = "x" * length
+    assert cut(text, 10) == text or len(cut(text, 10)) < length
+    assert cut(text, 10).startswith(text[:10])
+    assert len(cut(text, 10)) <= 10 + len(" … (50 more characters)")
