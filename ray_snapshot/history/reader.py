@@ -329,7 +329,7 @@ class History:
         `-1` is the latest, `-2` the one before; edited ones (`testing.edit`) count with neither. Raises
         `HistoryNotFoundError` if it means none, or several.
         """
-        found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
+        found = self.as_stored()._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].drop_null().to_pylist()
         if text in ids:
             return text
@@ -351,7 +351,9 @@ class History:
 
     def restorable(self, *, system: str | None = None) -> list[str]:
         """The ids of the snapshots that were recorded as restorable, earliest first, without edited ones."""
-        found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at", "status", "restorable"])
+        found = self.as_stored()._read(
+            "snapshots", system=system, columns=["snapshot_id", "started_at", "status", "restorable"]
+        )
         found = found.filter(pc.and_(pc.equal(found["status"], "complete"), pc.fill_null(found["restorable"], False)))
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()
         return [snapshot_id for snapshot_id in ids if EDITED not in snapshot_id]
@@ -575,9 +577,10 @@ class History:
             raise HistoryNotFoundError(f"a history has no table {name!r}; it has {known}", path=self.path)
 
     def _unknown(self, snapshot_id: str, system: str | None = None) -> HistoryNotFoundError:
-        ids = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
+        ids = self.as_stored()._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
         latest = tables.in_order(ids, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()[-1:]
-        holds = f"it has {ids.num_rows}, the latest is {latest[0]}" if latest else "it has none yet"
+        told = "; say an id, the beginning of one, latest, or -2 for the one before"
+        holds = f"it has {ids.num_rows}, the latest is {latest[0]}{told}" if latest else "it has none yet"
         whose = "" if system is None else f" of system {system!r}"
         return HistoryNotFoundError(
             f"no snapshot {snapshot_id!r}{whose} in the history {self.path}: {holds}",

@@ -320,6 +320,14 @@ def test_what_looks_at_no_time_goes_on_where_one_is_damaged(
     assert cli.main([line[0], str(history), *line[1:]]) == 0, capsys.readouterr().err
 
 
+def test_a_damaged_time_of_one_snapshot_keeps_no_other_from_being_shown(history: Path) -> None:
+    last = History(history).snapshots()[-1]
+    whole = {value: value for value in History(history).table("snapshots")["started_at"].to_pylist()}
+    with_column(history, "snapshots", "started_at", (whole | {last.started_at: 2**62}).get)
+    assert cli.main(["show", str(history), last.snapshot_id]) == 2
+    assert cli.main(["show", str(history), "-2"]) == 0
+
+
 @pytest.mark.parametrize(
     "line", [["show", "no-such"], ["verdicts", "--run", "no-such"], ["list", "--run", "no-such"]], ids=str
 )
