@@ -164,7 +164,13 @@ def _holding(parts: Iterable[Mapping[str, float]], holders: Iterable[str], look:
             f"{name} {amount:g} of {total[name]:g}" for name, amount in _held(holder, look).items() if name in wanted
         ]
         if held:
-            told.append(f"{names.of(holder)} holds {', '.join(held)}")
+            gives_back = (
+                holder in look.tasks
+                and look.tasks[holder].kind == "task"
+                and any(one.startswith("CPU ") for one in held)
+            )
+            unless = ", but for its CPU while it waits in ray.get" if gives_back else ""
+            told.append(f"{names.of(holder)} holds {', '.join(held)}{unless}")
     shown = told[:_MOST_TARGETS]
     more = f"; and {len(told) - len(shown)} more" if len(told) > len(shown) else ""
     return ("; ".join(shown) + more) or "what holds it is not recorded"

@@ -203,6 +203,8 @@ def test_a_plain_task_gives_back_its_cpu_while_it_waits_and_nothing_else() -> No
         outer = made.task(made.driver, needs={name: 1.0})
         made.task(outer, LACKS_ROOM, needs={name: 1.0})
         assert made.judged().verdict == verdict
+        unless = f"holds {name} 1 of 1, but for its CPU while it waits in ray.get"
+        assert (unless in told(made)) == (name == "CPU")
 
 
 def test_actors_at_rest_keep_their_room_once_their_program_is_stuck_for_long_enough() -> None:
