@@ -6,6 +6,7 @@ Exit codes: 0, or 2 for an error; `verify` exits 1 if a snapshot did not pass.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -463,4 +464,5 @@ def _waits_for(row: Row) -> str:
         return "-"
     modes = {"all": "all of ", "any": "any of ", "k_of_n": f"{row.wait_k} of "}
     mode = modes.get(row.wait_mode, "") if len(row.waits_for) > 1 else ""
-    return mode + ", ".join(row.waits_for)
+    times = Counter(row.waits_for)
+    return mode + ", ".join(name if count == 1 else f"{name} ({count:,} times)" for name, count in times.items())

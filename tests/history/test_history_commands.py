@@ -19,6 +19,7 @@ from started import started
 from ray_snapshot import cli
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import TABLES
+from ray_snapshot.snapshot import Snapshot
 
 
 @pytest.fixture
@@ -286,3 +287,12 @@ def test_control_c_ends_with_130_and_no_traceback(run: Any, history: str, monkey
 
     monkeypatch.setattr(History, "verify", interrupted)
     assert run("verify", history) == (130, [], [])
+
+
+def test_what_a_machine_waits_for_several_times_is_named_once(run: Any, tmp_path: Path) -> None:
+    driver = {"machine": "driver", "waits_for": ["work()", "work-3", *["work()"] * 18]}
+    with HistoryWriter(tmp_path / "h") as writer:
+        writer.add(Snapshot.from_rows(machines=[driver, {"machine": "work-3"}], snapshot_id="s-1"))
+    code, out, err = run("show", str(tmp_path / "h"), "s-1")
+    assert (code, err) == (0, [])
+    assert any("all of work() (19 times), work-3" in line for line in out)
