@@ -15,6 +15,7 @@ from ray_snapshot.commands.history import Json, Limit, Run, System
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
+from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +70,12 @@ def conservation(
     for title, name, columns in _CHANGED:
         if found[name].num_rows:
             _print(title, found[name], columns, most)
+    for row in found["breaks"].slice(0, _ROWS).to_pylist():
+        if row["first_broken"] is not None and opened.action_count(row["run_id"]):
+            told = tables.one_line(row["first_broken"])
+            print_text(
+                f"its run was traced: `ray-snapshot blame HISTORY {told}` names the first action behind which it is broken"
+            )
 
 
 def since(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from ray_snapshot import cli, questions
 from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.schema import ACTIONS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 from ray_snapshot.views import tables
@@ -80,6 +83,30 @@ def test_conservation_says_where_the_ledger_broke_and_what_changed_there(run: An
     assert list(found[0]) == questions.conservation(History(history))["ledger"].column_names
     assert [row["sequence"] for row in rows("conservation", history, "--limit", "2")] == [22, 23], "the latest"
     assert rows("conservation", history, "--detector", "conservation", "--system", "synth") == found
+
+
+def test_conservation_says_how_to_find_the_action_where_the_run_was_traced(
+    run: Any, history: str, tmp_path: Path
+) -> None:
+    assert "blame" not in text(run("conservation", history))
+    copy = shutil.copytree(history, tmp_path / "h")
+    (broken,) = questions.conservation(History(copy))["breaks"].to_pylist()
+    action = {
+        "run_id": broken["run_id"],
+        "machine": "a",
+        "number": 1,
+        "method": "go",
+        "colour": 0,
+        "acted_at": datetime.now(UTC),
+    }
+    with HistoryWriter(copy) as writer:
+        writer.add_actions(
+            pa.Table.from_pylist(
+                [{**action, "accepted": "[]", "sent": "[]", "acted_at": datetime.now(UTC)}], schema=ACTIONS
+            ),
+            system="synth",
+        )
+    assert f"`ray-snapshot blame HISTORY {broken['first_broken']}`" in " ".join(run("conservation", str(copy))[1])
 
 
 def test_conservation_says_what_to_do_where_nothing_is_counted(run: Any, tmp_path: Path) -> None:
