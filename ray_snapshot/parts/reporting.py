@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, Machine, Recording
 from ray_snapshot.protocol.mailbox import Mailbox, Message
-from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy, OutChannel
 
 LINK = "link"
 """The kind under which the sums of a link are reported."""
@@ -88,12 +88,13 @@ class LinkCounts:
     def ends_of(self, copy: MachineCopy) -> None:
         """A machine's channels, as it counts them."""
         _add(self.accepted_from, [box.link for box in copy.boxes], copy.accepted_of)
-        _add(self.sent_to, [None if one.link is None else one.link.target for one in copy.channels], copy.sent_on)
+        ahead = _ahead(copy.channels)
+        _add(self.sent_to, ahead, copy.sent_on)
         for box, messages in copy.queued.items():
             if messages:
                 _add(self.in_flight_from, [box.link], [len(messages)])
-        for channel, waiting in copy.waiting.items():
-            _add(self.sent_to, [None if channel.link is None else channel.link.target], [-len(waiting)])
+        if copy.waiting:
+            _add(self.sent_to, ahead, [-len(copy.waiting.get(one, ())) for one in copy.channels])
         if copy.duplicates:
             repeated = [-copy.duplicates.get((box.source, box.kind), 0) for box in copy.boxes]
             _add(self.accepted_from, [box.link for box in copy.boxes], repeated)
@@ -101,12 +102,11 @@ class LinkCounts:
     def group(self, copy: GroupCopy) -> None:
         """The channels of machines that were copied together."""
         _add(self.accepted_from, [box.link for box in copy.boxes], copy.accepted_of)
-        _add(self.sent_to, [None if one.link is None else one.link.target for one in copy.channels], copy.sent_on)
+        ahead = _ahead(copy.channels)
+        _add(self.sent_to, ahead, copy.sent_on)
         full = [(copy.boxes[row].link, len(messages)) for row, messages in copy.queued.items() if messages]
         _add(self.in_flight_from, [link for link, _ in full], [count for _, count in full])
-        for row, waiting in copy.waiting.items():
-            link = copy.channels[row].link
-            _add(self.sent_to, [None if link is None else link.target], [-len(waiting)])
+        _add(self.sent_to, [ahead[row] for row in copy.waiting], [-len(waiting) for waiting in copy.waiting.values()])
 
     def late(self, late: Sequence[LateRun]) -> None:
         """These are in flight, too."""
@@ -201,6 +201,12 @@ def _runs(late: Iterable[Late]) -> list[LateRun]:
         of_one = [*some]
         found.append((mailbox, of_one[0][1].name, [*map(itemgetter(2), of_one)]))
     return found
+
+
+def _ahead(channels: Iterable[OutChannel]) -> list[str | None]:
+    """The hosts that the links of channels lead to; read once, for a host may become known meanwhile: what waits for it must be
+    taken from the same sum as it was added to."""
+    return [None if (link := one.link) is None else link.target for one in channels]
 
 
 def _add(sums: dict[str, int], hosts: Iterable[str | None], counts: Iterable[int]) -> None:
