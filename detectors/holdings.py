@@ -22,6 +22,7 @@ from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_an
 from ray_snapshot.detectors.json_column import array_at, arrays_at, may_hold_nulls
 from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
+from ray_snapshot.large_columns import picked
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 
@@ -324,7 +325,7 @@ def _numbers(rows: Integers, values: Any) -> Numbers:
 def _taken(column: Any, rows: Integers) -> Any:
     """The rows `rows` of a column; without a copy if they are next to each other."""
     count = len(rows)
-    return column.slice(rows[0], count) if rows[-1] - rows[0] == count - 1 else column.take(pa.array(rows))
+    return column.slice(rows[0], count) if rows[-1] - rows[0] == count - 1 else picked(column, rows)
 
 
 def _collect_parsed(found: Holdings, table: Any, rows: Integers, column: str, path: JsonPath) -> None:
@@ -344,16 +345,16 @@ def _chunks(rows: Integers, most_rows: int, bytes_each: int) -> list[Integers]:
 
 def _bytes_each(column: Any) -> int:
     """How many bytes a text has, on an average."""
-    column = one_array(column)
     if not pa.types.is_dictionary(column.type):
         return int(column.nbytes // (len(column) + 1))
+    column = one_array(column)
     return int(pc.mean(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
 
 
 def _unrecorded(column: Any) -> Booleans:
     """Rows without a value: null, or JSON's null, which a state or a list of arguments never is by itself."""
-    column = one_array(column)
     if pa.types.is_dictionary(column.type):
+        column = one_array(column)
         codes = pc.fill_null(column.indices.cast(pa.int64()), len(column.dictionary))
         found: Booleans = np.append(_unrecorded(column.dictionary), True)[codes]
     else:
@@ -364,7 +365,7 @@ def _unrecorded(column: Any) -> Booleans:
 def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     """The JSON values of those rows of the column, in order."""
     for some in _chunks(rows, _MOST_ROWS, _bytes_each(column)):
-        chosen = column.take(pa.array(some)).to_pylist()
+        chosen = _taken(column, some).to_pylist()
         try:
             values = json.loads(f"[{','.join(chosen)}]")
         except (ValueError, RecursionError):

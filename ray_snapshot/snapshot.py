@@ -22,6 +22,7 @@ from ray_snapshot.cuts import problems_of
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryFormatError, InconsistentCutError, SettingError, UnknownMachineError
 from ray_snapshot.json_text import parsed_json
+from ray_snapshot.large_columns import in_order
 from ray_snapshot.name_index import NameIndex, Words
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 from ray_snapshot.shapes import Shape
@@ -204,7 +205,7 @@ class _Tables(Mapping[str, pa.Table]):
             if absent is not None:
                 rest = absent.fetch(None) if seconds is None else absent.fetch(None, seconds)
                 whole = pa.concat_tables([here, rest]).combine_chunks()
-                here = whole.take(pc.sort_indices(whole["machine"]))
+                here = in_order(whole, ("machine",))
                 self.parted = here, None
             return here
 

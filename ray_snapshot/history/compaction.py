@@ -24,6 +24,7 @@ import pyarrow as pa
 from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import commits, files, places, tables, upkeep
+from ray_snapshot.large_columns import taken
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -194,7 +195,7 @@ def _spread(rows: pa.Table, column: str | None, bounds: Sequence[str], tiles: Se
     place = np.array([bisect_right(bounds, key or "") for key in keys.dictionary.to_pylist()])
     places = place[keys.indices.to_numpy()]
     order = np.argsort(places, kind="stable")
-    rows = rows.take(pa.array(order))
+    rows = taken(rows, pa.array(order))
     edges = np.searchsorted(places[order], np.arange(len(tiles) + 1))
     for item, begin, end in zip(tiles, edges[:-1], edges[1:], strict=True):
         if end > begin:

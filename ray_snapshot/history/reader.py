@@ -46,6 +46,7 @@ from ray_snapshot.history.verification import (
     row_count,
     verify,
 )
+from ray_snapshot.large_columns import taken
 from ray_snapshot.names import EDITED
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Absent, Snapshot
@@ -676,7 +677,7 @@ def _split(table: pa.Table, snapshot_ids: list[str]) -> dict[str, pa.Table]:
     numbers = _places(table, snapshot_ids)
     if np.any(numbers[:-1] > numbers[1:]):
         order = np.argsort(numbers, kind="stable")
-        table, numbers = table.combine_chunks().take(pa.array(order)), numbers[order]
+        table, numbers = taken(table, pa.array(order)), numbers[order]
     bounds = np.searchsorted(numbers, np.arange(len(snapshot_ids) + 1))
     return {
         snapshot_id: table.slice(bounds[row], bounds[row + 1] - bounds[row])

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import large_columns
 from ray_snapshot.addresses import AnyPath, StorePath, given
 from ray_snapshot.errors import (
     HistoryFormatError,
@@ -544,7 +545,7 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """`table` sorted by `keys`; itself if it is sorted already (nulls last)."""
     if table.num_rows < 2 or _is_sorted(table, keys):
         return table
-    return table.take(pc.sort_indices(table, sort_keys=[(key, "ascending") for key in keys]))
+    return large_columns.in_order(table, keys)
 
 
 def _is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:

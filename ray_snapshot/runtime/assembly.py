@@ -20,6 +20,7 @@ from ray_snapshot.adding import AddsUp
 from ray_snapshot.columns import inner, labelled, nothing, packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import SnapshotRowsLostError
+from ray_snapshot.large_columns import in_order, taken
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
 from ray_snapshot.runtime.brought import BroughtRows, Label
@@ -61,7 +62,7 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     full = [part for part in parts if part.machines is not None]
     messages = _concat([*(part.messages for part in parts), *also.of("messages")], MESSAGES)
     if len(full) < len(parts):  # late reports come in any order
-        messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
+        messages = in_order(messages, ("source", "target", "kind", "number"))
     ends = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
     channels = _concat([ends, *also.of("channels")], CHANNELS)
     inputs = {name: found for part in full for name, found in part.inputs.items()}
@@ -308,7 +309,7 @@ def by_name(rows: pa.Table) -> pa.Table:
         return rows
     names = rows["machine"]
     is_rising = pc.all(pc.less_equal(names[:-1], names[1:])).as_py()
-    return rows if is_rising is not False else rows.take(pc.sort_indices(names))
+    return rows if is_rising is not False else taken(rows, pc.sort_indices(names))
 
 
 def with_delay(machines: pa.Table, started_at: float) -> pa.Table:

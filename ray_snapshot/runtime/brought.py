@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.adding import AddsUp, remembered_as
 from ray_snapshot.columns import labelled, unpacked
+from ray_snapshot.large_columns import taken
 from ray_snapshot.runtime.report import HostPart, Kept, at
 from ray_snapshot.snapshot import Snapshot
 
@@ -98,7 +99,7 @@ def _joined(parts: Sequence[Read]) -> Joined:
     whole = pa.concat_tables([one.table for one in parts]).combine_chunks()
     host = np.repeat(np.arange(len(parts)), [one.table.num_rows for one in parts])
     order = pc.sort_indices(whole["machine"])
-    table = whole.take(order)
+    table = taken(whole, order)
     names = table["machine"]
     repeats = bool(pc.any(pc.equal(names[:-1], names[1:])).as_py())
     return Joined(table, host[order.to_numpy()], repeats)

@@ -25,7 +25,7 @@ NO_WAIT: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
 
 def machine_columns(
     copies: Sequence[MachineCopy], host: str, recorded_at: int | None = None, *, one_by_one: bool = False
-) -> pa.RecordBatch:
+) -> pa.Table:
     """Rows of `machines` without the columns that a whole snapshot has once.
 
     `copies`: of machines that are born. `recorded_at`: when their host turned red, in microseconds since 1970; `one_by_one`:
@@ -33,7 +33,7 @@ def machine_columns(
     """
     schema = inner(MACHINES)
     if not copies:
-        return pa.RecordBatch.from_pylist([], schema=schema)
+        return schema.empty_table()
     count = len(copies)
     bodies = [copy.extra for copy in copies]
     states = [body.state for body in bodies]
@@ -51,10 +51,10 @@ def machine_columns(
         columns |= _of_instants(copies)
     elif recorded_at is not None:
         columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
-    return _batch(columns, schema, count)
+    return _table(columns, schema, count)
 
 
-def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | None = None) -> pa.RecordBatch:
+def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | None = None) -> pa.Table:
     """The same of machines that were copied together."""
     sizes, bodies = [len(group.machines) for group in groups], [group.extras for group in groups]
     count = sum(sizes)
@@ -73,21 +73,19 @@ def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | Non
     }
     if recorded_at is not None:
         columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
-    return _batch(columns, inner(MACHINES), count)
+    return _table(columns, inner(MACHINES), count)
 
 
-def _batch(columns: dict[str, Any], schema: pa.Schema, count: int) -> pa.RecordBatch:
+def _table(columns: dict[str, Any], schema: pa.Schema, count: int) -> pa.Table:
     """These columns, of `count` values or of one that all rows have; of the others null, or 1."""
     columns |= {"incarnation": [1], "max_concurrency": [1]}
-    return pa.RecordBatch.from_arrays(
-        [_column(columns.get(item.name), item.type, count) for item in schema], schema=schema
-    )
+    return pa.table([_column(columns.get(item.name), item.type, count) for item in schema], schema=schema)
 
 
-def _column(values: Any, kind: pa.DataType, count: int) -> pa.Array:
+def _column(values: Any, kind: pa.DataType, count: int) -> pa.Array | pa.ChunkedArray:
     if values is None:
         return pa.nulls(count, kind)
-    if isinstance(values, pa.Array):
+    if isinstance(values, pa.Array | pa.ChunkedArray):
         return values if values.type == kind else values.cast(kind)
     if len(values) == 1 < count:
         return (_kept_column if count <= MOST_KEPT else _same_in_all)(values[0], kind, count)

@@ -22,6 +22,7 @@ from ray_snapshot import redaction
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import PLAIN_ITEMS, dumped, to_json
 from ray_snapshot.encoding_many import fit, texts_of_values
+from ray_snapshot.large_columns import PIECE, joined, taken
 from ray_snapshot.plain import LARGEST_INTEGER
 from ray_snapshot.protocol.mailbox import ARGS, CALL, MAIL, METHOD, NUMBER, SENT_AT, TIMER, Message
 from ray_snapshot.protocol.parts import GroupCopy
@@ -42,8 +43,8 @@ _SOURCE, _TARGET, _KIND = map(attrgetter, ("source", "target", "kind"))
 _SPECIAL = re.compile(r'[\x00-\x1f"\\]')
 """What JSON does not write as it is."""
 
-_Arguments = tuple[pa.Array, pa.Array, pa.Array]
-"""Columns `args`, `args_truncated`, `payload_bytes`."""
+_Arguments = tuple[Any, Any, Any]
+"""Columns `args`, `args_truncated`, `payload_bytes`: arrays, or such in pieces."""
 
 
 class InFlight:
@@ -92,13 +93,9 @@ class InFlight:
             return schema.empty_table()
         at = np.repeat(np.arange(len(self.counts)), self.counts)
         names = [pa.array(column, pa.string()) for column in (self.sources, self.targets, self.kinds)]
-        return pa.Table.from_batches(
-            [self._batch(schema, names, at, first) for first in range(0, len(self.messages), AT_ONCE)]
-        )
+        return pa.concat_tables(self._part(schema, names, at, first) for first in range(0, len(self.messages), AT_ONCE))
 
-    def _batch(
-        self, schema: pa.Schema, names: Sequence[pa.Array], at: npt.NDArray[np.int64], first: int
-    ) -> pa.RecordBatch:
+    def _part(self, schema: pa.Schema, names: Sequence[pa.Array], at: npt.NDArray[np.int64], first: int) -> pa.Table:
         """`at`: of each message, the place of its channel in `names`."""
         messages, at = self.messages[first : first + AT_ONCE], at[first : first + AT_ONCE]
         found: dict[str, Any] = {
@@ -122,11 +119,11 @@ class InFlight:
             pa.nulls(len(messages), item.type)
             if (column := found.get(item.name)) is None
             else column
-            if isinstance(column, pa.Array)
+            if isinstance(column, pa.Array | pa.ChunkedArray)
             else pa.array(column, item.type)
             for item in schema
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.table(columns, schema=schema).combine_chunks()
 
 
 def _taken(column: pa.Array, at: npt.NDArray[np.int64]) -> pa.Array:
@@ -162,7 +159,8 @@ def arguments(methods: Sequence[str], payloads: Sequence[Any]) -> _Arguments:
     ]
     order = np.empty(len(payloads), np.int64)
     order[[*chain.from_iterable(alike.values())]] = np.arange(len(payloads))
-    args, truncated, size = (pa.concat_arrays(columns).take(pa.array(order)) for columns in zip(*found, strict=True))
+    together = pa.table([joined(columns) for columns in zip(*found, strict=True)], ["args", "truncated", "size"])
+    args, truncated, size = taken(together, pa.array(order)).columns
     return args, truncated, size
 
 
@@ -175,7 +173,7 @@ def _of_alike(methods: Sequence[str], payloads: Sequence[Any]) -> _Arguments:
         if count > MOST_BESIDE:
             firsts = range(0, count, MOST_BESIDE)
             parts = [_of_alike(methods[at : at + MOST_BESIDE], payloads[at : at + MOST_BESIDE]) for at in firsts]
-            args, truncated, size = map(pa.concat_arrays, zip(*parts, strict=True))
+            args, truncated, size = map(joined, zip(*parts, strict=True))
             return args, truncated, size
     recorded = [recorded_args(payload, method) for payload, method in zip(payloads, methods, strict=True)]
     encoded = [to_json(args) for args, _ in recorded]
@@ -212,8 +210,15 @@ def _together(payloads: Sequence[tuple[Any, ...]]) -> _Arguments | None:
         else:
             size += 8
     text += "]"
+    if count * (len(text) + sum(map(_longest, pieces))) > PIECE:
+        return None
     args = pc.binary_join_element_wise(*pieces, text, "") if pieces else pa.repeat(pa.scalar(text), count)
     return args, pa.repeat(pa.scalar(value=False), count), pa.array(size)
+
+
+def _longest(texts: str | pa.Array) -> int:
+    """The bytes of the longest of some texts in ASCII."""
+    return len(texts) if isinstance(texts, str) else pc.max(pc.binary_length(texts)).as_py()
 
 
 def _values(column: Sequence[Any]) -> tuple[str, pa.Array | None, str] | None:

@@ -213,10 +213,10 @@ class PartRows:
 
     def machines_of(self, host: str, recorded_at: int | None = None) -> pa.Table:
         """The rows of machines, which all have the same host; `recorded_at`: see `machine_columns`."""
-        batches = [group_columns(self.groups, host, recorded_at)] if self.groups else []
-        if self.copies or not batches:
-            batches.append(machine_columns(self.copies, host, recorded_at, one_by_one=self.one_by_one))
-        return pa.Table.from_batches(batches)
+        tables = [group_columns(self.groups, host, recorded_at)] if self.groups else []
+        if self.copies or not tables:
+            tables.append(machine_columns(self.copies, host, recorded_at, one_by_one=self.one_by_one))
+        return pa.concat_tables(tables)
 
     def pickled(self) -> bytes:
         """The part, with its columns."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.host import Recording
 from ray_snapshot.protocol.repose import Said
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.reposing import is_still
+from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
@@ -66,19 +69,31 @@ class DriverRecorder:
         for number, recording in core.open.items():
             if number not in self.reported and (recording.copies or recording.is_copied):
                 self.reported.add(number)
-                facts = Facts(time.time(), recording.marker_count)
-                section = None
-                if self.checkpoint:
-                    section = section_of(DRIVER, recording, facts.recorded_at, {}, (), ())
-                    facts = replace(facts, obstacles=section.obstacles)
-                payload = host_payload(DRIVER, recording, facts)
-                said = said or self.offer(was_still=self.was_still)
-                payload = replace(payload, repose=said)
-                self._report(payload if section is None else replace(payload, checkpoint=section.dumps()))
-        for recording in core.open.values():
+                with self._if_it_can_be(number):
+                    payload = self._payload(recording)
+                    said = said or self.offer(was_still=self.was_still)
+                    self._report(replace(payload, repose=said))
+        for number, recording in core.open.items():
             if recording.late:
                 late, recording.late = recording.late, []
-                self.member.service.report.remote(late_payload(DRIVER, recording, Facts(0.0, 0), late, ()))
+                with self._if_it_can_be(number):
+                    self.member.service.report.remote(late_payload(DRIVER, recording, Facts(0.0, 0), late, ()))
+
+    @contextmanager
+    def _if_it_can_be(self, number: int) -> Iterator[None]:
+        """If something cannot be reported, for whatever reason, its snapshot cannot be had: the system goes on."""
+        try:
+            yield
+        except Exception as error:  # Arrow, or no memory
+            self.member.service.give_up.remote(number, DRIVER, named(error))
+
+    def _payload(self, recording: Recording) -> HostPayload:
+        facts = Facts(time.time(), recording.marker_count)
+        if not self.checkpoint:
+            return host_payload(DRIVER, recording, facts)
+        section = section_of(DRIVER, recording, facts.recorded_at, {}, (), ())
+        facts = replace(facts, obstacles=section.obstacles)
+        return replace(host_payload(DRIVER, recording, facts), checkpoint=section.dumps())
 
     def _report(self, payload: HostPayload) -> None:
         tracer = self.trace.tracer

@@ -21,6 +21,7 @@ from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
+from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
@@ -218,11 +219,21 @@ class Recorder:
         creations: Sequence[Creation],
         calls: MachineCalls | None = None,
     ) -> None:
-        payload = await self.member.loop.run_in_executor(
-            self.pool, self._timed_payload, build, recording, late, creations
-        )
+        number = recording.number
+        try:
+            payload = await self.member.loop.run_in_executor(
+                self.pool, self._timed_payload, build, recording, late, creations
+            )
+        except Exception as error:  # Arrow, or no memory: the snapshot cannot be had, and the system goes on
+            self.member.service.give_up.remote(number, self.member.host, named(error))
+            return
         if calls is not None:
             payload = replace(payload, calls=calls)
+        with self.member.lock:
+            if number not in self.core.open:  # it was given up meanwhile, before this was noted for it
+                self.notices.forget(number)
+                self.at_rest.kept.own.release([number])
+                return
         if self.stage.is_broken or self.member.is_retired:
             return
         await self.trace.report(payload, self.pool)

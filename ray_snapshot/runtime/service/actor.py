@@ -186,6 +186,11 @@ class Service:
         """A host's part, or white messages that arrived after it; `pieces`: see there."""
         await self.collecting.report(put_together(payload, pieces))
 
+    async def give_up(self, number: int, host: str, reason: str) -> None:
+        """A process cannot report its part of a snapshot: without it the snapshot is worth nothing."""
+        await self.course.opened.wait()
+        self.collecting.abort_one(number, f"{host} could not report: {reason}")
+
     async def trace(self, shipped: bytes) -> None:
         """Rows of the trace that came with no report; answers when the analyst has them."""
         await self.handing.analyst.add_trace.remote([shipped])

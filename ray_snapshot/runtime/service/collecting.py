@@ -533,6 +533,11 @@ class Collecting:
     def abort_all(self, reason: str, *, is_blamed: bool = True) -> None:
         """Give up what is pending; `is_blamed`: those that have not reported are asked what they do."""
         for number in list(self.coordinator.pending):
+            self.abort_one(number, reason, is_blamed=is_blamed)
+
+    def abort_one(self, number: int, reason: str, *, is_blamed: bool = False) -> None:
+        """The same of one snapshot, if it is pending."""
+        if number in self.coordinator.pending:
             found = self.coordinator.abort(number, reason)
             self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
 
