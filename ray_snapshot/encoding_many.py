@@ -52,10 +52,13 @@ def _checked(texts: list[str]) -> list[str] | None:
 def _columns(states: Sequence[dict[str, Any]]) -> list[_Column] | None:
     """The values of each field; None if there is another field, or what the encoder cannot take as it is."""
     names = [*states[0]]
-    if len(names) > PLAIN_ITEMS or {*map(type, names)} != {str}:
+    every = [*chain.from_iterable(states)]
+    if len(names) > PLAIN_ITEMS or {*map(type, every)} != {
+        str
+    }:  # others may be equal to texts, and not be written as they are
         return None
     # One after the other they are the same names over and over only if each has these: none has a name twice.
-    if [*chain.from_iterable(states)] != names * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:
+    if every != names * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:
         return None
     columns: list[_Column] = [*zip(*map(dict.values, states), strict=True)]
     return columns if len(columns) == len(names) and all(map(fit, columns)) else None

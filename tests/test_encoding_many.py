@@ -111,6 +111,7 @@ def test_states_of_other_fields_have_none_nor_has_one_that_is_empty_or_wide() ->
     assert texts_of([{}, {}]) is None
     assert texts_of([dict.fromkeys(map(str, range(PLAIN_ITEMS + 1)), 0)]) is None
     assert texts_of([{1: 1}, {1: 2}]) is None  # type: ignore[dict-item]
+    assert texts_of([{"a": 1}, {Word("a"): 2}]) is None
 
 
 def test_a_text_is_no_longer_than_any_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,9 @@ class StreamInbox(Inbox):
         queue, key = mailbox.queue, (mailbox.source, mailbox.kind)
         while queue and queue[0][NUMBER] == 0 and not self.alignment.is_blocked(key):
             self._meet(mailbox, queue.popleft()[COLOUR])
-        if queue and not self.alignment.is_blocked(key):
+        if not queue:
+            self.spare(mailbox)
+        elif not self.alignment.is_blocked(key):
             super().offer(mailbox)
 
     def offer_again(self, mailbox: Mailbox) -> None:

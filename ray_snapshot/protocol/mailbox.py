@@ -154,6 +154,11 @@ class Inbox:
         for mailbox in self.mailboxes.values():
             mailbox.queue = NOTHING
 
+    def spare(self, mailbox: Mailbox) -> None:
+        """Nothing waits in this one: where there are many, it keeps no room for it."""
+        if len(self.mailboxes) > KEPT_QUEUES:
+            mailbox.queue = NOTHING
+
     def _unpark(self, mailbox: Mailbox, method: str) -> None:
         """What waits for the rest of its join looks again when a port arrives right behind it."""
         waiting = self.parked.get(mailbox.queue[0][2], ())
@@ -246,6 +251,8 @@ class Inbox:
         for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen):
             if mailbox.queue:
                 self.offer(mailbox)
+            else:
+                self.spare(mailbox)
         return [found[port] for port in ports]
 
     def waiting(self) -> Iterator[Message]:

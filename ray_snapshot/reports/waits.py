@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import with_workers
@@ -115,7 +116,8 @@ def open_waits(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
         record["class"] = classes.get(name)
         if row := calls.get((name, call_id)) or calls.get((name, None)):
             record |= {"method": row["method"], "call_site": row["call_site"]}
-    return list(found.values()), max(0, open_.num_rows - MOST_WAITS)
+    whose = pa.table([open_[name].cast(pa.string()) for name in ("machine", "call_id")], ["machine", "call_id"])
+    return list(found.values()), whose.group_by(["machine", "call_id"]).aggregate([]).num_rows - len(found)
 
 
 def evidence_of(row: Mapping[str, Any], name: str) -> Any:

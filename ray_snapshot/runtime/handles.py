@@ -72,6 +72,10 @@ class MachineHandle(Generic[K_co]):
     def __getattr__(self, method: str) -> MethodSender:
         if method.startswith(("__", "_repr_", "_ipython_")):  # what shows objects asks whether they know how
             raise AttributeError(method)
+        try:
+            method.encode()
+        except UnicodeEncodeError:
+            raise AttributeError(f"{method!r} cannot be a method's name: it holds half of a surrogate pair") from None
         sender = MethodSender(self, method)
         self.__dict__[method] = sender
         return sender

@@ -6,8 +6,11 @@ import gc
 import pickle
 import tracemalloc
 
+from nets import Net, barrier_net
+
+from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.protocol.mailbox import KEPT_QUEUES, MAIL, NOTHING
 
 MACHINES, WAYS = 400, 10
 NAMES = [f"machine-{number}" for number in range(MACHINES)]
@@ -59,3 +62,27 @@ def test_a_channel_takes_less_than_450_bytes_at_both_ends_together() -> None:
     assert sum(len(machine.outputs) for core in cores for machine in core.machines.values()) == MACHINES * WAYS
     assert sum(machine.accepted for core in cores for machine in core.machines.values()) == MACHINES * WAYS
     assert taken < 450
+
+
+def queues_of(net: Net, machine: str) -> list[bool]:
+    """Of each mailbox: whether it has room of its own for messages."""
+    return [mailbox.queue is not NOTHING for mailbox in net.machine(machine).inbox.mailboxes.values()]
+
+
+def test_no_room_is_kept_for_what_a_join_has_taken() -> None:
+    ports = [f"p{number}" for number in range(KEPT_QUEUES + 3)]
+    net = Net(dict.fromkeys([*ports, "j"], "A"), joins=(tuple(ports),))
+    for port in ports:
+        net.send(port, "j", port, port)
+    assert net.act("A") == ("j", ports)
+    assert queues_of(net, "j") == [False] * len(ports)
+
+
+def test_no_room_is_kept_for_barriers_that_were_met() -> None:
+    sources = [f"s{number}" for number in range(KEPT_QUEUES + 3)]
+    net = barrier_net(Mode.ALIGNED, {**dict.fromkeys(sources, "A"), "t": "B"}, *((source, "t") for source in sources))
+    net.record("A", 1)
+    net.carry_all()
+    net.barrier_core("B").boundary()
+    assert net.barrier_core("B").is_recorded(1)
+    assert queues_of(net, "t") == [False] * len(sources)

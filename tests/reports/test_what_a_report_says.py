@@ -13,12 +13,14 @@ from incidents import START, deadlocked, healthy, incident, judged, written
 
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
+from ray_snapshot.reports import waits
 from ray_snapshot.reports.changes import Change
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
 from ray_snapshot.reports.markdown import markdown
 from ray_snapshot.reports.page import html
 from ray_snapshot.reports.texts import cut
 from ray_snapshot.reports.waits import open_waits
+from ray_snapshot.schema import WAITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -242,12 +244,24 @@ def test_evidence_of_a_stranger_is_shown_as_far_as_it_can_be_read(tmp_path: Path
 
 def test_waits_are_listed_though_their_times_are_none_of_pythons() -> None:
     found = deadlocked(0)
-    waits = found.tables["waits"]
-    at = waits.schema.get_field_index("waiting_since")
-    far = pa.array([2**63 - 1] * waits.num_rows, pa.int64()).cast(waits.schema.field(at).type)
-    records, more = open_waits(Snapshot({**found.tables, "waits": waits.set_column(at, "waiting_since", far)}))
+    rows = found.tables["waits"]
+    at = rows.schema.get_field_index("waiting_since")
+    far = pa.array([2**63 - 1] * rows.num_rows, pa.int64()).cast(rows.schema.field(at).type)
+    records, more = open_waits(Snapshot({**found.tables, "waits": rows.set_column(at, "waiting_since", far)}))
     assert [(one["machine"], one["waits_for"]) for one in records] == [("a", ["b"]), ("b", ["a"]), ("driver", ["a"])]
     assert more == 0
+
+
+def test_what_waits_beside_those_that_are_listed_is_counted_not_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waits, "MOST_WAITS", 50)
+    one = [{"machine": "a", "on_machine": f"b{number}", "satisfied": False} for number in range(80)]
+    others = [{"machine": f"c{number}", "on_machine": "a", "satisfied": number == 0} for number in range(5)]
+    table = pa.Table.from_pylist(one + others, schema=WAITS)
+    records, more = open_waits(Snapshot({**deadlocked(0).tables, "waits": table}))
+    assert [(record["machine"], len(record["waits_for"])) for record in records] == [("a", 50)]
+    assert more == 4
 
 
 @pytest.mark.parametrize("length", range(1, 60))

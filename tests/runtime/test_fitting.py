@@ -129,4 +129,5 @@ def test_what_shows_objects_is_not_told_that_a_handle_has_a_way_to_be_shown() ->
     for name in ("_repr_html_", "_repr_pretty_", "_ipython_display_", "__wrapped__"):
         assert not hasattr(handle, name)
     assert (handle._private.method, handle._tick_.method) == ("_private", "_tick_")
+    assert not hasattr(handle, "half\ud800"), "no snapshot could hold it"
     assert getattr(handle, "").method == "", "an error of another kind would pass through hasattr"
