@@ -143,7 +143,7 @@ def show(
     opened = _open(history)
     _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
-    found = opened.whole(snapshot_id)
+    found = opened.wholes.whole(snapshot_id)
     (row,) = opened.records("snapshots", found.pop("snapshots"))
     found["verdicts"] = opened.verdict_table(snapshot_id=snapshot_id)
     if json:

@@ -39,7 +39,7 @@ def dataset(history: History, name: str, snapshot_ids: Any) -> Any:
 def _opened(history: History, name: str, snapshot_ids: Any) -> Any:
     import pyarrow.dataset as ds
 
-    files, schema = history.data_files(name), tables.stored_schema(name)
+    files, schema = history.stored.data_files(name), tables.stored_schema(name)
     allowance = bounds.Allowance(sum(map(tables.check_file, files)))
     found = tables.dataset(name, files, allowance, None, schema.names)
     if not _is_as_declared(found, schema):  # rewritten by another writer, with text types that cannot be compared

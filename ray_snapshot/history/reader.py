@@ -14,47 +14,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.adding import Together, totals_of_each
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.history import (
-    at_rest,
-    checkpoints,
-    compaction,
-    leases,
-    owners,
-    places,
-    retention,
-    rows_alone,
-    tables,
-    upkeep,
-)
+from ray_snapshot.history import checkpoints, compaction, leases, owners, places, retention, tables, upkeep
 from ray_snapshot.history.records import Records, Row, parsed
-from ray_snapshot.history.verification import (
-    COUNTS,
-    MOST_ENCODED_ROWS,
-    MOST_NARROW_ROWS,
-    MOST_ROWS,
-    row_batches,
-    row_count,
-    verify,
-)
-from ray_snapshot.large_columns import taken
+from ray_snapshot.history.stored_rows import StoredRows
+from ray_snapshot.history.verification import verify
+from ray_snapshot.history.whole_snapshots import WholeSnapshots
 from ray_snapshot.names import EDITED
 from ray_snapshot.schema import ADDED_LATER, TABLES
-from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import READY_MADE
-
-_READ_ATTEMPTS = 4
-_MANY_ROWS = ("machines", "channels")
-"""The tables that have a row for each machine or more."""
 
 _MOST_NAMED = 10
 _BACK = re.compile(r"-[0-9]{1,9}")
@@ -84,13 +59,16 @@ class History:
             if name not in present and name not in ADDED_LATER:
                 tables.open_table(self.path, name)  # raises
         tables.open_table(self.path, "snapshots")
-        self.is_as_stored = False
-        """Whether times are handed out that are none, for who looks for what is wrong."""
+        self._hold(StoredRows(self.path))
+
+    def _hold(self, stored: StoredRows) -> None:
+        self.stored = stored
+        self.wholes = WholeSnapshots(stored)
 
     def as_stored(self) -> History:
         """The same history for who looks for what is wrong with it, or looks at no time."""
         found = copy(self)
-        found.is_as_stored = True
+        found._hold(StoredRows(self.path, is_as_stored=True))
         return found
 
     def __repr__(self) -> str:
@@ -109,7 +87,7 @@ class History:
 
     def snapshot_table(self, system: str | None = None, *, run_id: str | None = None) -> pa.Table:
         """`snapshots`, as an Arrow table."""
-        found = _where(self._read("snapshots", system=system), run_id=run_id)
+        found = _where(self.stored.read("snapshots", system=system), run_id=run_id)
         return tables.in_order(found, ("started_at", "snapshot_id"))
 
     def verdicts(
@@ -178,7 +156,7 @@ class History:
             return (
                 tables.stored_schema("machines").empty_table().select(wanted or tables.stored_schema("machines").names)
             )
-        return self._read("machines", snapshot_ids=snapshot_ids, machine=machine, columns=wanted)
+        return self.stored.read("machines", snapshot_ids=snapshot_ids, machine=machine, columns=wanted)
 
     def actions(self, run_id: str, *, system: str | None = None, machine: str | None = None) -> Records:
         """The trace of one run, machine by machine, or of one machine; empty unless the system had `trace=True`."""
@@ -187,15 +165,19 @@ class History:
 
     def action_table(self, run_id: str, *, system: str | None = None, machine: str | None = None) -> pa.Table:
         """The same as a table, in no order."""
-        return self._complete("actions", self._read("actions", system=system, run_id=run_id, machine=machine))
+        return self.stored.complete(
+            "actions", self.stored.read("actions", system=system, run_id=run_id, machine=machine)
+        )
 
     def action_count(self, run_id: str) -> int:
         """How many rows the trace of a run has; 0 without one."""
-        return int(self._read("actions", run_id=run_id, columns=["run_id"]).num_rows)
+        return int(self.stored.read("actions", run_id=run_id, columns=["run_id"]).num_rows)
 
     def classes(self, class_name: str | None = None) -> Records:
         """The shapes of the machines' classes, the earliest first; of several rows for one shape the first counts."""
-        found = tables.in_order(_where(self._read("classes"), class_name=class_name), ("class_name", "first_seen_at"))
+        found = tables.in_order(
+            _where(self.stored.read("classes"), class_name=class_name), ("class_name", "first_seen_at")
+        )
         rows = self.records("classes", found)
         first = {(row.class_name, row.module, row.version): row for row in reversed(rows)}
         kept = [number for number, row in enumerate(rows) if first[row.class_name, row.module, row.version] is row]
@@ -203,10 +185,10 @@ class History:
 
     def table(self, name: str, snapshot_id: str | None = None, *, system: str | None = None) -> pa.Table:
         """One table as Arrow, JSON columns as text, without a Python object per row."""
-        self._check_table(name)
+        self.stored.check_table(name)
         if name == "snapshots":
-            ids = None if snapshot_id is None else [self._known(snapshot_id)]
-            return self._read(name, snapshot_ids=ids, system=system)
+            ids = None if snapshot_id is None else [self.stored.known(snapshot_id)]
+            return self.stored.read(name, snapshot_ids=ids, system=system)
         return tables.in_order(self._listed(name, snapshot_id, system), tables.ORDER[name])
 
     def rows_of(
@@ -221,11 +203,11 @@ class History:
 
         `where`: only rows in which these columns have these values; of the others nothing is kept in memory.
         """
-        self._check_table(name)
+        self.stored.check_table(name)
         ids = list(snapshot_ids)
         if not ids:
             return tables.stored_schema(name).empty_table().select(columns)
-        return self._read(name, snapshot_ids=ids, columns=columns, where=where)
+        return self.stored.read(name, snapshot_ids=ids, columns=columns, where=where)
 
     def listed(self, snapshot_ids: Iterable[str]) -> set[str]:
         """Which of these snapshots the history has: retention may have taken some away."""
@@ -239,9 +221,9 @@ class History:
         Raises `HistoryNotFoundError`, `HistoryFormatError` if its rows are not all there.
         """
         try:
-            (snapshot,) = self.load_many([snapshot_id])
+            (snapshot,) = self.wholes.load_many([snapshot_id])
         except HistoryNotFoundError:
-            (snapshot,) = self.load_many([self.resolve(snapshot_id, system=system)])
+            (snapshot,) = self.wholes.load_many([self.resolve(snapshot_id, system=system)])
         return snapshot
 
     def load_many(
@@ -251,78 +233,7 @@ class History:
 
         `columns`: by table those that are read; of tables that are not in it, all. The snapshots have no others.
         """
-        for snapshot_id, parts in self.parts(snapshot_ids, columns=columns):
-            yield self.assembled(snapshot_id, parts)
-
-    def parts(
-        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]] | None = None
-    ) -> Iterator[tuple[str, dict[str, pa.Table]]]:
-        """The rows of snapshots as they lie there, table by table, with their partitions; not checked."""
-        chosen = columns or {}
-        ids = list(snapshot_ids)
-        listed = self._snapshot_rows(ids) if ids else {}
-        sizes = {snapshot_id: row_count(row) for snapshot_id, row in listed.items()}
-        is_narrow = "state" not in chosen.get("machines", ["state"]) and "args" not in chosen.get("messages", ["args"])
-        for batch in row_batches(sizes, MOST_NARROW_ROWS if is_narrow else MOST_ROWS):
-            details = {
-                name: _split(self._read(name, snapshot_ids=batch, columns=chosen.get(name)), batch)
-                for name in tables.DETAIL_TABLES
-            }
-            for snapshot_id in batch:
-                parts = {name: found[snapshot_id] for name, found in details.items()}
-                yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
-
-    def load_many_without_rest(
-        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]], adding: Iterable[Any] = ()
-    ) -> Iterator[Snapshot]:
-        """As `load_many`, but machines at rest are absent (`Snapshot.parted`), and channels with nothing in flight left out.
-
-        Also whole ones, where rows are not as a history is written. `columns`: those of machines and channels at least.
-        `adding`: detectors that add up, for which snapshots get their `totals` where these can be had of many at once.
-        """
-        ids = list(snapshot_ids)
-        listed = self._snapshot_rows(ids) if ids else {}
-        for batch in row_batches({one: row_count(row) for one, row in listed.items()}, MOST_ENCODED_ROWS):
-            try:
-                encoded = {name: self._encoded(name, batch, columns[name]) for name in _MANY_ROWS}
-                chosen = at_rest.chosen(encoded["machines"], encoded["channels"], batch)
-            except (at_rest.UnusualError, pa.ArrowException, ValueError, OSError):
-                yield from self.load_many(batch, columns=columns)  # what is wrong is said there
-                continue
-            rows = {
-                name: self._read(name, snapshot_ids=batch, columns=columns.get(name))
-                for name in tables.DETAIL_TABLES
-                if name not in _MANY_ROWS
-            }
-            rows |= {"machines": chosen.machines, "channels": chosen.channels}
-            together = Together(
-                len(batch), encoded["machines"], chosen.machines_of, rows["messages"], _places(rows["messages"], batch)
-            )
-            totals = totals_of_each(adding, together)
-            is_whole = not any(rows_alone.without(name, found) for name, found in rows.items())
-            each = {
-                name: _split(_as_recorded(name, found) if is_whole else found, batch) for name, found in rows.items()
-            }
-            for place, snapshot_id in enumerate(batch):
-                parts = {name: found[snapshot_id] for name, found in each.items()}
-                absent = chosen.absent[place]
-                left_out = {
-                    "machines": absent.count,
-                    "channels": chosen.channel_counts[place] - parts["channels"].num_rows,
-                }
-                parts = {"snapshots": listed[snapshot_id], **parts}
-                snapshot = self.assembled(snapshot_id, parts, absent, left_out, is_recorded=is_whole)
-                snapshot.totals |= totals[place]
-                yield snapshot
-
-    def _encoded(self, name: str, snapshot_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        return tables.scan_encoded(name, self.data_files(name, snapshot_ids=snapshot_ids), snapshot_ids, columns)
-
-    def whole(self, snapshot_id: str) -> dict[str, pa.Table]:
-        """All rows of one snapshot, sorted, table by table; raises as `load` does."""
-        ((_, parts),) = self.parts([snapshot_id])
-        self.assembled(snapshot_id, parts)
-        return {name: tables.in_order(part, tables.ORDER[name]) for name, part in parts.items()}
+        return self.wholes.load_many(snapshot_ids, columns=columns)
 
     def resolve(self, text: str, *, system: str | None = None) -> str:
         """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
@@ -330,7 +241,7 @@ class History:
         `-1` is the latest, `-2` the one before; edited ones (`testing.edit`) count with neither. Raises
         `HistoryNotFoundError` if it means none, or several.
         """
-        found = self.as_stored()._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
+        found = self.as_stored().stored.read("snapshots", system=system, columns=["snapshot_id", "started_at"])
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].drop_null().to_pylist()
         if text in ids:
             return text
@@ -348,11 +259,11 @@ class History:
                 path=self.path,
                 snapshot_id=text,
             )
-        raise self._unknown(text, system)
+        raise self.stored.unknown(text, system)
 
     def restorable(self, *, system: str | None = None) -> list[str]:
         """The ids of the snapshots that were recorded as restorable, earliest first, without edited ones."""
-        found = self.as_stored()._read(
+        found = self.as_stored().stored.read(
             "snapshots", system=system, columns=["snapshot_id", "started_at", "status", "restorable"]
         )
         found = found.filter(pc.and_(pc.equal(found["status"], "complete"), pc.fill_null(found["restorable"], False)))
@@ -366,13 +277,13 @@ class History:
 
         Read with the folder of the table as base path, they have the columns `system` and `date` too.
         """
-        self._check_table(table)
-        return tables.checked_paths(self.path, table, self.data_files(table))
+        self.stored.check_table(table)
+        return tables.checked_paths(self.path, table, self.stored.data_files(table))
 
     def version(self, table: str) -> int:
         """The number of the table's latest commit; -1 of a table that the history is too old to have."""
-        self._check_table(table)
-        if self._lacks(table):
+        self.stored.check_table(table)
+        if self.stored.lacks(table):
             return -1
         return int(tables.open_table(self.path, table).version())
 
@@ -428,7 +339,7 @@ class History:
         stays. Returns what went, or with `dry_run` what would. Their rows leave the disk with the files, at the next
         `vacuum`.
         """
-        listed = self._complete("snapshots", self.as_stored()._read("snapshots", system=system))
+        listed = self.stored.complete("snapshots", self.as_stored().stored.read("snapshots", system=system))
         ids = retention.to_drop(listed, keep, keep_every, now)
         if dry_run:
             with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
@@ -461,61 +372,17 @@ class History:
         finally:
             owner.close()
 
-    def _read(
-        self,
-        name: str,
-        *,
-        snapshot_ids: Collection[str] | None = None,
-        system: str | None = None,
-        run_id: str | None = None,
-        machine: str | None = None,
-        columns: Sequence[str] | None = None,
-        where: Mapping[str, str] | None = None,
-    ) -> pa.Table:
-        """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile.
-
-        Raises `HistoryFormatError` if one has a time that Python cannot hold: whoever reads it would fall over it, anywhere.
-        """
-        for attempt in range(_READ_ATTEMPTS):
-            with tables.faults(self.path, name, "read", HistoryFormatError):
-                files = self.data_files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
-                try:
-                    found = tables.scan(
-                        name,
-                        files,
-                        snapshot_ids=snapshot_ids,
-                        equal={**(where or {}), "run_id": run_id, "machine": machine},
-                        columns=columns,
-                    )
-                    return found if self.is_as_stored else self._refused(name, found, rows_alone.untimely(name, found))
-                except FileNotFoundError:
-                    if attempt == _READ_ATTEMPTS - 1:
-                        raise
-        raise AssertionError("the loop returns or raises")
-
-    def _lacks(self, name: str) -> bool:
-        """Whether the history is older than this table."""
-        return name in ADDED_LATER and not tables.has_log(self.path / name)
-
-    def data_files(self, name: str, **filters: Any) -> list[tables.DataFile]:
-        """The files of one table that may hold what is asked for: see `tables.data_files`."""
-        if self._lacks(name):
-            return []
-        table = tables.open_table(self.path, name)
-        with tables.faults(self.path, name, "read", HistoryFormatError):
-            return tables.data_files(self.path, name, table, **filters)
-
     def _listed(
         self, name: str, snapshot_id: str | None, system: str | None = None, machine: str | None = None
     ) -> pa.Table:
         """The rows of a table whose snapshots exist; an action belongs to no snapshot, but to a run."""
         if name in ("actions", "classes"):
             run_id = None if snapshot_id is None else self._read_run(snapshot_id)
-            return self._read(name, system=system, run_id=run_id)
+            return self.stored.read(name, system=system, run_id=run_id)
         if snapshot_id is not None:
-            return self._read(name, snapshot_ids=[self._known(snapshot_id)], system=system, machine=machine)
-        ids = self._read("snapshots", system=system, columns=["snapshot_id"])["snapshot_id"]
-        found = self._read(name, system=system, machine=machine)
+            return self.stored.read(name, snapshot_ids=[self.stored.known(snapshot_id)], system=system, machine=machine)
+        ids = self.stored.read("snapshots", system=system, columns=["snapshot_id"])["snapshot_id"]
+        found = self.stored.read(name, system=system, machine=machine)
         return found.filter(pc.is_in(found["snapshot_id"], value_set=ids.combine_chunks()))
 
     def _rows(self, name: str, snapshot_id: str | None, machine: str | None = None) -> Records:
@@ -527,33 +394,14 @@ class History:
         with tables.faults(self.path, name, "read", HistoryFormatError):
             return Records(name, table)
 
-    def _complete(self, name: str, rows: pa.Table) -> pa.Table:
-        """`rows`; raises `HistoryFormatError` if one lacks a value that every reader needs."""
-        return self._refused(name, rows, rows_alone.without(name, rows))
-
-    def _refused(self, name: str, rows: pa.Table, problems: Sequence[str]) -> pa.Table:
-        """`rows`; raises `HistoryFormatError` for the first problem, if there is one."""
-        if problems:
-            raise HistoryFormatError(
-                f"history {self.path}: table {name} is damaged: {problems[0]}; put it back from a copy",
-                path=self.path,
-                table=name,
-            )
-        return rows
-
     def each(self, name: str, table: pa.Table) -> Iterator[Row]:
         """The rows of `table`, parsed one by one: all of them at once would take many times the memory."""
         with tables.faults(self.path, name, "read", HistoryFormatError):
             yield from parsed(name, table)
 
     def _read_run(self, snapshot_id: str) -> str:
-        found = self._read("snapshots", snapshot_ids=[self._known(snapshot_id)], columns=["run_id"])
+        found = self.stored.read("snapshots", snapshot_ids=[self.stored.known(snapshot_id)], columns=["run_id"])
         return str(found["run_id"][0].as_py())
-
-    def _known(self, snapshot_id: str) -> str:
-        if not self._read("snapshots", snapshot_ids=[snapshot_id], columns=["snapshot_id"]).num_rows:
-            raise self._unknown(snapshot_id)
-        return snapshot_id
 
     def check_known(self, what: str, wanted: str) -> None:
         """Raise `HistoryNotFoundError`, naming what there is, if nothing is of this `system`, `run` or `detector`.
@@ -572,81 +420,6 @@ class History:
             f"nothing of {what} {wanted!r} in the history {self.path}; {hint}{there}", path=str(self.path)
         )
 
-    def _check_table(self, name: str) -> None:
-        if name not in TABLES:
-            known = ", ".join(TABLES)
-            raise HistoryNotFoundError(f"a history has no table {name!r}; it has {known}", path=self.path)
-
-    def _unknown(self, snapshot_id: str, system: str | None = None) -> HistoryNotFoundError:
-        ids = self.as_stored()._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
-        latest = tables.in_order(ids, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()[-1:]
-        told = "; say an id, the beginning of one, latest, or -2 for the one before"
-        holds = f"it has {ids.num_rows}, the latest is {latest[0]}{told}" if latest else "it has none yet"
-        whose = "" if system is None else f" of system {system!r}"
-        return HistoryNotFoundError(
-            f"no snapshot {snapshot_id!r}{whose} in the history {self.path}: {holds}",
-            path=self.path,
-            snapshot_id=snapshot_id,
-        )
-
-    def _snapshot_rows(self, snapshot_ids: list[str]) -> dict[str, pa.Table]:
-        """The row of `snapshots` of each id."""
-        listed = self._read("snapshots", snapshot_ids=snapshot_ids)
-        rows: dict[str, int] = {}
-        for row, snapshot_id in enumerate(listed["snapshot_id"].to_pylist()):
-            if snapshot_id in rows:
-                raise self._damaged(snapshot_id, "snapshots", "lists it twice")
-            rows[snapshot_id] = row
-        for snapshot_id in snapshot_ids:
-            if snapshot_id not in rows:
-                raise self._unknown(snapshot_id)
-        return {snapshot_id: listed.slice(rows[snapshot_id], 1) for snapshot_id in snapshot_ids}
-
-    def _damaged(self, snapshot_id: str, name: str, problem: str) -> HistoryFormatError:
-        return HistoryFormatError(
-            f"history {self.path}: snapshot {snapshot_id} is damaged: table {name} {problem}",
-            path=self.path,
-            table=name,
-            snapshot_id=snapshot_id,
-        )
-
-    def assembled(
-        self,
-        snapshot_id: str,
-        parts: Mapping[str, pa.Table],
-        absent: Absent | None = None,
-        left_out: Mapping[str, int] = MappingProxyType({}),
-        *,
-        is_recorded: bool = False,
-    ) -> Snapshot:
-        """One snapshot of its rows; raises `HistoryFormatError` if they are not all there.
-
-        `left_out`: by table, how many of its rows are not in `parts`; of machines, those of `absent`. `is_recorded`: whether
-        the rows of all tables but `snapshots` are as `_as_recorded` returns them, and complete.
-        """
-        as_they_are = parts.keys() - {"snapshots"} if is_recorded else ()
-        for name in parts.keys() - as_they_are:
-            self._complete(name, parts[name])
-        with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
-            found = {name: part if name in as_they_are else _as_recorded(name, part) for name, part in parts.items()}
-            snapshot = Snapshot(found, absent)
-        if snapshot.status != "complete":  # an aborted one has what was recorded until then
-            return snapshot
-        for name, count in COUNTS:
-            rows, expected = parts[name].num_rows + left_out.get(name, 0), getattr(snapshot, count)
-            if rows != expected:
-                raise self._damaged(
-                    snapshot_id,
-                    name,
-                    f"has {rows} rows of it, but {count} is {expected}: some are missing or doubled",
-                )
-        return snapshot
-
-
-def _as_recorded(name: str, table: pa.Table) -> pa.Table:
-    there = [column for column in TABLES[name].names if column in table.column_names]
-    return tables.in_order(table, tables.ORDER[name]).select(there).combine_chunks()
-
 
 def _where(table: pa.Table, **values: str | None) -> pa.Table:
     for column, value in values.items():
@@ -664,22 +437,3 @@ def _last_of_each(table: pa.Table, keys: Sequence[str]) -> pa.Table:
         column = table[key].combine_chunks()
         differs = pc.or_(differs, pc.fill_null(pc.not_equal(column[:-1], column[1:]), True))
     return table.filter(pa.concat_arrays([differs, pa.array([True])]))
-
-
-def _places(table: pa.Table, snapshot_ids: list[str]) -> Any:
-    """By row, which of the snapshots it is of."""
-    codes = pc.index_in(table["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
-    return codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
-
-
-def _split(table: pa.Table, snapshot_ids: list[str]) -> dict[str, pa.Table]:
-    """The rows of each snapshot, in one pass."""
-    numbers = _places(table, snapshot_ids)
-    if np.any(numbers[:-1] > numbers[1:]):
-        order = np.argsort(numbers, kind="stable")
-        table, numbers = taken(table, pa.array(order)), numbers[order]
-    bounds = np.searchsorted(numbers, np.arange(len(snapshot_ids) + 1))
-    return {
-        snapshot_id: table.slice(bounds[row], bounds[row + 1] - bounds[row])
-        for row, snapshot_id in enumerate(snapshot_ids)
-    }

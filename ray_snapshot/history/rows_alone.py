@@ -70,7 +70,7 @@ def problems(history: History, name: str, system: str | None) -> list[str]:
     """What is wrong with a table whose rows belong to no snapshot, file by file."""
     keys, found = [], list[str]()
     try:
-        for file in history.data_files(name, system=system):
+        for file in history.stored.data_files(name, system=system):
             with tables.faults(history.path, name, "read", RaySnapshotError):
                 rows = tables.scan(name, [file])
             found += unreadable(name, rows) or wrong(name, rows)

@@ -82,7 +82,7 @@ def _verify_batch(history: History, batch: list[str], seals: Seals) -> Iterator[
         verdicts = _verdicts(history, batch)
         found = [
             (snapshot_id, _problems(history, snapshot_id, {**parts, "verdicts": verdicts[snapshot_id]}, seals))
-            for snapshot_id, parts in history.parts(batch)
+            for snapshot_id, parts in history.wholes.parts(batch)
         ]
     except RaySnapshotError as error:  # which of them is it?
         found = [(batch[0], [str(error)])] if len(batch) == 1 else []
@@ -104,7 +104,9 @@ def _problems(history: History, snapshot_id: str, parts: Mapping[str, pa.Table],
     for name, part in parts.items():
         found += rows_alone.wrong(name, part) + _strangers(name, part, row)
     try:
-        snapshot = history.assembled(snapshot_id, {name: part for name, part in parts.items() if name != "verdicts"})
+        snapshot = history.wholes.assembled(
+            snapshot_id, {name: part for name, part in parts.items() if name != "verdicts"}
+        )
     except HistoryFormatError as error:
         return [str(error), *found]
     if snapshot.status != "complete":

@@ -76,7 +76,7 @@ def lean(served: Served, place: Place, snapshot_id: str) -> Snapshot:
             for column in HEAVY.get(name, ()):
                 rows = rows.append_column(column, pa.nulls(rows.num_rows, pa.string()))
             parts[name] = rows.select(schema.names)
-        return place.history.assembled(snapshot_id, parts)
+        return place.history.wholes.assembled(snapshot_id, parts)
 
     key = ("lean", place.key, snapshot_id, born(place))
     found = served.kept.get(key, read, lambda one: sum(table.nbytes for table in one.tables.values()))

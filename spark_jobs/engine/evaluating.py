@@ -187,7 +187,7 @@ def _without_rest(
     asked = {id(detector): detector for run in set(runs.values()) for detector in by_run[run]}.values()
     columns, adding = needed_columns(asked), {repr(getattr(one, "spec", None)): one for one in asked if adds_up(one)}
     together = list(adding.values())[:MOST_TOGETHER]
-    for snapshot in history.load_many_without_rest(runs, columns=columns or {}, adding=together):
+    for snapshot in history.wholes.load_many_without_rest(runs, columns=columns or {}, adding=together):
         run = runs[snapshot.snapshot_id]
         if run in undecided:
             continue

@@ -140,7 +140,8 @@ def run_until(path: Path, scenario: Callable[[Path], None], step: int) -> None:
 def seen(path: Path) -> dict[str, Any]:
     history = History(path)
     rows = {
-        name: history._read(name).column("snapshot_id").to_pylist() for name in ("machines", "channels", "messages")
+        name: history.stored.read(name).column("snapshot_id").to_pylist()
+        for name in ("machines", "channels", "messages")
     }
     listed = sorted(row.snapshot_id for row in history.snapshots())
     named = {str(file) for name in upkeep.there(path) for file in upkeep._named(path, name)}

@@ -137,7 +137,7 @@ def test_the_next_start_removes_only_what_its_own_writer_left(tmp_path: Path) ->
     history = History(tmp_path)
 
     def unlisted() -> set[str]:
-        return set(history._read("machines")["snapshot_id"].to_pylist()) - {"bank-00001"}
+        return set(history.stored.read("machines")["snapshot_id"].to_pylist()) - {"bank-00001"}
 
     assert unlisted() == {"ring-00005", "bank-00002", "lake-00003"}
     HistoryWriter(tmp_path, system="bank").close()

@@ -26,7 +26,7 @@ KEY = b"a key of enough characters"
 def ids_in_all_tables(path: Path) -> dict[str, set[str]]:
     history = History(path)
     names = ("snapshots", "machines", "channels", "messages", "calls", "waits", "verdicts")
-    return {name: set(history._read(name)["snapshot_id"].to_pylist()) for name in names}
+    return {name: set(history.stored.read(name)["snapshot_id"].to_pylist()) for name in names}
 
 
 @pytest.fixture

@@ -402,8 +402,8 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(history: StorePath, sl
     found = History(history)
     assert [problems for _, problems in found.verify()] == [[], [], []]
     assert len(found.table("verdicts")) == 1
-    assert len(found._read("machines")) == 9
-    assert len(found._read("classes")) == 2
+    assert len(found.stored.read("machines")) == 9
+    assert len(found.stored.read("classes")) == 2
 
 
 @pytest.mark.nightly
@@ -412,7 +412,7 @@ def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
 ) -> None:
     killed_at(slept, "snapshots")
     found = History(history)
-    assert set(found._read("machines")["snapshot_id"].to_pylist()) == {"ring-00001", "bank-00002"}
+    assert set(found.stored.read("machines")["snapshot_id"].to_pylist()) == {"ring-00001", "bank-00002"}
     writer = HistoryWriter(history, system="bank")
     clock = Clock(0.0)
     writer._looks = leases.Looks(clock)
@@ -421,7 +421,7 @@ def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
         writer.add(snapshot(4 + len(left)))
         upkeep.clean(history, writer._key, writer._looks)
         writer.flush()
-        unlisted = set(found._read("machines")["snapshot_id"].to_pylist()) - {
+        unlisted = set(found.stored.read("machines")["snapshot_id"].to_pylist()) - {
             row.snapshot_id for row in found.snapshots()
         }
         assert unlisted == left

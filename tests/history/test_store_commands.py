@@ -340,7 +340,7 @@ def objects_sizes(address: str) -> list[int]:
     from ray_snapshot.history import tables
 
     found = History(address)
-    return tables.check_files(found.data_files("machines"))
+    return tables.check_files(found.stored.data_files("machines"))
 
 
 def test_a_file_that_is_gone_is_told(address: str, run: Any) -> None:

@@ -135,7 +135,7 @@ def check_cleaned(history: StorePath, monkeypatch: pytest.MonkeyPatch, whole: tu
     assert files_of(history) <= committed(history), "no orphan is left"
     assert leases.owners_there(history) == set()
     assert check_left(history, whole) == listed
-    rows = History(history)._read("machines")
+    rows = History(history).stored.read("machines")
     assert set(rows["snapshot_id"].to_pylist()) == set(listed), "rows that nothing lists are gone"
     kept = {path.name.removesuffix(checkpoints.SUFFIX) for path in checkpoints.there(history, OLD)}
     assert kept == set(listed) & set(OLD)

@@ -10,7 +10,7 @@ class Till(rs.SnapshotMixin):
 
 
 system = rs.System("bank", evry=1)
-system = rs.System("bank", every="often")
+system = rs.System("bank", every=[1])
 system = rs.System("bank", protocol="two-phase")
 till: rs.MachineHandle[Till] = system.spawn(Account)
 system.spawn(int)

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 REFUSED = {
     'Unexpected keyword argument "evry" for "System"',
-    'Argument "every" to "System" has incompatible type "str"',
+    'Argument "every" to "System" has incompatible type "list[int]"',
     'Argument "protocol" to "System" has incompatible type "Literal[\'two-phase\']"',
     'Argument 1 to "spawn" of "System" has incompatible type "type[Account]"',
     'cannot be "int"',

@@ -232,7 +232,7 @@ def test_a_kill_at_any_step_leaves_no_row_twice_and_none_lost(
     assert wrong_with(tmp_path) == []
     whole = sum(row.machine_count for row in listed.values())
     assert history.table("machines").num_rows == whole, "none twice, none of what is not listed"
-    assert history._read("machines").num_rows == whole
+    assert history.stored.read("machines").num_rows == whole
     assert strays(tmp_path) == []
     for row in listed.values():
         if row.status == "complete":

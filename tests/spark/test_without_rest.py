@@ -183,7 +183,7 @@ def test_sums_of_many_snapshots_are_those_of_each(histories: list[History]) -> N
     assert columns is not None
     known = unknown = 0
     for history in histories:
-        for taken in history.load_many_without_rest(ids_of(history), columns=columns, adding=detectors):
+        for taken in history.wholes.load_many_without_rest(ids_of(history), columns=columns, adding=detectors):
             for detector in detectors:
                 key = repr(detector.spec)
                 if key not in taken.totals:
@@ -203,7 +203,7 @@ def test_what_is_no_table_of_ours_is_added_up_one_by_one() -> None:
 def test_rows_of_other_snapshots_are_not_kept_though_they_lie_in_the_same_groups(histories: list[History]) -> None:
     made = histories[0]
     ids = ids_of(made)[::7]
-    found = made._encoded("machines", ids, ["snapshot_id", "machine"])
+    found = made.wholes._encoded("machines", ids, ["snapshot_id", "machine"])
     assert set(found["snapshot_id"].to_pylist()) <= set(ids)
     assert found.num_rows == sum(made.table("machines", one).num_rows for one in ids) > 0
 
@@ -225,7 +225,7 @@ def test_few_rows_are_read_and_most_verdicts_need_no_more(histories: list[Histor
     ids = [one.snapshot_id for one in made.snapshots() if one.status == "complete"]
     columns = needed.needed_columns(evaluating.detectors_of({}, []))
     assert columns is not None
-    for taken in made.load_many_without_rest(ids, columns=columns):
+    for taken in made.wholes.load_many_without_rest(ids, columns=columns):
         here, absent = taken.parted
         assert absent is not None
         assert here.num_rows + absent.count == taken.machine_count == sum(absent.hosts.values()) + here.num_rows
