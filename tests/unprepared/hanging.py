@@ -5,6 +5,7 @@ Run on the cluster at `RAY_ADDRESS`; what is short there has a resource of its o
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import uuid
@@ -32,6 +33,10 @@ class Peer:
 
     def ask(self) -> int:
         return sum(ray.get([other.value.remote() for other in self.others]))
+
+    def ask_together(self, start: Any) -> int:
+        ray.get(start.arrive.remote())
+        return self.ask()
 
     def ask_first(self) -> int:
         done, _ = ray.wait([other.value.remote() for other in self.others])
@@ -211,8 +216,24 @@ def asks_its_maker() -> None:
     ready(maker.make.remote(maker))
 
 
+@ray.remote(num_cpus=0)
+class Start:
+    """Lets all go on once all are there: one that is asked before it asks would answer, and its ring would come to an end."""
+
+    def __init__(self, count: int) -> None:
+        self.missing = count
+        self.is_full = asyncio.Event()
+
+    async def arrive(self) -> None:
+        self.missing -= 1
+        if not self.missing:
+            self.is_full.set()
+        await self.is_full.wait()
+
+
 def ring_of_eight() -> None:
-    ready([peer.ask.remote() for peer in meeting(8)])
+    start = Start.remote(8)
+    ready([peer.ask_together.remote(start) for peer in meeting(8)])
 
 
 def waits_for_both() -> None:

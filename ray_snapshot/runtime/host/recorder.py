@@ -230,7 +230,8 @@ class Recorder:
         if calls is not None:
             payload = replace(payload, calls=calls)
         with self.member.lock:
-            if number not in self.core.open:  # it was given up meanwhile, before this was noted for it
+            if build is host_payload and number not in self.core.open:
+                # no snapshot is complete without this: it was given up meanwhile, before something was noted for it
                 self.notices.forget(number)
                 self.at_rest.kept.own.release([number])
                 return
