@@ -143,9 +143,8 @@ def _named(column: Any, names: Any) -> Iterator[tuple[Integers, Integers]]:
     """
     written = pa.array([json.dumps(name, ensure_ascii=False)[1:-1] for name in names.to_pylist()], pa.string())
     odd = np.flatnonzero(pc.not_equal(written, names).to_numpy(zero_copy_only=False))
-    column, index = texts(column), NameIndex(written)
-    for first in range(0, len(column), _MOST_TEXTS):
-        some = pc.fill_null(column.slice(first, _MOST_TEXTS), "")
+    index, first = NameIndex(written), 0
+    for some in _in_parts(column):
         pieces = pc.split_pattern(some, '"')
         found = index.positions(texts(pc.list_flatten(pieces)))
         rows = pc.list_parent_indices(pieces).to_numpy().astype(np.int64)
@@ -153,6 +152,14 @@ def _named(column: Any, names: Any) -> Iterator[tuple[Integers, Integers]]:
         for at in odd.tolist():  # written with a quotation mark in it, or with a backslash
             rows = np.flatnonzero(pc.match_substring(some, written[at].as_py()).to_numpy(zero_copy_only=False))
             yield rows + first, np.full(len(rows), at, np.int64)
+        first += len(some)
+
+
+def _in_parts(column: Any) -> Iterator[Any]:
+    """A column of texts, some at a time; one array may not hold them all."""
+    for piece in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        for begin in range(0, len(piece), _MOST_TEXTS):
+            yield pc.fill_null(texts(piece.slice(begin, _MOST_TEXTS)), "")
 
 
 def _reached(seeds: Booleans, source: Integers, target: Integers) -> Booleans:

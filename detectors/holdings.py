@@ -264,11 +264,10 @@ def numbers_in(
     """What paths find in the rows of their masks, if these are whole numbers or nothing; and the rows whose value was not
     recorded. None: they must be read one by one."""
     unrecorded = pc.fill_null(table[f"{column}_truncated"], False).to_numpy() | _unrecorded(table[column])
-    size = 0 if pa.types.is_dictionary(table[column].type) else _bytes_each(table[column])
     numbers, lacking = list[Numbers](), np.zeros(table.num_rows, np.bool_)
     for mask, path in paths:
         lacking |= mask & unrecorded
-        for chosen in _chunks(np.flatnonzero(mask & ~unrecorded), _MOST_LINES, size):
+        for chosen in _chunks(np.flatnonzero(mask & ~unrecorded), _MOST_LINES, _read_lengths(table[column])):
             recorded = _texts_or_dictionary(_taken(table[column], chosen))
             values = array_at(recorded, compile_path(path))
             if values is None or (values.null_count and may_hold_nulls(recorded)):
@@ -298,9 +297,7 @@ def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str,
     lacking += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     for one in found:
         one.unknown += lacking
-    # What is a dictionary is there already, and for other rows, too.
-    size = 0 if pa.types.is_dictionary(table[column].type) else _bytes_each(table[column])
-    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES, size):
+    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES, _read_lengths(table[column])):
         recorded = _texts_or_dictionary(_taken(table[column], chosen))
         for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
             if values is None or (values.null_count and may_hold_nulls(recorded)):
@@ -337,18 +334,30 @@ def _collect_parsed(found: Holdings, table: Any, rows: Integers, column: str, pa
             found.values.append(path.find(value))
 
 
-def _chunks(rows: Integers, most_rows: int, bytes_each: int) -> list[Integers]:
-    """`rows`, so many at a time that their texts are of moderate size."""
-    chunk = max(1, min(most_rows, _MOST_BYTES // (bytes_each + 1)))
-    return [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
+def _chunks(rows: Integers, most_rows: int, lengths: Integers | None) -> Iterator[Integers]:
+    """`rows`, so many at a time that their texts are of moderate size; `lengths`: of the texts of all rows."""
+    parts = [rows]
+    if lengths is not None:
+        ends = np.cumsum(lengths[rows], dtype=np.int64) // _MOST_BYTES
+        parts = np.split(rows, np.flatnonzero(np.diff(ends)) + 1)
+    for part in parts:
+        yield from (part[start : start + most_rows] for start in range(0, len(part), most_rows))
 
 
-def _bytes_each(column: Any) -> int:
-    """How many bytes a text has, on an average."""
-    if not pa.types.is_dictionary(column.type):
-        return int(column.nbytes // (len(column) + 1))
-    column = one_array(column)
-    return int(pc.mean(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
+def _read_lengths(column: Any) -> Integers | None:
+    """The same for texts that are to be read; None of a dictionary, which is there already, and for other rows, too."""
+    return None if pa.types.is_dictionary(column.type) else _lengths(column)
+
+
+def _lengths(column: Any) -> Integers:
+    """By row: the bytes of its text."""
+    if pa.types.is_dictionary(column.type):
+        column = one_array(column)
+        found = pc.binary_length(column.dictionary).take(column.indices)
+    else:
+        found = pc.binary_length(column)
+    lengths: Integers = pc.fill_null(found, 0).to_numpy()
+    return lengths
 
 
 def _unrecorded(column: Any) -> Booleans:
@@ -364,7 +373,7 @@ def _unrecorded(column: Any) -> Booleans:
 
 def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     """The JSON values of those rows of the column, in order."""
-    for some in _chunks(rows, _MOST_ROWS, _bytes_each(column)):
+    for some in _chunks(rows, _MOST_ROWS, _lengths(column)):
         chosen = _taken(column, some).to_pylist()
         try:
             values = json.loads(f"[{','.join(chosen)}]")

@@ -26,12 +26,17 @@ def as_error(error: BaseException) -> RaySnapshotError:
     if found is not None:
         return found
     kind = "Ray" if isinstance(error, RayError) else "an internal step"
-    return RaySnapshotError(f"{kind} failed: {type(error).__name__}: {first_line(error)}")
+    return RaySnapshotError(f"{kind} failed: {in_a_line(error)}")
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text that says something, as it may be told."""
     return next((line.strip() for line in safe_text_of(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def in_a_line(error: BaseException) -> str:
+    """An error's type and the first line of its text, as they may be told."""
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def safe_text_of(error: BaseException) -> str:

@@ -197,6 +197,10 @@ class Tracer:
         self.entries = [] if everything else [entry for entry in self.entries if not entry.is_over]
         return taken
 
+    def put_back(self, taken: Sequence[Entry]) -> None:
+        """What was taken could not be shipped: it goes with the next."""
+        self.entries = [*taken, *self.entries]
+
     @property
     def is_full(self) -> bool:
         """Whether so much has gathered that it must be shipped before more is done."""

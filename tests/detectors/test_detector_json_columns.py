@@ -156,8 +156,15 @@ def test_however_long_a_dictionary_is_its_rows_are_read_together(monkeypatch: py
 def test_texts_that_many_rows_have_are_not_joined_as_if_each_had_its_own() -> None:
     long = pa.array([json.dumps({"a": 1.5, "s": "x" * 100_000})])
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 5_000, pa.int32()), long)
-    assert holdings._bytes_each(column) == len(long[0].as_py())
-    assert len(holdings._chunks(np.arange(5_000), 5_000, holdings._bytes_each(column))) > 50
+    assert len([*holdings._chunks(np.arange(5_000), 5_000, holdings._lengths(column))]) > 50
+
+
+def test_a_few_long_texts_beside_many_short_ones_are_not_read_together() -> None:
+    column = pa.chunked_array([["x"] * 50_000, ["y" * 3_000_000, None] * 9, ["x"] * 50_000])
+    pieces = [*holdings._chunks(np.arange(len(column)), 1_000_000, holdings._lengths(column))]
+    assert np.concatenate(pieces).tolist() == list(range(len(column)))
+    lengths = [len(text or "") for text in column.to_pylist()]
+    assert all(sum(lengths[row] for row in piece) <= holdings._MOST_BYTES + 3_000_000 for piece in pieces)
 
 
 @pytest.mark.parametrize(

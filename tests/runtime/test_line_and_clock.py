@@ -156,6 +156,14 @@ def test_seconds_stay_seconds_whatever_a_snapshot_takes() -> None:
     assert clock.about() == {"every": 0.25, "interval_s": 0.25, "cpu_share": 40.0}
 
 
+def test_first_snapshots_that_are_given_up_at_once_and_told_nothing_make_it_slower_too() -> None:
+    clock = Clock(_nothing)
+    clock.every = "1%"
+    for factor in (2, 4, 8):
+        clock.gave_up(0.0)
+        assert clock.interval == pytest.approx(factor * FIRST_S)
+
+
 def test_snapshots_that_are_given_up_make_it_slower_until_they_are_complete_again() -> None:
     clock = Clock(_nothing)
     clock.every = "10%"

@@ -25,7 +25,7 @@ from ray_snapshot.detectors import (
     unique_token,
 )
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, at_rest, bounds, reader, tables
+from ray_snapshot.history import History, at_rest, bounds, tables, whole_snapshots
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine import evaluating, needed
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
@@ -244,7 +244,7 @@ def test_groups_of_rows_are_skipped_however_many_snapshots_are_asked_for(tmp_pat
     long.compact()
     ids = ids_of(long)[:110]
     found = tables.scan_encoded(
-        "machines", long.data_files("machines", snapshot_ids=ids), ids, ["snapshot_id", "status"]
+        "machines", long.stored.data_files("machines", snapshot_ids=ids), ids, ["snapshot_id", "status"]
     )
     assert 110 * 81 <= found.num_rows < 2 * 110 * 81
     assert pa.types.is_dictionary(found["status"].type)
@@ -380,7 +380,7 @@ def _by_rows(snapshot: Snapshot, machines: int) -> bool:
         (json_column, "_places", lambda _: ()),
         (sums, "_all_but", lambda rows, *_: np.ones(rows.count, np.bool_)),
         (sums, "_counted", lambda place, count: np.zeros(count + 1, np.int64)),
-        (reader, "_places", lambda table, ids: np.zeros(table.num_rows, np.int64)),
+        (whole_snapshots, "_places", lambda table, ids: np.zeros(table.num_rows, np.int64)),
     ],
     ids=[
         *("incarnation", "statuses", "active", "channels", "driver", "coverage", "messages", "bare", "dictionaries"),

@@ -15,7 +15,7 @@ from ray_snapshot.protocol.repose import Said
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.reposing import is_still
-from ray_snapshot.runtime.faults import named
+from ray_snapshot.runtime.faults import in_a_line
 from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
@@ -85,7 +85,7 @@ class DriverRecorder:
         try:
             yield
         except Exception as error:  # Arrow, or no memory
-            self.member.service.give_up.remote(number, DRIVER, named(error))
+            self.member.service.give_up.remote(number, DRIVER, in_a_line(error))
 
     def _payload(self, recording: Recording) -> HostPayload:
         facts = Facts(time.time(), recording.marker_count)
@@ -97,11 +97,16 @@ class DriverRecorder:
 
     def _report(self, payload: HostPayload) -> None:
         tracer = self.trace.tracer
-        if tracer is not None:
-            payload = replace(payload, trace=tracer.shipped(tracer.take()))
-        ref = self.member.service.report.remote(*in_pieces(payload))
-        if tracer is not None:
-            self.reports.append(ref)
+        if tracer is None:
+            self.member.service.report.remote(*in_pieces(payload))
+            return
+        entries = tracer.take()
+        try:
+            payload = replace(payload, trace=tracer.shipped(entries))
+            self.reports.append(self.member.service.report.remote(*in_pieces(payload)))
+        except Exception:
+            tracer.put_back(entries)
+            raise
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""

@@ -15,13 +15,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ray.exceptions import RayActorError, RayTaskError
+
 from ray_snapshot.parts.reporting import Late, taken
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
-from ray_snapshot.runtime.faults import named
+from ray_snapshot.runtime.faults import in_a_line
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
@@ -219,25 +221,36 @@ class Recorder:
         creations: Sequence[Creation],
         calls: MachineCalls | None = None,
     ) -> None:
-        number = recording.number
+        number, is_first = recording.number, build is host_payload
         try:
             payload = await self.member.loop.run_in_executor(
                 self.pool, self._timed_payload, build, recording, late, creations
             )
-        except Exception as error:  # Arrow, or no memory: the snapshot cannot be had, and the system goes on
-            self.member.service.give_up.remote(number, self.member.host, named(error))
-            return
-        if calls is not None:
-            payload = replace(payload, calls=calls)
-        with self.member.lock:
-            if build is host_payload and number not in self.core.open:
-                # no snapshot is complete without this: it was given up meanwhile, before something was noted for it
-                self.notices.forget(number)
-                self.at_rest.kept.own.release([number])
-                return
-        if self.stage.is_broken or self.member.is_retired:
-            return
-        await self.trace.report(payload, self.pool)
+            if calls is not None:
+                payload = replace(payload, calls=calls)
+            with self.member.lock:
+                if is_first and number not in self.core.open:  # given up meanwhile: none is complete without this
+                    self._let_go(number)
+                    return
+            if not self._is_over:
+                await self.trace.report(payload, self.pool)
+        except (RayActorError, RayTaskError):  # the service is gone, or is wrong
+            raise
+        except Exception as error:  # Arrow, no memory, a full store: the snapshot cannot be had, and the system goes on
+            if is_first:
+                with self.member.lock:
+                    self._let_go(number)
+            if not self._is_over:
+                self.member.service.give_up.remote(number, self.member.host, in_a_line(error))
+
+    @property
+    def _is_over(self) -> bool:
+        return self.stage.is_broken or self.member.is_retired
+
+    def _let_go(self, number: int) -> None:
+        """What was noted for a snapshot that will never be complete, by now or before."""
+        self.notices.forget(number)
+        self.at_rest.kept.own.release([number])
 
     def _timed_payload(self, *given: Any) -> HostPayload:
         """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports."""

@@ -189,7 +189,8 @@ class Service:
     async def give_up(self, number: int, host: str, reason: str) -> None:
         """A process cannot report its part of a snapshot: without it the snapshot is worth nothing."""
         await self.course.opened.wait()
-        self.collecting.abort_one(number, f"{host} could not report: {reason}")
+        if self.orders.has_driver:  # else of a system that has ended, in a watch that goes on
+            self.collecting.abort_one(number, f"{host} could not report: {reason}")
 
     async def trace(self, shipped: bytes) -> None:
         """Rows of the trace that came with no report; answers when the analyst has them."""

@@ -62,7 +62,9 @@ class Clock:
 
     def gave_up(self, seconds: float) -> None:
         """A snapshot was given up; what is known of it has taken so much. So the next one is to be cheaper, or later."""
-        self.took(max(seconds, 2 * (self.cost or 0.0)))
+        share = share_of(self.every) if self.every is not None else None
+        least = 0.0 if share is None else FIRST_S * share  # what was given up may have told nothing
+        self.took(max(seconds, 2 * (self.cost or least)))
 
     @property
     def interval(self) -> float | None:

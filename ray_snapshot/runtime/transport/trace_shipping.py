@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import CancelledError, Executor
 from dataclasses import replace
 
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
@@ -39,8 +39,15 @@ class TraceShipping:
             async with self.turn:
                 with member.lock:
                     entries = tracer.take()
-                trace = await member.loop.run_in_executor(executor, tracer.shipped, entries)
-                await member.service.report.remote(*in_pieces(replace(payload, trace=trace)))
+                try:
+                    trace = await member.loop.run_in_executor(executor, tracer.shipped, entries)
+                    await member.service.report.remote(*in_pieces(replace(payload, trace=trace)))
+                except (RayActorError, RayTaskError):  # it may have arrived
+                    raise
+                except Exception:
+                    with member.lock:
+                        tracer.put_back(entries)
+                    raise
         finally:
             with member.lock:
                 self.under_way -= 1
