@@ -53,9 +53,7 @@ def _columns(states: Sequence[dict[str, Any]]) -> list[_Column] | None:
     """The values of each field; None if there is another field, or what the encoder cannot take as it is."""
     names = [*states[0]]
     every = [*chain.from_iterable(states)]
-    if len(names) > PLAIN_ITEMS or {*map(type, every)} != {
-        str
-    }:  # others may be equal to texts, and not be written as they are
+    if len(names) > PLAIN_ITEMS or {*map(type, every)} != {str}:  # others may equal texts, and be written otherwise
         return None
     # One after the other they are the same names over and over only if each has these: none has a name twice.
     if every != names * len(states) or max(map(len, names)) > PLAIN_CHARACTERS:

@@ -163,6 +163,7 @@ class WholeSnapshots:
 
 
 def _as_recorded(name: str, table: pa.Table) -> pa.Table:
+    """Rows as a running system has them: in one order, without the partitions of the history."""
     there = [column for column in TABLES[name].names if column in table.column_names]
     return tables.in_order(table, tables.ORDER[name]).select(there).combine_chunks()
 

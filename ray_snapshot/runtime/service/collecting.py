@@ -536,7 +536,7 @@ class Collecting:
             self.abort_one(number, reason, is_blamed=is_blamed)
 
     def abort_one(self, number: int, reason: str, *, is_blamed: bool = False) -> None:
-        """The same of one snapshot, if it is pending."""
+        """Give up one snapshot, if it is pending; `is_blamed`: see `abort_all`."""
         if number in self.coordinator.pending:
             found = self.coordinator.abort(number, reason)
             self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
