@@ -5,7 +5,7 @@ The rules are those of `spark_jobs/engine/amounts.py`. Read `ledger` for what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from ray_snapshot.detectors.common import is_any_of, texts
 from ray_snapshot.detectors.holdings import CONSTRUCTOR
 from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.history import History
+from ray_snapshot.large_columns import portions
 from ray_snapshot.names import DRIVER
 from ray_snapshot.questions.amounts import MOST, Amounts, Booleans, Integers, Sum, amounts_at, sums
 from ray_snapshot.questions.reading import places, rows_of
@@ -72,18 +73,22 @@ def counts(history: History, snapshot_ids: Sequence[str], ledgers: Sequence[Path
     return found
 
 
-def in_machines(machines: pa.Table, states: Pairs) -> list[Held]:
+def in_machines(machines: pa.Table, states: Pairs) -> Iterator[Held]:
     """The machines that a ledger counts. A driver without a state holds nothing; one whose state was cut off may."""
-    state = texts(machines["state"])
-    has_state = pc.fill_null(pc.not_equal(state, "null"), False).to_numpy(zero_copy_only=False)
-    counted = ~is_any_of(machines["machine"], DRIVER) | has_state
-    return list(_held(machines, "state", "class_name", states, counted, nothing_is_nought=True))
+
+    def counted(some: pa.Table) -> Booleans:
+        has_state = pc.fill_null(pc.not_equal(some["state"], "null"), False).to_numpy()
+        found: Booleans = ~is_any_of(some["machine"], DRIVER) | has_state
+        return found
+
+    return _held(machines, "state", "class_name", states, counted, nothing_is_nought=True)
 
 
-def in_messages(messages: pa.Table, methods: Pairs) -> list[Held]:
+def in_messages(messages: pa.Table, methods: Pairs) -> Iterator[Held]:
     """The messages in flight that a ledger counts; each must have a number."""
-    every = np.ones(messages.num_rows, np.bool_)
-    return list(_held(messages, "args", "method", methods, every, nothing_is_nought=False))
+    return _held(
+        messages, "args", "method", methods, lambda some: np.ones(some.num_rows, np.bool_), nothing_is_nought=False
+    )
 
 
 def _held(
@@ -91,17 +96,20 @@ def _held(
     column: str,
     named_by: str,
     pairs: Pairs,
-    counted: Booleans,
+    counted: Callable[[pa.Table], Booleans],
     *,
     nothing_is_nought: bool,
 ) -> Iterator[Held]:
-    recorded = _recorded(table, column)
-    for path in dict.fromkeys(path for _, path in pairs):
-        names = [name for name, one in pairs if one == path and name is not None]
-        mask = counted & is_any_of(table[named_by], *names) if (None, path) not in pairs else counted
-        rows = np.flatnonzero(mask)
-        some = recorded if len(rows) == table.num_rows else recorded.take(pa.array(rows))
-        yield Held(rows, amounts_at(some, compile_path(path), nothing_is_nought=nothing_is_nought))
+    begin = 0
+    for some in portions(table):
+        recorded, is_counted = _recorded(some, column), counted(some)
+        for path in dict.fromkeys(path for _, path in pairs):
+            names = [name for name, one in pairs if one == path and name is not None]
+            mask = is_counted & is_any_of(some[named_by], *names) if (None, path) not in pairs else is_counted
+            rows = np.flatnonzero(mask)
+            mine = recorded if len(rows) == some.num_rows else recorded.take(pa.array(rows))
+            yield Held(begin + rows, amounts_at(mine, compile_path(path), nothing_is_nought=nothing_is_nought))
+        begin += some.num_rows
 
 
 def _recorded(table: pa.Table, column: str) -> Any:
@@ -115,7 +123,7 @@ def _recorded(table: pa.Table, column: str) -> Any:
 class _Tally:
     """What was found in one table, by snapshot."""
 
-    def __init__(self, parts: Sequence[Held], snapshots: Integers, size: int) -> None:
+    def __init__(self, parts: Iterable[Held], snapshots: Integers, size: int) -> None:
         self.sums = [Sum()] * size
         self.rows, self.unreadable, self.amounts = (np.zeros(size, np.int64) for _ in range(3))
         for held in parts:

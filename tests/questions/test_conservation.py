@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from asked_histories import MONEY, bank, column, judged, snapshot, write
 
+from ray_snapshot import large_columns
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 from ray_snapshot.history import History
@@ -113,6 +114,17 @@ def test_as_many_snapshots_are_looked_at_together_as_memory_allows(
     whole = conservation(history)
     monkeypatch.setattr(reading, "BYTES_AT_ONCE", 500)
     assert [len(batch) for batch in reading.in_batches(history.snapshot_table("bank"))] == [1] * 6
+    assert conservation(history) == whole
+
+
+def test_more_text_than_one_array_may_hold_is_counted_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = bank(tmp_path / "history")
+    whole = conservation(history)
+    monkeypatch.setattr(large_columns, "MOST_TOGETHER", 0)
+    portions = list(large_columns.portions(history.stored.read("machines")))
+    assert len(portions) > 1, "the rows must lie in several pieces"
     assert conservation(history) == whole
 
 
