@@ -13,16 +13,26 @@ from typing import Any
 import pyarrow as pa
 
 
-@cache
 def inner(schema: pa.Schema) -> pa.Schema:
     """A table's columns, but for those that have one value in all rows of a snapshot."""
-    return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
+    return _of_schema(schema)[1]
 
 
-@cache
 def nothing(schema: pa.Schema) -> pa.Table:
     """No rows of these columns; making such a table takes as long as one of a few rows."""
-    return inner(schema).empty_table()
+    return _of_schema(schema)[2]
+
+
+_OF_SCHEMA: dict[int, tuple[pa.Schema, pa.Schema, pa.Table]] = {}
+"""By the identity of a schema (to hash one takes 10 us): itself, its `inner` columns, and no rows of them."""
+
+
+def _of_schema(schema: pa.Schema) -> tuple[pa.Schema, pa.Schema, pa.Table]:
+    found = _OF_SCHEMA.get(id(schema))
+    if found is None:
+        ours = pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
+        found = _OF_SCHEMA[id(schema)] = (schema, ours, ours.empty_table())
+    return found
 
 
 def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:

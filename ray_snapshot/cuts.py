@@ -31,8 +31,10 @@ _COUNTS = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "
 def problems_of(snapshot: Snapshot, *, may_repeat: bool = False) -> list[str]:
     """Why a complete snapshot is no cut, some 20 sentences at most; `may_repeat`: messages from outside may be in it."""
     found = _count_problems(snapshot)
-    runs = _runs(snapshot.tables["messages"])
-    channels = snapshot.tables["channels"]
+    messages, channels = snapshot.tables["messages"], snapshot.tables["channels"]
+    if not messages.num_rows and not channels.num_rows:
+        return found
+    runs = _runs(messages)
     if not channels.num_rows:
         return found + _strays(_numbers_of(runs), channels)
     counts = {name: channels[name].to_numpy(zero_copy_only=False) for name in _COUNTS}

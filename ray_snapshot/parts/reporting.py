@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, Machine, Recording
@@ -47,7 +47,6 @@ class Rows(Protocol):
         """A creation in flight."""
 
 
-@runtime_checkable
 class GroupRows(Rows, Protocol):
     """Rows that take machines that were copied together as they are; others are shown them one by one."""
 
@@ -59,6 +58,11 @@ class GroupRows(Rows, Protocol):
 
     def behind(self, late: Sequence[LateRun]) -> None:
         """White messages that arrived after their machine was copied: each is one more in flight on its channel."""
+
+
+def _takes_groups(rows: Rows) -> TypeGuard[GroupRows]:
+    """(`isinstance` of a protocol takes 40 us, more than a report of machines at rest.)"""
+    return hasattr(rows, "group")
 
 
 class LinkCounts:
@@ -154,7 +158,7 @@ def late_report(
 
 def show(recording: Recording, rows: Rows, counts: LinkCounts | None = None) -> None:
     """Show a recording to rows, and count it."""
-    together = rows if isinstance(rows, GroupRows) else None
+    together = rows if _takes_groups(rows) else None
     in_flight = partial(_one_by_one, rows) if together is None else together.in_flight
     if together is not None:
         for group in recording.groups:
@@ -183,7 +187,7 @@ def _one_by_one(rows: Rows, source: str, target: str, kind: str, messages: Seque
 def _behind(late: Iterable[Late], creations: Iterable[Creation], rows: Rows, counts: LinkCounts) -> None:
     runs = _runs(late)
     counts.late(runs)
-    if isinstance(rows, GroupRows):
+    if _takes_groups(rows):
         rows.behind(runs)
     else:
         for mailbox, machine, messages in runs:

@@ -31,6 +31,7 @@ from ray_snapshot.runtime.report import HostPart, Kept
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Absent, Snapshot, satisfy_waits
 
+_META = pa.struct([*SNAPSHOTS])
 _EXACT = 2**53
 """A floating-point number is exact for integers up to here."""
 
@@ -223,7 +224,7 @@ def _meta(
         "obstacles": obstacles,
         "coverage": to_json({**coverage, "versions": versions()}).text,
     }
-    return pa.Table.from_pylist([row], schema=SNAPSHOTS)
+    return pa.Table.from_struct_array(pa.array([row], _META))
 
 
 def _count(tables: Mapping[str, pa.Table], name: str) -> int:

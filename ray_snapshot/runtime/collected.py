@@ -140,7 +140,7 @@ class HostPayload:
 
 
 class PartAgain:
-    """A driver's part that stands, as of another moment; unpickled it is a `report.HostPart`."""
+    """A part that stands, as of another moment; unpickled it is a `report.HostPart`."""
 
     def __init__(self, part: bytes, recorded_at: float) -> None:
         self.part = part
@@ -154,7 +154,10 @@ def _part_at(part: bytes, recorded_at: int) -> Any:
     from ray_snapshot.runtime.report import at
 
     found = pickle.loads(part)
-    found.machines = at(found.machines, recorded_at)
+    if found.machines.num_rows:
+        found.machines = at(found.machines, recorded_at)
+    if found.kept is not None:
+        found.kept = replace(found.kept, recorded_at=recorded_at)
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.columns import inner
+from ray_snapshot.columns import inner, nothing
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.ends import texts
 from ray_snapshot.schema import MACHINES
@@ -31,9 +31,8 @@ def machine_columns(
     `copies`: of machines that are born. `recorded_at`: when their host turned red, in microseconds since 1970; `one_by_one`:
     each copy says when its machine did.
     """
-    schema = inner(MACHINES)
     if not copies:
-        return schema.empty_table()
+        return nothing(MACHINES)
     count = len(copies)
     bodies = [copy.extra for copy in copies]
     states = [body.state for body in bodies]
@@ -51,7 +50,7 @@ def machine_columns(
         columns |= _of_instants(copies)
     elif recorded_at is not None:
         columns["recorded_at"] = _same_in_all(recorded_at, MACHINES.field("recorded_at").type, count)
-    return _table(columns, schema, count)
+    return _table(columns, inner(MACHINES), count)
 
 
 def group_columns(groups: Sequence[GroupCopy], host: str, recorded_at: int | None = None) -> pa.Table:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot import redaction
-from ray_snapshot.columns import inner
+from ray_snapshot.columns import inner, nothing
 from ray_snapshot.encoding import PLAIN_ITEMS, dumped, to_json
 from ray_snapshot.encoding_many import fit, texts_of_values
 from ray_snapshot.large_columns import PIECE, joined, taken
@@ -88,9 +88,9 @@ class InFlight:
 
     def table(self) -> pa.Table:
         """All of them, in the columns of `messages` without those that a whole snapshot has once."""
-        schema = inner(MESSAGES)
         if not self.messages:
-            return schema.empty_table()
+            return nothing(MESSAGES)
+        schema = inner(MESSAGES)
         at = np.repeat(np.arange(len(self.counts)), self.counts)
         names = [pa.array(column, pa.string()) for column in (self.sources, self.targets, self.kinds)]
         return pa.concat_tables(self._part(schema, names, at, first) for first in range(0, len(self.messages), AT_ONCE))

@@ -25,13 +25,22 @@ def in_pieces(found: Any) -> tuple[Any, ...]:
     good.
     """
     told = {name: value for name in _blobs_of(found) if (value := getattr(found, name)) is not None}
-    blobs = [blob for value in told.values() for blob in ([value] if isinstance(value, bytes) else value)]
+    blobs = [blob for value in told.values() for blob in _each(value)]
     if not PIECE < sum(map(len, blobs)) <= MOST:
         return (found,)
     lengths: dict[str, Any] = {
         name: len(value) if isinstance(value, bytes) else tuple(map(len, value)) for name, value in told.items()
     }
     return replace(found, **lengths), *cut(b"".join(blobs))
+
+
+def bytes_of(found: Any) -> int:
+    """How many there are in the fields that are bytes."""
+    return sum(len(blob) for name in _blobs_of(found) for blob in _each(getattr(found, name)))
+
+
+def _each(value: bytes | Sequence[bytes] | None) -> Sequence[bytes]:
+    return [value] if isinstance(value, bytes) else value or ()
 
 
 def cut(whole: bytes) -> tuple[bytes, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import MAIL, Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
-from ray_snapshot.runtime.collected import HostPayload
+from ray_snapshot.runtime.collected import HostPayload, PartAgain
 from ray_snapshot.runtime.ends import ENDS, Ends
 from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine_columns
 from ray_snapshot.runtime.message_columns import InFlight
@@ -131,17 +130,15 @@ class HostPart:
 
 def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     """`batches`: messages, ends and machines; False: there are none, None: they are not told."""
-    schemas = (inner(MESSAGES), ENDS, inner(MACHINES))
     tables: list[Any] = [
-        _empty(schema) if buffer is False else None if buffer is None else whole(buffer)
-        for schema, buffer in zip(schemas, batches, strict=True)
+        empty if buffer is False else None if buffer is None else whole(buffer)
+        for empty, buffer in zip(_EMPTY, batches, strict=True)
     ]
     return HostPart(*tables, *rest)
 
 
-@cache
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=schema)
+_EMPTY = tuple(pa.RecordBatch.from_pylist([], schema=schema) for schema in (inner(MESSAGES), ENDS, inner(MACHINES)))
+"""No messages, no ends, and no machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +225,7 @@ class PartRows:
 
 
 def _part(**facts: Any) -> HostPart:
-    return HostPart(_empty(inner(MESSAGES)), _empty(ENDS), **facts)
+    return HostPart(*_EMPTY[:2], **facts)
 
 
 def _all_of(table: Any, batch: pa.RecordBatch) -> Any:
@@ -261,31 +258,86 @@ def host_payload(
     late_creations: Sequence[Creation] = (),
     resting: Resting | None = None,
     keep: Callable[[int, Resting, int], Kept | None] | None = None,
+    standing: Standing | None = None,
 ) -> HostPayload:
     """The report of a host whose machines have all been copied; O(machines + channels + messages in flight).
 
     `late` and `late_creations` are white and arrived after their machine was copied. `resting`: those of which there are no
-    copies; what they cost is a fraction of a microsecond each, or nothing where the host keeps their rows (`keep`).
+    copies; what they cost is a fraction of a microsecond each, or nothing where the host keeps their rows (`keep`), or where
+    the last report is `standing`.
     """
     part = _part(markers=facts.markers)
     rows = PartRows(part, one_by_one=_turned_red_one_by_one(recording))
     counts = report(host, recording, rows, late, late_creations, None if resting is None else resting.counts)
+    recorded_at = int(facts.recorded_at * 1e6)
+    if resting is not None and keep is not None:
+        part.kept = keep(recording.number, resting, recorded_at)
+    stands = standing if is_at_rest(recording) and not late and not late_creations else None
+    pickled = None if stands is None else stands.again(resting, facts, part.kept)
+    if pickled is None:
+        _fill(part, rows, host, recording, facts, resting)
+        pickled = rows.pickled()
+        if stands is not None:
+            stands.note(resting, facts, part.kept, pickled)
+    return HostPayload(
+        recording.number, counts, pickled, facts.markers, keeps=part.kept is not None and part.kept.rows is None
+    )
+
+
+def _fill(
+    part: HostPart, rows: PartRows, host: str, recording: Recording, facts: Facts, resting: Resting | None
+) -> None:
+    """The columns of a part, of which the messages and the ends of channels are in `rows` already."""
     shapes = {id(shape): shape for copy in recording.copies if copy.is_born and (shape := copy.extra.shape) is not None}
     shapes |= {id(shape): shape for group in recording.groups if (shape := group.extras.shape) is not None}
     part.obstacles += facts.obstacles
     recorded_at = int(facts.recorded_at * 1e6)
     part.machines = rows.machines_of(host, recorded_at=recorded_at)
     if resting is not None:
-        part.kept = None if keep is None else keep(recording.number, resting, recorded_at)
         if part.kept is None:
             part.machines = _all_of(at(resting.machines.table(), recorded_at), part.machines)
         part.ends = resting.ends
         part.inputs = {**resting.inputs, **part.inputs}
         shapes |= {id(shape): shape for shape in resting.shapes}
     part.shapes = tuple(set(shapes.values()))
-    return HostPayload(
-        recording.number, counts, rows.pickled(), facts.markers, keeps=part.kept is not None and part.kept.rows is None
-    )
+
+
+MOST_STANDING = 100_000
+"""Bytes of a part that is kept to be sent again; of a larger one the rows are most of it, and these are kept as they are."""
+
+
+class Standing:
+    """The part of the last report that showed nothing but machines at rest; it stands until one of them is touched.
+
+    While it does, a report differs from it in its number and its moment, and is made in a tenth of the time. Used by whoever
+    makes reports: one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.resting: Resting | None = None
+        self._said: Any = None
+        self._part = b""
+
+    def again(self, resting: Resting | None, facts: Facts, kept: Kept | None) -> bytes | None:
+        """The part as of the moment of `facts`; None if it does not stand."""
+        if resting is None or resting is not self.resting or self._said != _said(facts, kept):
+            return None
+        return pickle.dumps(PartAgain(self._part, facts.recorded_at), protocol=5)
+
+    def note(self, resting: Resting | None, facts: Facts, kept: Kept | None, part: bytes) -> None:
+        """A report has been made of these machines alone."""
+        self.resting = resting if len(part) <= MOST_STANDING else None
+        self._said, self._part = _said(facts, kept), part if self.resting is not None else b""
+
+
+def _said(facts: Facts, kept: Kept | None) -> Any:
+    """What a part says beside its machines and its moment; their rows are the same while they are."""
+    return facts.markers, tuple(facts.obstacles), None if kept is None else kept.rows is None
+
+
+def is_at_rest(recording: Recording) -> bool:
+    """Whether nothing was copied for it: all machines of the host were at rest, and none was being made."""
+    return not (recording.copies or recording.groups or recording.creations)
 
 
 def at(machines: pa.Table, recorded_at: int) -> pa.Table:

@@ -19,7 +19,7 @@ from ray_snapshot.protocol.commands import HostCommand
 from ray_snapshot.protocol.mailbox import CALL, MAIL
 from ray_snapshot.runtime.classes import packed
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.host.actor import _obey
+from ray_snapshot.runtime.host.actor import obey
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
 from ray_snapshot.runtime.report import HostPart
@@ -112,26 +112,21 @@ class LoneHost:
                 self.driver.outputs[target].in_flight -= 1
                 self.post.core.arrive(pickle.loads(pickle.dumps(batch)))
             self.post.recorder.report_late()
+            self.post.floor.wake()
 
         self._on_loop(deliver)
 
     def obey(self, *commands: HostCommand) -> None:
         """What the coordinator says."""
 
-        def obey() -> None:
-            for command in commands:
-                _obey(self.post, command)
-            self.post.carrier.flush()
-
-        self._on_loop(obey)
+        self._on_loop(lambda: obey(self.post, commands))
 
     def _on_loop(self, work: Callable[[], None]) -> None:
-        """Do it where Ray's calls to a host are done, for only there may a task be started; then the machines act on."""
+        """Do it where Ray's calls to a host are done, for only there may a task be started."""
 
         async def done() -> None:
             with self.post.member.lock:
                 work()
-                self.post.floor.wake()
 
         asyncio.run_coroutine_threadsafe(done(), self.loop).result(30)
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import pickle
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -52,6 +53,7 @@ from ray_snapshot.protocol.rollback import (
 )
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, extend_import_path
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
@@ -256,11 +258,16 @@ class Host:
         if post is None:
             return False
         with post.member.lock:
-            for command in commands:
-                _obey(post, command)
-            post.carrier.flush()
-            post.floor.wake()
+            obey(post, commands)
         return True
+
+    async def ask(self, commands: list[HostCommand], generation: int) -> HostPayload | None:
+        """`control`, with a request for a snapshot among it; answers with the report, so that it needs no call of its own.
+
+        None if it goes by one all the same (it is large, or traced), has gone, or will never be.
+        """
+        (number,) = [one.number for one in commands if isinstance(one, Request)]
+        return await self.post.recorder.answer(number) if await self.control(commands, generation) else None
 
     async def kept(self, number: int, snapshot_id: str | None, generation: int) -> None:
         """A snapshot can be restored (None: it never will be); answers when machines that want to know it have been told."""
@@ -335,6 +342,15 @@ def _beginning(config: HostConfig) -> tuple[int, Phase]:
     if config.incarnation:
         return NO_GENERATION, Phase.STOPPED
     return config.generation, Phase.LOADED
+
+
+def obey(post: HostPost, commands: Sequence[HostCommand]) -> None:
+    """Do what the coordinator says, in order; on the event loop, under the lock."""
+    for command in commands:
+        _obey(post, command)
+    post.carrier.flush()
+    if not post.recorder.record_if_idle() or not all(isinstance(one, Request | Close) for one in commands):
+        post.floor.wake()
 
 
 def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one branch for each command

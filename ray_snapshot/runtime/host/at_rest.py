@@ -9,7 +9,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from ray_snapshot import redaction
@@ -18,6 +18,7 @@ from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.host.kept import KeptTables
+from ray_snapshot.runtime.host.one_thread import OneThread, done
 from ray_snapshot.runtime.host.own_parts import OwnParts
 from ray_snapshot.runtime.host.resting import RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -36,12 +37,12 @@ class AtRest:
         member: Membership,
         core: HostCore,
         unchanged: Unchanged,
-        reports: Executor,
+        reports: OneThread,
         audit: float,
         keep_from: int | None,
         own_from: int | None = None,
     ) -> None:
-        """`reports`: one thread; `audit`, `keep_from`, `own_from`: see `HostConfig`."""
+        """`reports`: the thread that makes them; `audit`, `keep_from`, `own_from`: see `HostConfig`."""
         self.member = member
         self.core = core
         self.copying = core.copying
@@ -115,13 +116,22 @@ class AtRest:
         rested = self.copying.take_rested()
         audited, self.audited = self.audited, []
         if whole or rested:
-            found = self.reports.submit(self._show, whole, rested, [*self.copying.awake], audited)
+            is_bare = not (rested or audited or self.copying.awake)
+            is_known = is_bare and self.reports.is_idle and self.rows.whole is not None
+            found = (done if is_known else self.reports.submit)(
+                self._show, whole, rested, [*self.copying.awake], audited
+            )
             self.shown.update(dict.fromkeys(whole, found))
 
     def of(self, number: int) -> Resting | None:
         """What a report shows of machines at rest; None where there can be none. In the thread of reports."""
         found = self.shown.get(number)
         return None if found is None else found.result()[number]
+
+    def shows(self, number: int, resting: Resting | None) -> bool:
+        """Whether it is certain by now that a report shows these machines at rest."""
+        found = self.shown.get(number)
+        return found is not None and found.done() and found.exception() is None and found.result()[number] is resting
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""

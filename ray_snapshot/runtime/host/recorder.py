@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,10 +29,12 @@ from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.meter import Meter
 from ray_snapshot.runtime.host.notices import Notices
+from ray_snapshot.runtime.host.one_thread import OneThread
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.host.turns import TURNS
 from ray_snapshot.runtime.host.unchanged import Unchanged
-from ray_snapshot.runtime.report import Facts, host_payload, late_payload
+from ray_snapshot.runtime.pieces import PIECE, bytes_of
+from ray_snapshot.runtime.report import Facts, Standing, host_payload, is_at_rest, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
@@ -101,8 +102,11 @@ class Recorder:
         """Snapshots that this host must record now, in the middle of an action if need be."""
         self.is_guarding = False
         self.abroad: Abroad | None = None
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-report")
+        self.pool = OneThread("ray-snapshot-report")
         """Reports are built here, one after the other."""
+        self.standing = Standing()
+        self.answers: dict[int, asyncio.Future[HostPayload | None]] = {}
+        """By number: what the service is answered that has asked for a snapshot."""
         self.at_rest = AtRest(member, core, unchanged, self.pool, config.audit, config.keep_from, config.own_from)
 
     # ---- recording ------------------------------------------------------------------------------------------------
@@ -124,6 +128,16 @@ class Recorder:
             self.guard_soon()
             if not self.core.copying.uncopied:
                 self._report_what_is_copied()
+
+    def record_if_idle(self) -> bool:
+        """Turn red at once, if the thread that acts has nothing to do: that is a boundary, and to wake it takes longer.
+
+        Returns whether all is done; machines that are awake it must copy, for that may run what the user has written.
+        """
+        if not (self.core.must_record and self.floor.is_idle) or self.at_rest.audit or self.abroad is not None:
+            return False
+        self.record()
+        return not self.core.copying.uncopied
 
     def record_without_boundary(self) -> None:
         """Turn red in the middle of an action: that machine is recorded as active, without a state."""
@@ -223,17 +237,20 @@ class Recorder:
     ) -> None:
         number, is_first = recording.number, build is host_payload
         try:
-            payload = await self.member.loop.run_in_executor(
-                self.pool, self._timed_payload, build, recording, late, creations
-            )
+            payload = self._payload_at_once(build, recording, late, creations)
+            if payload is None:
+                payload = await self.member.loop.run_in_executor(
+                    self.pool, self._timed_payload, build, recording, late, creations
+                )
             if calls is not None:
                 payload = replace(payload, calls=calls)
             with self.member.lock:
                 if is_first and number not in self.core.open:  # given up meanwhile: none is complete without this
                     self._let_go(number)
                     return
-            if not self._is_over:
-                await self.trace.report(payload, self.pool)
+            if self._is_over or (is_first and self._has_answered(payload)):
+                return
+            await self.trace.report(payload, self.pool)
         except (RayActorError, RayTaskError):  # the service is gone, or is wrong
             raise
         except Exception as error:  # Arrow, no memory, a full store: the snapshot cannot be had, and the system goes on
@@ -242,6 +259,31 @@ class Recorder:
                     self._let_go(number)
             if not self._is_over:
                 self.member.service.give_up.remote(number, self.member.host, in_a_line(error))
+        finally:
+            if is_first:
+                self._answer(number, None)
+
+    async def answer(self, number: int) -> HostPayload | None:
+        """The report of a snapshot that has just been asked for, if it is to be the answer; on the event loop."""
+        with self.member.lock:
+            is_past = number in self.reported or number in self.core.closed
+            if is_past or self._is_over or self.member.is_closing:
+                return None
+            found: asyncio.Future[HostPayload | None] = self.member.loop.create_future()
+            self.answers[number] = found
+        return await found
+
+    def _has_answered(self, payload: HostPayload) -> bool:
+        """Whether a report could be the answer: an answer that is large goes through the object store."""
+        is_small = self.trace.tracer is None and bytes_of(payload) <= PIECE
+        return is_small and self._answer(payload.number, payload)
+
+    def _answer(self, number: int, payload: HostPayload | None) -> bool:
+        found = self.answers.pop(number, None)
+        if found is None or found.done():
+            return False
+        found.set_result(payload)
+        return True
 
     @property
     def _is_over(self) -> bool:
@@ -251,6 +293,18 @@ class Recorder:
         """What was noted for a snapshot that will never be complete, by now or before."""
         self.notices.forget(number)
         self.at_rest.kept.own.release([number])
+
+    def _payload_at_once(self, build: Any, recording: Recording, late: Any, creations: Any) -> HostPayload | None:
+        """The payload, if the last one stands; None if it must be made. To hand it to the thread of reports takes longer."""
+        with self.member.lock:
+            stands = (
+                build is host_payload
+                and is_at_rest(recording)
+                and not (late or creations or self.config.checkpoint)
+                and self.at_rest.shows(recording.number, self.standing.resting)
+                and self.pool.is_idle
+            )
+            return self._timed_payload(build, recording, late, creations) if stands else None
 
     def _timed_payload(self, *given: Any) -> HostPayload:
         """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports."""
@@ -270,7 +324,7 @@ class Recorder:
         found: HostPayload
         resting = self.at_rest.of(recording.number) if build is host_payload else None
         if resting is not None:
-            build = partial(host_payload, resting=resting, keep=self.at_rest.kept.keep)
+            build = partial(host_payload, resting=resting, keep=self.at_rest.kept.keep, standing=self.standing)
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found
@@ -332,12 +386,15 @@ class Recorder:
 
     def shut_down(self) -> None:
         """No report is made any more, and no row asked for."""
+        for number in [*self.answers]:
+            self._answer(number, None)
         self.pool.shutdown(wait=False)
         self.at_rest.kept.pool.shutdown(wait=False)
         self.at_rest.kept.own.pool.shutdown(wait=False)
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
+        self._answer(number, None)
         self.recorded_at.pop(number, None)
         self.at_rest.forget(number)
         if self.abroad is not None:

@@ -121,6 +121,8 @@ class RestingRows:
         self.shape_counts: Counter[Shape] = Counter()
         self.filtered: tuple[Collection[str], _Shown] = ((), self._all())
         """What `_without` was last asked for, and its answer."""
+        self.whole: Resting | None = None
+        """What `beside` says where it leaves nobody out: the same object until the rows change."""
 
     @property
     def has_room(self) -> bool:
@@ -146,7 +148,7 @@ class RestingRows:
             self.saved = self.saved.plus(saved)
         self.size = self._bytes()
         self.inputs |= rows.rows.part.inputs
-        self.filtered = ((), self._all())
+        self.filtered, self.whole = ((), self._all()), None
 
     def _note_shapes(self, recording: Recording) -> None:
         for group in recording.groups:
@@ -166,7 +168,7 @@ class RestingRows:
         found = self.shapes.keys() & {*names}
         machines, self.ends, saved = self._without(found)
         self.machines, self.saved = machines.compact(), saved.compact()
-        self.filtered = ((), self._all())
+        self.filtered, self.whole = ((), self._all()), None
         self.size = self._bytes()
         for name in found:
             self.inputs.pop(name, None)
@@ -177,13 +179,18 @@ class RestingRows:
     def beside(self, names: Iterable[str]) -> Resting:
         """What goes into a report that shows the machines of these names by itself."""
         hidden = self.shapes.keys() & {*names}
+        if not hidden and self.whole is not None:
+            return self.whole
         machines, ends, saved = self._without(hidden)
         inputs = self.inputs.copy()
         for name in hidden:
             inputs.pop(name, None)
         shapes = self.shape_counts - Counter(shape for name in hidden if (shape := self.shapes[name]) is not None)
         kept = saved if saved.count else None
-        return Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes), kept)
+        found = Resting(machines, ends.select(ENDS.names), _counts(self.host, ends), inputs, tuple(shapes), kept)
+        if not hidden:
+            self.whole = found
+        return found
 
     def wrong(self, looked_at: Sequence[MachineCopy]) -> RaySnapshotError | None:
         """What is wrong if one of these machines at rest looks different now from how it is shown.

@@ -203,7 +203,7 @@ class Collecting:
         self.looks_at = 0.0
         """When `reap` looks next, in seconds since 1970."""
         self.is_sooner = asyncio.Event()
-        orders.on_lazy = self._will_be_due
+        orders.on_lazy, orders.asked = self._will_be_due, self._hear
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
@@ -382,6 +382,17 @@ class Collecting:
                 self.orders.stand_in.take(replace(one, trace=None), one.repose)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
+
+    def _hear(self, answer: Awaitable[HostPayload | None]) -> None:
+        """A host has been asked: take its report, if that comes as the answer."""
+        self.course.background(self._heard(answer))
+
+    async def _heard(self, answer: Awaitable[HostPayload | None]) -> None:
+        found = None
+        with suppress(RayError):  # the host is gone, and others say so
+            found = await answer
+        if found is not None:
+            await self.report(found)
 
     def look(self, number: int) -> bool:
         """Complete the snapshot if nothing of it is missing; returns whether it is over."""

@@ -27,6 +27,7 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.protocol.repose import Missed, StandIn
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory
 
@@ -68,6 +69,8 @@ class Orders:
         self.lazy_until = 0.0
         self.on_lazy: Callable[[float], None] = lambda _: None
         """Called with the moment by which what is put off must be told (seconds since 1970)."""
+        self.asked: Callable[[Awaitable[HostPayload | None]], None] = lambda _: None
+        """Called when a host has been asked for a snapshot, with what will be its answer: the report, or None."""
 
     @property
     def driver_told(self) -> int:
@@ -111,7 +114,11 @@ class Orders:
         found = [*self.lazily.pop(host, ()), *commands]
         if not found or self.by_collector(host, found, self.generation()):
             return
-        if (actor := self.directory.actors.get(host)) is not None:
+        if (actor := self.directory.actors.get(host)) is None:
+            return
+        if any(isinstance(command, Request) for command in commands):
+            self.asked(actor.ask.remote(found, self.generation()))
+        else:
             actor.control.remote(found, self.generation())
 
     async def heard_by_hosts(self, command: HostCommand, seconds: float) -> None:
