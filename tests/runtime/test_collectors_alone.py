@@ -43,12 +43,20 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name = name
         self.told: list[Any] = []
+        self.answers = False
+        """Whether its report is the answer to who asks."""
         self.collector: Any = None
         self.watched = Call(never)
         self.roll = Call(lambda step, *_: asyncio.sleep(0, (step,)))
         self.control = Call(lambda commands, _: self.told.extend(commands))
+        self.ask = Call(self._asked)
         self.doing = Call(never)
         self.report_to = Call(lambda wrapped: setattr(self, "collector", wrapped[0]))
+
+    async def _asked(self, commands: Any, _: int) -> HostPayload | None:
+        self.told.extend(commands)
+        (number,) = [one.number for one in commands if isinstance(one, Request)]
+        return HostPayload(number, HostReport(self.name), b"part") if self.answers else None
 
     def has_heard(self, kind: type) -> list[int]:
         return [one.number for one in self.told if isinstance(one, kind)]
@@ -144,6 +152,40 @@ def test_a_snapshot_is_asked_for_and_reported_by_way_of_collectors() -> None:
         assert collection.header.cpu_s == dict.fromkeys(HOSTS, 0.1)
         await town.by_driver(number)
         assert len((await collection.done).parts) == len(HOSTS) + 1
+
+    played(play)
+
+
+def test_reports_may_be_answers_to_the_collector_and_to_the_service() -> None:
+    async def play(town: Town) -> None:
+        pending = town.service.coordinator.pending
+        for host in town.hosts.values():
+            host.answers = True
+        await by_answers(town, pending)
+        town.made[0].end.set_result(None)
+        await town.until(lambda: set(town.service.collectors.of) == {"host-2"})
+        await by_answers(town, pending)  # two of the hosts are asked by the service
+
+    async def by_answers(town: Town, pending: Any) -> None:
+        number = await town.started()
+        await town.until(lambda: pending[number].counts.awaited == {"driver"})
+        await town.by_driver(number)
+        assert number not in pending
+
+    played(play)
+
+
+def test_a_host_that_is_gone_answers_nobody() -> None:
+    async def play(town: Town) -> None:
+        for host in town.hosts.values():
+            host.ask = Call(lambda commands, _, host=host: (host.told.extend(commands), _dead())[1])
+        await town.started()
+        town.made[0].end.set_result(None)
+        await town.until(lambda: set(town.service.collectors.of) == {"host-2"})
+        await town.started()
+        await asyncio.sleep(0)
+        assert not town.made[1].collector.hearing
+        assert town.service.course.failure is None
 
     played(play)
 

@@ -264,9 +264,9 @@ class Host:
     async def ask(self, commands: list[HostCommand], generation: int) -> HostPayload | None:
         """`control`, with a request for a snapshot among it; answers with the report, so that it needs no call of its own.
 
-        None if it goes by one all the same (it is large, or traced), has gone, or will never be.
+        None if it goes by one all the same (it is large, or traced), or will never be. Of two requests the first is answered.
         """
-        (number,) = [one.number for one in commands if isinstance(one, Request)]
+        number = next(one.number for one in commands if isinstance(one, Request))
         return await self.post.recorder.answer(number) if await self.control(commands, generation) else None
 
     async def kept(self, number: int, snapshot_id: str | None, generation: int) -> None:
