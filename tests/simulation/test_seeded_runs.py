@@ -22,7 +22,7 @@ from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.schedules import PROFILES, run_seeded
 from ray_snapshot.simulation.mail.world import World
 
-SEEDS = 80
+SEEDS = 60
 
 
 def _seen(world: World) -> Counter[str]:
