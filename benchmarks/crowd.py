@@ -156,6 +156,12 @@ class Actor:
         self.report_to = Call(lambda wrapped: setattr(host, "collector", wrapped[0]))
         self.roll = Call(lambda step, *_: asyncio.sleep(0, (step,)))
         self.control = Call(lambda commands, _: network.send(kind_of(commands), commands, host))
+        self.ask = Call(self._asked)
+
+    def _asked(self, commands: list[Any], generation: int) -> Awaitable[None]:
+        """The report travels by itself, so that it may be lost or overtaken as what comes late may."""
+        self.control.remote(commands, generation)
+        return asyncio.sleep(0)
 
 
 def kind_of(commands: list[Any]) -> str:
