@@ -38,11 +38,11 @@ class _Method:
         self.host, self.name = host, name
 
     def remote(self, *args: Any) -> Any:
-        if self.name == "control":
+        if self.name in ("control", "ask"):
             self.host.told += args[0]
         answer = asyncio.get_running_loop().create_future()
         if self.name != "watched":
-            answer.set_result([])
+            answer.set_result(None if self.name == "ask" else [])
         return answer
 
 
