@@ -1,23 +1,21 @@
 """The Ray actor of a collector: between the service and some of its hosts, where there are too many hosts for one process.
 
-What a snapshot costs a service is Ray's calls, one or two for each host. A collector takes them: it passes on what the service
-says to its hosts, and gathers what they report, which the service fetches by a long poll. What it adds up is in
+What a snapshot costs a service is Ray's calls, two for each host. A collector takes both: it passes on what the service says
+to its hosts, and gathers what they report, which the service fetches by a long poll. What it adds up is in
 `protocol.gathering`; the service's side of it, and what becomes of its hosts if it dies, in `service.collectors`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
 from ray_snapshot.protocol.collector import Answer, HostReport, LateReport
-from ray_snapshot.protocol.commands import HostCommand, Request
+from ray_snapshot.protocol.commands import HostCommand
 from ray_snapshot.protocol.gathering import Gathering
 from ray_snapshot.runtime.collected import HostPayload, MergedPayload
 from ray_snapshot.runtime.pieces import put_together
@@ -37,8 +35,6 @@ class Collector:
         """By snapshot: what came with the counts that have not been passed on."""
         self.ready: list[MergedPayload] = []
         self.has_ready = asyncio.Event()
-        self.hearing: set[asyncio.Task[None]] = set()
-        """What waits for the answers of hosts that were asked."""
 
     async def enlist(self, host: str, actor: list[Any]) -> None:
         """A host of this collector, or the process that has taken the place of one."""
@@ -47,24 +43,7 @@ class Collector:
     async def tell(self, commands: Mapping[str, Iterable[HostCommand]], generation: int) -> None:
         """Pass on what the service says, by host."""
         for host, found in commands.items():
-            told = list(found)
-            if any(isinstance(one, Request) for one in told):
-                self._hear(self.hosts[host].ask.remote(told, generation))
-            else:
-                self.hosts[host].control.remote(told, generation)
-
-    def _hear(self, answer: Awaitable[HostPayload | None]) -> None:
-        task = asyncio.ensure_future(self._heard(answer))
-        self.hearing.add(task)
-        task.add_done_callback(self.hearing.discard)
-
-    async def _heard(self, answer: Awaitable[HostPayload | None]) -> None:
-        """Take the report of a host that was asked, if that comes as the answer."""
-        found = None
-        with suppress(RayError):  # the host is gone, and others say so
-            found = await answer
-        if found is not None:
-            await self.report(found)
+            self.hosts[host].control.remote(list(found), generation)
 
     async def report(self, payload: HostPayload, *pieces: bytes) -> None:
         """A host's report; `pieces`: see there."""

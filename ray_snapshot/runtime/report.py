@@ -274,6 +274,8 @@ def host_payload(
         part.kept = keep(recording.number, resting, recorded_at)
     stands = standing if is_at_rest(recording) and not late and not late_creations else None
     pickled = None if stands is None else stands.again(resting, facts, part.kept)
+    if standing is not None and standing.resting is not resting:
+        standing.clear()
     if pickled is None:
         _fill(part, rows, host, recording, facts, resting)
         pickled = rows.pickled()
@@ -310,7 +312,7 @@ class Standing:
     """The part of the last report that showed nothing but machines at rest; it stands until one of them is touched.
 
     While it does, a report differs from it in its number and its moment, and is made in a tenth of the time. Used by whoever
-    makes reports: one at a time.
+    makes reports, one at a time.
     """
 
     def __init__(self) -> None:
@@ -324,10 +326,14 @@ class Standing:
             return None
         return pickle.dumps(PartAgain(self._part, facts.recorded_at), protocol=5)
 
+    def clear(self) -> None:
+        """Other machines are at rest: what was is not kept for it."""
+        self.resting, self._said, self._part = None, None, b""
+
     def note(self, resting: Resting | None, facts: Facts, kept: Kept | None, part: bytes) -> None:
         """A report has been made of these machines alone."""
-        self.resting = resting if len(part) <= MOST_STANDING else None
-        self._said, self._part = _said(facts, kept), part if self.resting is not None else b""
+        if len(part) <= MOST_STANDING:
+            self.resting, self._said, self._part = resting, _said(facts, kept), part
 
 
 def _said(facts: Facts, kept: Kept | None) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorDiedError, RayActorError, RaySystemError
 
 from ray_snapshot.errors import SettingError, SnapshotAbortedError
 from ray_snapshot.protocol.collector import HostReport, LateReport
@@ -43,8 +43,6 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name = name
         self.told: list[Any] = []
-        self.answers = False
-        """Whether its report is the answer to who asks."""
         self.collector: Any = None
         self.watched = Call(never)
         self.roll = Call(lambda step, *_: asyncio.sleep(0, (step,)))
@@ -53,10 +51,8 @@ class Host:
         self.doing = Call(never)
         self.report_to = Call(lambda wrapped: setattr(self, "collector", wrapped[0]))
 
-    async def _asked(self, commands: Any, _: int) -> HostPayload | None:
+    async def _asked(self, commands: Any, _: int) -> None:
         self.told.extend(commands)
-        (number,) = [one.number for one in commands if isinstance(one, Request)]
-        return HostPayload(number, HostReport(self.name), b"part") if self.answers else None
 
     def has_heard(self, kind: type) -> list[int]:
         return [one.number for one in self.told if isinstance(one, kind)]
@@ -156,35 +152,50 @@ def test_a_snapshot_is_asked_for_and_reported_by_way_of_collectors() -> None:
     played(play)
 
 
-def test_reports_may_be_answers_to_the_collector_and_to_the_service() -> None:
-    async def play(town: Town) -> None:
-        pending = town.service.coordinator.pending
-        for host in town.hosts.values():
-            host.answers = True
-        await by_answers(town, pending)
-        town.made[0].end.set_result(None)
-        await town.until(lambda: set(town.service.collectors.of) == {"host-2"})
-        await by_answers(town, pending)  # two of the hosts are asked by the service
+async def _without_a_collector(town: Town, ask: Any) -> int:
+    """Two of the hosts are asked by the service, for their collector is gone; the number of a snapshot."""
+    town.made[0].end.set_result(None)
+    await town.until(lambda: set(town.service.collectors.of) == {"host-2"})
+    for name in ("host-0", "host-1"):
+        town.hosts[name].ask = Call(ask(town.hosts[name]))
+    return await town.started()
 
-    async def by_answers(town: Town, pending: Any) -> None:
-        number = await town.started()
-        await town.until(lambda: pending[number].counts.awaited == {"driver"})
-        await town.by_driver(number)
-        assert number not in pending
+
+def test_reports_may_be_answers_to_the_service() -> None:
+    def ask(host: Host) -> Any:
+        async def asked(commands: Any, _: int) -> HostPayload:
+            host.told.extend(commands)
+            return HostPayload(*host.has_heard(Request)[-1:], HostReport(host.name), b"part")
+
+        return asked
+
+    async def play(town: Town) -> None:
+        number = await _without_a_collector(town, ask)
+        counts = town.service.coordinator.pending[number].counts
+        await town.until(lambda: counts.awaited == {"driver", "host-2"})
 
     played(play)
 
 
-def test_a_host_that_is_gone_answers_nobody() -> None:
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_an_answer_that_is_lost_while_its_host_lives_gives_the_snapshot_up(*, is_dead: bool) -> None:
+    def ask(host: Host) -> Any:
+        async def asked(commands: Any, _: int) -> None:
+            host.told.extend(commands)
+            raise ActorDiedError if is_dead else RaySystemError("the answer cannot be read")
+
+        return asked
+
     async def play(town: Town) -> None:
-        for host in town.hosts.values():
-            host.ask = Call(lambda commands, _, host=host: (host.told.extend(commands), _dead())[1])
-        await town.started()
-        town.made[0].end.set_result(None)
-        await town.until(lambda: set(town.service.collectors.of) == {"host-2"})
-        await town.started()
-        await asyncio.sleep(0)
-        assert not town.made[1].collector.hearing
+        number = await _without_a_collector(town, ask)
+        if not is_dead:
+            with pytest.raises(
+                SnapshotAbortedError, match=r"answer of host-. has not come: .*the answer cannot be read"
+            ):
+                await town.service.snapshot([], None)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (number in town.service.coordinator.pending) == is_dead, "of the dead others say so"
         assert town.service.course.failure is None
 
     played(play)

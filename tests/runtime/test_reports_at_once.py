@@ -18,10 +18,11 @@ from until import until
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.protocol.commands import Abort, Close, Request, Stop
+from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.runtime import report as reports
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.host import recorder
-from ray_snapshot.runtime.host.actor import obey
+from ray_snapshot.runtime.host.actor import Host
 from ray_snapshot.runtime.host.one_thread import OneThread, done
 from ray_snapshot.runtime.report import Facts, Kept, Standing
 
@@ -56,6 +57,17 @@ def at_rest(**options: Any) -> Iterator[LoneHost]:
             host.report(number)
             host.obey(Close(number))
         until(lambda: host.post.recorder.pool.is_idle and host.post.floor.is_idle)
+        yield host
+
+
+@contextmanager
+def inside_an_action() -> Iterator[LoneHost]:
+    """The same, and one more machine, which does not end its action."""
+    with at_rest() as host:
+        host.create("slow", Slow)
+        host.body("slow")
+        host.send("slow", "add", 7)
+        assert BEGUN.wait(30)
         yield host
 
 
@@ -105,11 +117,7 @@ def _moments(part: Any) -> list[Any]:
 
 
 def test_a_host_with_a_machine_inside_an_action_turns_red_behind_it() -> None:
-    with at_rest() as host:
-        host.create("slow", Slow)
-        host.body("slow")
-        host.send("slow", "add", 7)
-        assert BEGUN.wait(30)
+    with inside_an_action() as host:
         host.obey(Request(3))
         with host.post.member.lock:
             assert not host.post.recorder.record_if_idle()
@@ -118,6 +126,53 @@ def test_a_host_with_a_machine_inside_an_action_turns_red_behind_it() -> None:
         machines: Any = host.report(3).machines
         states = dict(zip(machines["machine"].to_pylist(), machines["state"].to_pylist(), strict=True))
         assert '"total":7' in states["slow"]
+
+
+def test_what_comes_late_to_a_host_at_rest_is_in_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A white message that has arrived behind the instant: it goes with the report, which waits a moment for markers."""
+    monkeypatch.setattr(recorder, "MARKERS_S", 0.3)
+    with at_rest() as host:
+        host.obey(Request(3))
+        host.send("m0", "add", 1)
+        part = host.report(3)
+        (payload,) = _sent(host, 3)
+        counts: Any = payload.counts
+        assert [*counts.in_flight.values()] == [1]
+        assert part.messages.num_rows == 1
+
+
+def test_while_the_thread_of_reports_is_busy_a_report_waits_for_it() -> None:
+    """It may be about to change the rows."""
+    gate = threading.Event()
+    with at_rest() as host:
+        host.post.recorder.pool.submit(gate.wait, 30)
+        host.obey(Request(3))
+        for _ in range(20):
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), host.loop).result(30)
+        assert _sent(host, 3) == []
+        gate.set()
+        host.report(3)
+
+
+def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        monkeypatch.setattr(host.post.recorder.at_rest, "turned", lambda _: int("no number"))
+        host.obey(Request(3))
+        assert "no number" in str(host.failure())
+
+
+def test_rows_that_have_changed_are_not_kept_for_a_report_that_stands_no_more() -> None:
+    with at_rest(keep_from=1) as host:
+        host.create("volatile", Volatile)
+        standing = host.post.recorder.standing
+        before = standing.resting
+        assert before is not None
+        host.send("m0", "add", 5)
+        until(lambda: host.post.core.machines["m0"].accepted == 1 and host.post.floor.is_idle)
+        host.obey(Request(3))
+        host.report(3)
+        assert standing.resting is not before
+        assert standing._part == b""
 
 
 def test_what_is_told_with_a_request_is_done_all_the_same() -> None:
@@ -170,15 +225,12 @@ def test_a_part_stands_for_the_same_machines_and_markers_alone() -> None:
 # ---- the report as an answer ------------------------------------------------------------------------------------------
 
 
-def _asked(host: LoneHost, number: int) -> Future[HostPayload | None]:
-    """As `Host.ask` does it."""
-
-    async def ask() -> HostPayload | None:
-        with host.post.member.lock:
-            obey(host.post, [Request(number)])
-        return await host.post.recorder.answer(number)
-
-    return asyncio.run_coroutine_threadsafe(ask(), host.loop)
+def _asked(host: LoneHost, *numbers: int, generation: int = 0) -> Future[HostPayload | None]:
+    """The service asks for snapshots: the actor itself, put around the host."""
+    actor: Any = object.__new__(Host)
+    actor.post, actor.rollback = host.post, RollbackHost()
+    commands = [Request(number) for number in numbers]
+    return asyncio.run_coroutine_threadsafe(Host.ask(actor, commands, generation), host.loop)
 
 
 def _sent(host: LoneHost, number: int) -> list[HostPayload]:
@@ -196,6 +248,33 @@ def test_a_small_report_is_the_answer_and_no_call() -> None:
         assert payload is not None
         assert b"total" in payload.part
         assert _sent(host, 3) == _sent(host, 4) == []
+
+
+def test_of_two_that_are_asked_for_at_once_the_first_is_answered() -> None:
+    with at_rest() as host:
+        payload = _asked(host, 3, 4).result(30)
+        assert payload is not None
+        assert payload.number == 3
+        assert until(lambda: _sent(host, 4))
+
+
+def test_a_request_of_a_past_generation_is_answered_with_nothing() -> None:
+    with at_rest() as host:
+        assert _asked(host, 3, generation=-1).result(30) is None
+        assert host.post.recorder.answers == {}
+        assert not host.post.core.is_recorded(3)
+
+
+def test_who_asks_twice_is_answered_once() -> None:
+    with inside_an_action() as host:
+        first = _asked(host, 3)
+        until(lambda: host.post.recorder.answers)
+        second = _asked(host, 3)
+        assert first.result(30) is None
+        MAY_END.set()
+        payload = second.result(30)
+        assert payload is not None
+        assert payload.number == 3
 
 
 def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,22 +305,22 @@ def test_who_asks_for_what_was_reported_or_is_over_is_told_so() -> None:
         assert len(_sent(host, 3)) == 1
 
 
-@pytest.mark.parametrize("ends", ["aborted", "retired"])
+@pytest.mark.parametrize("ends", ["aborted", "retired", "closed"])
 def test_nobody_waits_for_a_report_that_will_never_be(ends: str) -> None:
-    with at_rest() as host:
-        host.create("slow", Slow)
-        host.body("slow")
-        host.send("slow", "add", 7)
-        assert BEGUN.wait(30)
+    with inside_an_action() as host:
         answer = _asked(host, 3)
         until(lambda: host.post.recorder.answers)
         if ends == "aborted":
             host.obey(Abort(3))
+        elif ends == "closed":
+            host.loop.call_soon_threadsafe(host.post.close)
         else:
             error = RolledBackError("gone back", snapshot_id=None)
             host.loop.call_soon_threadsafe(host.post.retire, error)
         assert answer.result(30) is None
         assert host.post.recorder.answers == {}
+        if ends != "aborted":
+            assert _asked(host, 4).result(30) is None, "nor is anybody answered later"
         MAY_END.set()
 
 

@@ -1,6 +1,7 @@
 """What a host's snapshots show of its machines at rest: it sees to their rows as recordings become whole, and audits some.
 
-The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`).
+The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`). While
+that is idle, and nothing is to be patched, they are looked at under the lock.
 """
 
 from __future__ import annotations
@@ -118,13 +119,14 @@ class AtRest:
         if whole or rested:
             is_bare = not (rested or audited or self.copying.awake)
             is_known = is_bare and self.reports.is_idle and self.rows.whole is not None
-            found = (done if is_known else self.reports.submit)(
-                self._show, whole, rested, [*self.copying.awake], audited
-            )
+            if is_known:
+                found = done(self._beside, whole)
+            else:
+                found = self.reports.submit(self._show, whole, rested, [*self.copying.awake], audited)
             self.shown.update(dict.fromkeys(whole, found))
 
     def of(self, number: int) -> Resting | None:
-        """What a report shows of machines at rest; None where there can be none. In the thread of reports."""
+        """What a report shows of machines at rest; None where there can be none. For whoever makes the report."""
         found = self.shown.get(number)
         return None if found is None else found.result()[number]
 
@@ -169,11 +171,14 @@ class AtRest:
         """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
         with self._writing():
             self.rows.take(rested)
-            found = {number: self.rows.beside(recording.names) for number, recording in whole.items()}
+            found = self._beside(whole)
             if (wrong := self.rows.wrong(audited)) is not None:
                 self._fail(wrong)
             self.rows.forget(awake)
             return found
+
+    def _beside(self, whole: Mapping[int, Recording]) -> dict[int, Resting]:
+        return {number: self.rows.beside(recording.names) for number, recording in whole.items()}
 
     def _write(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         with self._writing():

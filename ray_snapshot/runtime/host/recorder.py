@@ -1,8 +1,9 @@
 """How a host turns red, and reports what it has recorded.
 
-A snapshot is recorded by the thread that holds the floor, at the boundary between two actions; machines are copied between
-actions. A guard on the event loop steps in where an action is long: it copies the other machines, and past half the
-snapshot's timeout it turns the host red in the middle of the action, without a copy of that machine's state.
+A snapshot is recorded by the thread that holds the floor, at the boundary between two actions, or for it by the event loop
+where it has nothing to do; machines are copied between actions. A guard on the event loop steps in where an action is long: it
+copies the other machines, and past half the snapshot's timeout it turns the host red in the middle of the action, without a
+copy of that machine's state.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
-from ray_snapshot.runtime.faults import in_a_line
+from ray_snapshot.runtime.faults import as_error, in_a_line
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
@@ -61,6 +62,10 @@ BUSY_S = 0.05
 
 LATE_S = 0.02
 """How long white messages behind a report are gathered while markers are missing."""
+
+
+LINK_BYTES = 100
+"""What the counts of a link take in a report, or less."""
 
 
 GUARD_S = 0.02
@@ -132,11 +137,15 @@ class Recorder:
     def record_if_idle(self) -> bool:
         """Turn red at once, if the thread that acts has nothing to do: that is a boundary, and to wake it takes longer.
 
-        Returns whether all is done; machines that are awake it must copy, for that may run what the user has written.
+        Returns whether all is done; machines that are awake that thread must copy.
         """
         if not (self.core.must_record and self.floor.is_idle) or self.at_rest.audit or self.abroad is not None:
             return False
-        self.record()
+        try:
+            self.record()
+        except Exception as error:  # a fault of ours; the system must not go on half
+            self.member.fail(as_error(error))
+            return False
         return not self.core.copying.uncopied
 
     def record_without_boundary(self) -> None:
@@ -266,17 +275,27 @@ class Recorder:
     async def answer(self, number: int) -> HostPayload | None:
         """The report of a snapshot that has just been asked for, if it is to be the answer; on the event loop."""
         with self.member.lock:
+            self._answer(number, None)
             is_past = number in self.reported or number in self.core.closed
-            if is_past or self._is_over or self.member.is_closing:
+            if is_past or self._is_over or self.member.is_closing or self.member.failure is not None:
                 return None
             found: asyncio.Future[HostPayload | None] = self.member.loop.create_future()
             self.answers[number] = found
         return await found
 
-    def _has_answered(self, payload: HostPayload) -> bool:
+    def answer_nobody(self) -> None:
+        """No report is an answer any more; on the event loop."""
+        for number in [*self.answers]:
+            self._answer(number, None)
+
+    def _has_answered(self, payload: Any) -> bool:
         """Whether a report could be the answer: an answer that is large goes through the object store."""
-        is_small = self.trace.tracer is None and bytes_of(payload) <= PIECE
-        return is_small and self._answer(payload.number, payload)
+        counts = payload.counts
+        links = len(counts.sent) + len(counts.accepted) + len(counts.in_flight)
+        is_small = bytes_of(payload) + LINK_BYTES * links <= PIECE
+        return (
+            is_small and self.trace.tracer is None and payload.calls is None and self._answer(payload.number, payload)
+        )
 
     def _answer(self, number: int, payload: HostPayload | None) -> bool:
         found = self.answers.pop(number, None)
@@ -307,7 +326,8 @@ class Recorder:
             return self._timed_payload(build, recording, late, creations) if stands else None
 
     def _timed_payload(self, *given: Any) -> HostPayload:
-        """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports."""
+        """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports, or while
+        it is idle under the lock."""
         began = time.thread_time()
         with TURNS.brisk():
             found = self._payload(*given)
@@ -386,8 +406,7 @@ class Recorder:
 
     def shut_down(self) -> None:
         """No report is made any more, and no row asked for."""
-        for number in [*self.answers]:
-            self._answer(number, None)
+        self.answer_nobody()
         self.pool.shutdown(wait=False)
         self.at_rest.kept.pool.shutdown(wait=False)
         self.at_rest.kept.own.pool.shutdown(wait=False)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 
 from ray_snapshot.errors import (
     SnapshotAbortedError,
@@ -383,14 +383,18 @@ class Collecting:
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 
-    def _hear(self, answer: Awaitable[HostPayload | None]) -> None:
+    def _hear(self, host: str, number: int, answer: Awaitable[HostPayload | None]) -> None:
         """A host has been asked: take its report, if that comes as the answer."""
-        self.course.background(self._heard(answer))
+        self.course.background(self._heard(host, number, answer))
 
-    async def _heard(self, answer: Awaitable[HostPayload | None]) -> None:
-        found = None
-        with suppress(RayError):  # the host is gone, and others say so
+    async def _heard(self, host: str, number: int, answer: Awaitable[HostPayload | None]) -> None:
+        try:
             found = await answer
+        except ActorDiedError:  # others say so
+            return
+        except RayError as error:  # the report may have been in it, and does not come again
+            self.abort_one(number, f"the answer of {host} has not come: {first_line(error)}")
+            return
         if found is not None:
             await self.report(found)
 

@@ -69,7 +69,7 @@ class Orders:
         self.lazy_until = 0.0
         self.on_lazy: Callable[[float], None] = lambda _: None
         """Called with the moment by which what is put off must be told (seconds since 1970)."""
-        self.asked: Callable[[Awaitable[HostPayload | None]], None] = lambda _: None
+        self.asked: Callable[[str, int, Awaitable[HostPayload | None]], None] = lambda *_: None
         """Called when a host has been asked for a snapshot, with what will be its answer: the report, or None."""
 
     @property
@@ -116,10 +116,11 @@ class Orders:
             return
         if (actor := self.directory.actors.get(host)) is None:
             return
-        if any(isinstance(command, Request) for command in commands):
-            self.asked(actor.ask.remote(found, self.generation()))
-        else:
+        number = next((command.number for command in commands if isinstance(command, Request)), None)
+        if number is None:
             actor.control.remote(found, self.generation())
+        else:
+            self.asked(host, number, actor.ask.remote(found, self.generation()))
 
     async def heard_by_hosts(self, command: HostCommand, seconds: float) -> None:
         """Give a command to all hosts; answers when they have obeyed it (or are gone), or past so many seconds."""
