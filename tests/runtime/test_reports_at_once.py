@@ -150,8 +150,16 @@ def test_while_the_thread_of_reports_is_busy_a_report_waits_for_it() -> None:
         for _ in range(20):
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), host.loop).result(30)
         assert _sent(host, 3) == []
+        assert not host.post.recorder.at_rest.shown[3].done()
         gate.set()
         host.report(3)
+        given = recorder.host_payload, host.post.core.open[3], (), ()
+        until(lambda: host.post.recorder.pool.is_idle)
+        assert host.post.recorder._payload_at_once(*given) is not None
+        gate.clear()
+        host.post.recorder.pool.submit(gate.wait, 30)
+        assert host.post.recorder._payload_at_once(*given) is None
+        gate.set()
 
 
 def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
