@@ -266,6 +266,7 @@ def a_report_stands_whoever_rests(patch: Patch) -> None:
         return again(self, self.resting, facts, kept)
 
     patch.setattr(Standing, "again", whoever)
+    patch.setattr(Standing, "clear", lambda _: None)
 
 
 def who_rests_anew_is_not_in_what_is_remembered(patch: Patch) -> None:

@@ -366,6 +366,8 @@ def test_rows_that_are_not_written_stop_the_system(monkeypatch: pytest.MonkeyPat
             raise MemoryError("no room")
 
         monkeypatch.setattr(post.recorder.at_rest.rows, "take", full)
+        host.send("m0", "add", 1)
+        until(lambda: post.core.machines["m0"].accepted == 1 and post.floor.is_idle)
         with post.member.lock:
             post.core.request(2)
             post.recorder.record()
