@@ -32,6 +32,14 @@ def test_where_hosts_share_collectors_the_service_tells_and_hears_these() -> Non
     assert (found["request"], found["report"]) == (13, 13)
 
 
+@pytest.mark.parametrize("hosts", [4, 40])
+def test_complete_snapshots_are_handed_on_large_ones_in_pieces(hosts: int) -> None:
+    """Else the bytes that the analyst gets, and the time that this takes, are not in the figures."""
+    (one,) = rounds_of(ring(hosts), 1)
+
+    assert one.size["handed on"] > 5_000 * hosts
+
+
 @pytest.mark.parametrize("per_collector", [None, 5])
 def test_what_is_lost_is_sent_again_and_the_snapshot_completes(per_collector: int | None) -> None:
     rounds = rounds_of(scattered(20), 3, loss=0.3, per_collector=per_collector)
