@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -162,6 +163,24 @@ def test_while_the_thread_of_reports_is_busy_a_report_waits_for_it() -> None:
         gate.set()
 
 
+def test_processor_time_is_told_once_whoever_has_spent_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        rows = host.post.recorder.at_rest.rows
+        beside = rows.beside
+
+        def slow(names: Any) -> Any:
+            until_s = time.thread_time() + 0.1
+            while time.thread_time() < until_s:
+                pass
+            return beside(names)
+
+        monkeypatch.setattr(rows, "beside", slow)
+        host.obey(Request(3))
+        host.report(3)
+        (payload,) = _sent(host, 3)
+        assert 0.1 <= payload.cpu_s < 0.18
+
+
 def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
         monkeypatch.setattr(host.post.recorder.at_rest, "turned", lambda _: int("no number"))
@@ -288,6 +307,14 @@ def test_who_asks_twice_is_answered_once() -> None:
 def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
         monkeypatch.setattr(recorder, "PIECE", 10)
+        assert _asked(host, 3).result(30) is None
+        assert until(lambda: _sent(host, 3))
+
+
+def test_the_counts_of_many_links_make_a_report_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        host.send("m0", "add", 1)  # now there is a link
+        monkeypatch.setattr(recorder, "LINK_BYTES", recorder.PIECE)
         assert _asked(host, 3).result(30) is None
         assert until(lambda: _sent(host, 3))
 

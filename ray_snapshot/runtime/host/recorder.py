@@ -288,9 +288,9 @@ class Recorder:
         for number in [*self.answers]:
             self._answer(number, None)
 
-    def _has_answered(self, payload: Any) -> bool:
+    def _has_answered(self, payload: HostPayload) -> bool:
         """Whether a report could be the answer: an answer that is large goes through the object store."""
-        counts = payload.counts
+        counts: Any = payload.counts  # of a host's first report
         links = len(counts.sent) + len(counts.accepted) + len(counts.in_flight)
         is_small = bytes_of(payload) + LINK_BYTES * links <= PIECE
         return (
