@@ -37,7 +37,10 @@ class Tables:
         self.collected = collected
         self.completed = collected.completed
         self.hosted = hosted
-        every = self.completed.machines
+        every = dict(sorted(self.completed.machines.items(), key=lambda one: self._place(one[0])))
+        self.channels = sorted(
+            self.completed.channels, key=lambda one: (self._place(one.source), one.incarnation, self._place(one.target))
+        )
         owing = {one.source for one in self.completed.channels if one.sent_count != one.accepted_count}
         idle = {name for name, one in every.items() if is_worker(name) and one.status != "active"} - owing
         self.own = {name: one for name, one in every.items() if name not in hosted and name not in idle}
@@ -49,11 +52,11 @@ class Tables:
         self.held_by_hosts = {name for one in collected.hosted for name in one.handles}
         """Actors of which machines of hosts may have a handle, or get one."""
         self.waits_of: dict[str, list[ResolvedWait]] = {}
-        for wait in self.completed.waits:
+        for wait in sorted(self.completed.waits, key=lambda one: self._place(one.machine)):
             self.waits_of.setdefault(wait.machine, []).append(wait)
         self.arguments_of: dict[str, list[ResolvedWait]] = {}
         """Calls that wait in Ray's queues for their arguments."""
-        for wait in self.completed.argument_waits:
+        for wait in sorted(self.completed.argument_waits, key=lambda one: self._place(one.machine)):
             self.arguments_of.setdefault(wait.machine, []).append(wait)
 
         self.worker_of = {
@@ -213,6 +216,10 @@ class Tables:
         """What people call a machine."""
         return self.collected.shown(machine)
 
+    def _place(self, machine: str) -> tuple[str, str]:
+        """Its place in the order of names: whichever process reported first, what is said of machines is said in one order."""
+        return self.shown(machine), machine
+
     def _call_of(self, channel: CallsOf, number: int) -> str:
         """The id of a call in flight."""
         source, target = _part(self.shown(channel.source)), _part(self.shown(channel.target))
@@ -283,7 +290,7 @@ class Tables:
 
     def _channels(self) -> list[dict[str, Any]]:
         found: dict[tuple[str, str], dict[str, Any]] = {}
-        for channel in self.completed.channels:
+        for channel in self.channels:
             idles = is_worker(channel.source) and channel.source not in self.own  # then it is no machine
             key = ENDED_TASKS if idles else self.shown(channel.source), self.shown(channel.target)
             row = found.setdefault(key, {"source": key[0], "target": key[1], "kind": "call", "recorded_by": "sender"})
@@ -292,7 +299,7 @@ class Tables:
         return [{**row, "duplicate_count": 0} for row in found.values()]
 
     def _messages(self) -> Iterable[dict[str, Any]]:
-        for channel in self.completed.channels:
+        for channel in self.channels:
             group_of = self.collected.facts.get(channel.target, {}).get("group_of", {})
             source, target = self.shown(channel.source), self.shown(channel.target)
             for number, sent in sorted(channel.in_flight.items()):
