@@ -111,7 +111,7 @@ class LoneHost:
             for target, batch in self.driver.take_batches(10):
                 self.driver.outputs[target].in_flight -= 1
                 self.post.core.arrive(pickle.loads(pickle.dumps(batch)))
-            self.post.recorder.report_late()
+            self.post.reporter.arrived()
             self.post.floor.wake()
 
         self._on_loop(deliver)

@@ -17,7 +17,7 @@ from resting import Asked, Flat, Joined, Listener, Lively, Resting, Step, Tellin
 from ray_snapshot import encoding_many, redaction
 from ray_snapshot.protocol.copying import Copying
 from ray_snapshot.runtime import checkpointing
-from ray_snapshot.runtime.host import alone, copier, post, recorder, resting, unchanged
+from ray_snapshot.runtime.host import alone, copier, post, reporter, resting, unchanged
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.resting import RestingRows, Rows
@@ -244,7 +244,7 @@ def who_is_put_to_rest_later_is_not_saved(patch: Patch) -> None:
 
 def who_is_at_rest_is_in_no_section(patch: Patch) -> None:
     """A checkpoint has only those that were copied for it."""
-    patch.setattr(recorder, "section_of", lambda *given: checkpointing.section_of(*given[:6]))
+    patch.setattr(reporter, "section_of", lambda *given: checkpointing.section_of(*given[:6]))
 
 
 def who_listens_rests(patch: Patch) -> None:

@@ -12,7 +12,7 @@ from lone_host import lone_host
 
 import ray_snapshot as rs
 from ray_snapshot.protocol.commands import Request
-from ray_snapshot.runtime.host.recorder import Recorder
+from ray_snapshot.runtime.host.reporter import Reporter
 from ray_snapshot.runtime.host.turns import HALF_S, TURN_S, TURNS
 
 
@@ -22,13 +22,13 @@ class Counter(rs.SnapshotMixin):
 
 
 def test_a_report_is_made_in_brisk_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, seen, made = sys.getswitchinterval(), [], Recorder._payload
+    before, seen, made = sys.getswitchinterval(), [], Reporter._payload
 
-    def noting(self: Recorder, *given: Any) -> Any:
+    def noting(self: Reporter, *given: Any) -> Any:
         seen.append(sys.getswitchinterval())
         return made(self, *given)
 
-    monkeypatch.setattr(Recorder, "_payload", noting)
+    monkeypatch.setattr(Reporter, "_payload", noting)
     with lone_host() as host:
         host.create("counter", Counter)
         host.obey(Request(1))

@@ -12,7 +12,7 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot.errors import MachineFailedError, MailboxFullError, RolledBackError, UnknownMethodError
 from ray_snapshot.protocol.commands import Close, Overdue, Request, Stop
-from ray_snapshot.runtime.host import recorder
+from ray_snapshot.runtime.host import reporter
 from ray_snapshot.runtime.waits import TrackedWait
 
 SLOW = threading.Event()
@@ -93,14 +93,14 @@ def test_a_snapshot_holds_the_states_between_two_actions_and_is_reported_once() 
         host.obey(Close(1), Request(2))
         host.report(2)
         assert [payload.number for (payload,) in host.service.of("report")] == [1, 2]
-        assert not host.post.recorder.recorded_at.keys() & {1}
+        assert not host.post.reporter.recorded_at.keys() & {1}
 
 
 def test_where_messages_go_round_a_report_waits_for_the_markers_and_is_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recorder, "MARKERS_S", 0.0)
-    monkeypatch.setattr(recorder, "BUSY_S", 30.0)
+    monkeypatch.setattr(reporter, "MARKERS_S", 0.0)
+    monkeypatch.setattr(reporter, "BUSY_S", 30.0)
     with lone_host(protocol="chandy-lamport") as host:
         for name in ("slow", "other"):
             host.create(name, Adder)

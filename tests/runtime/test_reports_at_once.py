@@ -22,7 +22,7 @@ from ray_snapshot.protocol.commands import Abort, Close, Request, Stop
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.runtime import report as reports
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.host import recorder
+from ray_snapshot.runtime.host import answers, reporter
 from ray_snapshot.runtime.host.actor import Host
 from ray_snapshot.runtime.host.one_thread import OneThread, done
 from ray_snapshot.runtime.report import Facts, Kept, Standing
@@ -57,7 +57,7 @@ def at_rest(**options: Any) -> Iterator[LoneHost]:
             host.obey(Request(number))
             host.report(number)
             host.obey(Close(number))
-        until(lambda: host.post.recorder.pool.is_idle and host.post.floor.is_idle)
+        until(lambda: host.post.reporter.pool.is_idle and host.post.floor.is_idle)
         yield host
 
 
@@ -96,7 +96,7 @@ def test_what_a_host_at_rest_reports_is_what_it_reported_before_as_of_now(
     with at_rest(**options) as host:
         with monkeypatch.context() as patch:
             if not options.get("checkpoint"):  # those are made anew
-                patch.setattr(host.post.recorder.pool, "submit", _not_to_be_called)
+                patch.setattr(host.post.reporter.pool, "submit", _not_to_be_called)
                 patch.setattr(host.post.floor, "wake", _not_to_be_called)
             host.obey(Request(3))
             before, found = host.report(2), host.report(3)
@@ -131,7 +131,7 @@ def test_a_host_with_a_machine_inside_an_action_turns_red_behind_it() -> None:
 
 def test_what_comes_late_to_a_host_at_rest_is_in_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """A white message that has arrived behind the instant: it goes with the report, which waits a moment for markers."""
-    monkeypatch.setattr(recorder, "MARKERS_S", 0.3)
+    monkeypatch.setattr(reporter, "MARKERS_S", 0.3)
     with at_rest() as host:
         host.obey(Request(3))
         host.send("m0", "add", 1)
@@ -146,26 +146,26 @@ def test_while_the_thread_of_reports_is_busy_a_report_waits_for_it() -> None:
     """It may be about to change the rows."""
     gate = threading.Event()
     with at_rest() as host:
-        host.post.recorder.pool.submit(gate.wait, 30)
+        host.post.reporter.pool.submit(gate.wait, 30)
         host.obey(Request(3))
         for _ in range(20):
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), host.loop).result(30)
         assert _sent(host, 3) == []
-        assert not host.post.recorder.at_rest.shown[3].done()
+        assert not host.post.at_rest.shown[3].done()
         gate.set()
         host.report(3)
-        given = recorder.host_payload, host.post.core.open[3], (), ()
-        until(lambda: host.post.recorder.pool.is_idle)
-        assert host.post.recorder._payload_at_once(*given) is not None
+        given = reporter.host_payload, host.post.core.open[3], (), ()
+        until(lambda: host.post.reporter.pool.is_idle)
+        assert host.post.reporter._payload_at_once(*given) is not None
         gate.clear()
-        host.post.recorder.pool.submit(gate.wait, 30)
-        assert host.post.recorder._payload_at_once(*given) is None
+        host.post.reporter.pool.submit(gate.wait, 30)
+        assert host.post.reporter._payload_at_once(*given) is None
         gate.set()
 
 
 def test_processor_time_is_told_once_whoever_has_spent_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
-        rows = host.post.recorder.at_rest.rows
+        rows = host.post.at_rest.rows
         beside = rows.beside
 
         def slow(names: Any) -> Any:
@@ -183,7 +183,7 @@ def test_processor_time_is_told_once_whoever_has_spent_it(monkeypatch: pytest.Mo
 
 def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
-        monkeypatch.setattr(host.post.recorder.at_rest, "turned", lambda _: int("no number"))
+        monkeypatch.setattr(host.post.at_rest, "turned", lambda _: int("no number"))
         host.obey(Request(3))
         assert "no number" in str(host.failure())
 
@@ -191,7 +191,7 @@ def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkey
 def test_rows_that_have_changed_are_not_kept_for_a_report_that_stands_no_more() -> None:
     with at_rest(keep_from=1) as host:
         host.create("volatile", Volatile)
-        standing = host.post.recorder.standing
+        standing = host.post.reporter.standing
         before = standing.resting
         assert before is not None
         host.send("m0", "add", 5)
@@ -288,14 +288,14 @@ def test_of_two_that_are_asked_for_at_once_the_first_is_answered() -> None:
 def test_a_request_of_a_past_generation_is_answered_with_nothing() -> None:
     with at_rest() as host:
         assert _asked(host, 3, generation=-1).result(30) is None
-        assert host.post.recorder.answers == {}
+        assert host.post.reporter.answers.awaited == {}
         assert not host.post.core.is_recorded(3)
 
 
 def test_who_asks_twice_is_answered_once() -> None:
     with inside_an_action() as host:
         first = _asked(host, 3)
-        until(lambda: host.post.recorder.answers)
+        until(lambda: host.post.reporter.answers.awaited)
         second = _asked(host, 3)
         assert first.result(30) is None
         MAY_END.set()
@@ -306,7 +306,7 @@ def test_who_asks_twice_is_answered_once() -> None:
 
 def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
-        monkeypatch.setattr(recorder, "PIECE", 10)
+        monkeypatch.setattr(answers, "PIECE", 10)
         assert _asked(host, 3).result(30) is None
         assert until(lambda: _sent(host, 3))
 
@@ -314,7 +314,7 @@ def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_counts_of_many_links_make_a_report_large(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
         host.send("m0", "add", 1)  # now there is a link
-        monkeypatch.setattr(recorder, "LINK_BYTES", recorder.PIECE)
+        monkeypatch.setattr(answers, "LINK_BYTES", answers.PIECE)
         assert _asked(host, 3).result(30) is None
         assert until(lambda: _sent(host, 3))
 
@@ -344,7 +344,7 @@ def test_who_asks_for_what_was_reported_or_is_over_is_told_so() -> None:
 def test_nobody_waits_for_a_report_that_will_never_be(ends: str) -> None:
     with inside_an_action() as host:
         answer = _asked(host, 3)
-        until(lambda: host.post.recorder.answers)
+        until(lambda: host.post.reporter.answers.awaited)
         if ends == "aborted":
             host.obey(Abort(3))
         elif ends == "closed":
@@ -353,7 +353,7 @@ def test_nobody_waits_for_a_report_that_will_never_be(ends: str) -> None:
             error = RolledBackError("gone back", snapshot_id=None)
             host.loop.call_soon_threadsafe(host.post.retire, error)
         assert answer.result(30) is None
-        assert host.post.recorder.answers == {}
+        assert host.post.reporter.answers.awaited == {}
         if ends != "aborted":
             assert _asked(host, 4).result(30) is None, "nor is anybody answered later"
         MAY_END.set()
@@ -364,7 +364,7 @@ def test_a_report_that_cannot_be_made_is_no_answer(monkeypatch: pytest.MonkeyPat
         raise MemoryError("no room")
 
     with at_rest() as host:
-        monkeypatch.setattr(recorder, "host_payload", no_room)
+        monkeypatch.setattr(reporter, "host_payload", no_room)
         assert _asked(host, 3).result(30) is None
         assert until(lambda: host.service.of("give_up"))
 

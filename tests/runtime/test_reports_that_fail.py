@@ -20,7 +20,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Abort, Close, Request
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver import recorder as of_the_driver
-from ray_snapshot.runtime.host import recorder
+from ray_snapshot.runtime.host import reporter
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.notices import Notices
 from ray_snapshot.runtime.tracing import Entry, Tracer
@@ -52,7 +52,7 @@ def test_a_host_that_cannot_report_gives_the_snapshot_up_and_goes_on(monkeypatch
         host.create("a", Adder)
         host.body("a")
         with monkeypatch.context() as patch:
-            patch.setattr(recorder, "host_payload", _no_room)
+            patch.setattr(reporter, "host_payload", _no_room)
             host.obey(Request(1))
             (told,) = until(lambda: host.service.of("give_up"))
             assert told == (1, HOST, "MemoryError: malloc of size 4000000000 failed")
@@ -117,7 +117,7 @@ def test_what_is_noted_for_a_snapshot_that_was_given_up_while_its_report_was_mad
         may_end.set()
         host.obey(Request(3))
         host.report(3)
-        notices, own = host.post.notices, host.post.recorder.at_rest.kept.own
+        notices, own = host.post.notices, host.post.at_rest.kept.own
         until(lambda: 2 not in notices.recorded and 2 not in own._owed)
         assert {*notices.recorded} == {*own._owed} == {1, 3}, "the first is to be kept yet"
         assert not any(one.number == 2 for (one,) in host.service.of("report"))

@@ -110,9 +110,9 @@ def test_beside_watched_actors_those_rest_whose_states_have_no_handle_of_one() -
         program.run([("spawn", 0, Two), ("spawn", 1, Two), ("snapshot",), ("snapshot",)])
         watch.version = 1
         rows = program.run([("snapshot",)])
-        assert {*host.post.recorder.at_rest.rows.shapes} == {"m0"}
+        assert {*host.post.at_rest.rows.shapes} == {"m0"}
         kept = [{name: pickle.loads(blob) for name, _, blob, _ in row["kept"]} for row in rows]
         assert [one["m0"] for one in kept] == [({"held": 0}, 0)] * 3
         assert [one["m1"][1] for one in kept] == [0, 0, 1]
         program.run([("send", 0, "hold", 2), ("send", 1, "hold", 0), *[("snapshot",)] * 3])
-        assert {*host.post.recorder.at_rest.rows.shapes} == {"m1"}
+        assert {*host.post.at_rest.rows.shapes} == {"m1"}

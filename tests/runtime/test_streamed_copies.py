@@ -40,9 +40,9 @@ def names_of(part: Any) -> list[str]:
 def test_rows_are_written_while_others_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     with many(monkeypatch) as host:
         core, written = host.post.core, []
-        take = host.post.recorder.at_rest.rows.take
+        take = host.post.at_rest.rows.take
         monkeypatch.setattr(
-            host.post.recorder.at_rest.rows,
+            host.post.at_rest.rows,
             "take",
             lambda rested: written.append((len(_of(rested).names), len(core.copying.uncopied))) or take(rested),
         )
@@ -57,7 +57,7 @@ def test_machines_are_not_copied_faster_than_rows_are_written(monkeypatch: pytes
         core, pauses = host.post.core, []
         pause = host.post.floor.pause
         monkeypatch.setattr(host.post.floor, "pause", lambda seconds: pauses.append(seconds) or pause(seconds))
-        host.post.recorder.pool.submit(gate.wait, 30)
+        host.post.reporter.pool.submit(gate.wait, 30)
         host.obey(Request(1))
         until(lambda: pauses.count(recorder.BEHIND_S) > 3)
         assert len(core.copying.uncopied) == COUNT - 24, "two lots stand in line, and no third is begun"

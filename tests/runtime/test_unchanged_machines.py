@@ -287,7 +287,7 @@ def test_a_pickle_that_has_changed_is_a_broken_promise_too() -> None:
     with resting_host(audit=100.0, checkpoint=True) as host:
         program = Program(host)
         program.run([("spawn", 0, Alone), ("snapshot",)])
-        assert "m0" in host.post.recorder.at_rest.rows.shapes
+        assert "m0" in host.post.at_rest.rows.shapes
         body = host.post.core.machines["m0"].body
         body.items = body.nested["inner"]["deep"]
         program.run([("snapshot",)])
@@ -346,7 +346,7 @@ def test_a_secret_that_is_met_while_others_are_copied_is_in_no_row_of_a_machine_
             spawned = [("spawn", number, kind) for number, kind in enumerate((Notebook, Keyring, Resting, Volatile))]
             acts = [("send", 1, "find"), ("send", 2, "add", 1)]
             rows = program.run([*spawned, *[("snapshot",)] * 3, *acts, *[("snapshot",)] * 3])
-            assert "m0" in host.post.recorder.at_rest.rows.shapes
+            assert "m0" in host.post.at_rest.rows.shapes
             assert host.service.of("fail") == []
         found = [{row["machine"]: row["state"] for row in held["machines"]} for held in rows]
         assert "see account-99" in found[2]["m0"]
@@ -365,7 +365,7 @@ def test_rows_that_are_not_written_stop_the_system(monkeypatch: pytest.MonkeyPat
         def full(_: Any) -> None:
             raise MemoryError("no room")
 
-        monkeypatch.setattr(post.recorder.at_rest.rows, "take", full)
+        monkeypatch.setattr(post.at_rest.rows, "take", full)
         host.send("m0", "add", 1)
         until(lambda: post.core.machines["m0"].accepted == 1 and post.floor.is_idle)
         with post.member.lock:
@@ -382,7 +382,7 @@ def test_there_is_room_again_where_machines_have_woken(monkeypatch: pytest.Monke
     with resting_host() as host:
         program = Program(host)
         program.run([*(("spawn", number, Resting) for number in range(3)), ("snapshot",), ("snapshot",)])
-        rows = host.post.recorder.at_rest.rows
+        rows = host.post.at_rest.rows
         monkeypatch.setattr(resting, "MOST_BYTES", rows.size)
         assert not rows.has_room
         program.run([*(("send", number, "add", 1) for number in range(3)), ("snapshot",), ("snapshot",), ("snapshot",)])

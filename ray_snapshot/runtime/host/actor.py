@@ -195,7 +195,7 @@ class Host:
                 core.polled_acknowledgements.setdefault(batch[0], {})
             core.arrive(batch)
             if core.open:
-                post.recorder.report_late()
+                post.reporter.arrived()
             if core.must_record or core.copying.uncopied:
                 post.recorder.guard_soon()
             post.floor.wake()
@@ -267,7 +267,7 @@ class Host:
         None if it goes by one all the same (it is large, or traced), or will never be. Of two requests the first is answered.
         """
         number = next(one.number for one in commands if isinstance(one, Request))
-        return await self.post.recorder.answer(number) if await self.control(commands, generation) else None
+        return await self.post.reporter.answer(number) if await self.control(commands, generation) else None
 
     async def kept(self, number: int, snapshot_id: str | None, generation: int) -> None:
         """A snapshot can be restored (None: it never will be); answers when machines that want to know it have been told."""
@@ -296,30 +296,30 @@ class Host:
 
     async def rows(self, number: int, names: list[str] | None = None) -> Any:
         """Rows of machines that were at rest in a snapshot, as a packed table; None if they are not kept any more."""
-        kept = self.post.recorder.at_rest.kept
+        kept = self.post.at_rest.kept
         return await self.loop.run_in_executor(kept.pool, kept.packed, number, names)
 
     async def partial(self, number: int, header: Any, key: str, detector: bytes | None = None) -> PartialAnswer:
         """What a detector that adds up makes of rows that are kept; `detector`: pickled, if it has not been learnt."""
-        kept = self.post.recorder.at_rest.kept
+        kept = self.post.at_rest.kept
         return await self.loop.run_in_executor(kept.pool, kept.partial, number, header, key, detector)
 
     async def own_part(self, wanted: Wanted) -> Given:
         """Rows of some snapshots for the history: a file that this host has written, or the rows."""
-        own = self.post.recorder.at_rest.kept.own
+        own = self.post.at_rest.kept.own
         return await self.loop.run_in_executor(own.pool, own.give, wanted)
 
     async def settled(self, numbers: list[int]) -> None:
         """The history has the rows of these snapshots, or will never have them."""
-        self.post.recorder.at_rest.kept.own.release(numbers)
+        self.post.at_rest.kept.own.release(numbers)
 
     async def judged(self, number: int) -> None:
         """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
-        self.post.recorder.at_rest.kept.judged(number)
+        self.post.at_rest.kept.judged(number)
 
     async def lease(self, number: int, *, is_begun: bool) -> None:
         """The rows of a snapshot are kept from now on until this process ends; or need not be any more."""
-        self.post.recorder.at_rest.kept.lease(number, is_begun)
+        self.post.at_rest.kept.lease(number, is_begun)
 
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""
@@ -360,12 +360,12 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             if is_driver_in_repose:
                 post.core.take_marker(DRIVER, number)
             post.recorder.guard_soon()
-            post.recorder.report_if_born_red(number)
+            post.reporter.born_red(number)
         case Welcome(pending, last):
             post.core.welcome(pending, last)
             post.recorder.guard_soon()
             for number in pending:
-                post.recorder.report_if_born_red(number)
+                post.reporter.born_red(number)
         case Overdue(number):
             if number not in post.core.closed:
                 post.core.request(number)
@@ -377,7 +377,7 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             post.notices.forget(number)
             post.core.abort(number)
             post.recorder.forget(number)
-            post.recorder.at_rest.kept.own.release([number])
+            post.at_rest.kept.own.release([number])
         case Stopped(names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)

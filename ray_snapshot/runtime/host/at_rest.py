@@ -139,6 +139,11 @@ class AtRest:
         """A snapshot is over."""
         self.shown.pop(number, None)
 
+    def shut_down(self) -> None:
+        """No row is made any more, nor asked for."""
+        self.kept.pool.shutdown(wait=False)
+        self.kept.own.pool.shutdown(wait=False)
+
     def _fail(self, error: RaySnapshotError) -> None:
         with self.member.lock:
             self.member.fail(error)

@@ -23,14 +23,17 @@ from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.actions import Actions
+from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.held import HeldWatch
 from ray_snapshot.runtime.host.notices import Notices, check_listener, listens
+from ray_snapshot.runtime.host.one_thread import OneThread
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.recorder import Recorder
 from ray_snapshot.runtime.host.replies import Replies, settle
+from ray_snapshot.runtime.host.reporter import Reporter
 from ray_snapshot.runtime.host.runner import Runner
 from ray_snapshot.runtime.host.stage import Performance, Stage
 from ray_snapshot.runtime.host.waiting import Waiting
@@ -82,18 +85,14 @@ class HostPost(Post):
         )
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
+        reports = OneThread("ray-snapshot-report")
+        keep, own = config.keep_from, config.own_from
+        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports, config.audit, keep, own)
+        self.reporter = Reporter(
+            config, member, core, stage, self.trace, self.classes, self.notices, at_rest, copier.meter, reports
+        )
         self.recorder = Recorder(
-            config,
-            member,
-            core,
-            stage,
-            floor,
-            self.carrier,
-            self.trace,
-            self.classes,
-            self.notices,
-            copier.unchanged,
-            copier.meter,
+            member, core, stage, floor, self.carrier, at_rest, self.reporter, copier.meter, config.alignment_timeout
         )
         self.actions = Actions(
             member, core, stage, self.classes, self.ports, self.replies, tracer, lambda machine: Context(self, machine)
@@ -113,16 +112,17 @@ class HostPost(Post):
     def join(self, abroad: Abroad) -> None:
         """Watched actors are part of the system; before the host starts."""
         self.is_joined = self.member.may_be_undone = True
-        self.abroad = self.waiting.abroad = self.runner.abroad = self.recorder.abroad = self.copier.abroad = abroad
+        self.abroad = self.waiting.abroad = self.runner.abroad = abroad
+        self.recorder.abroad = self.reporter.abroad = self.copier.abroad = abroad
 
     def _may_rest(self, machine: Machine, copy: BodyCopy) -> bool:
         kind: type = type(machine.body)
         if self.config.checkpoint and listens(kind):  # its object is touched behind each snapshot that is kept
             return False
-        return self.recorder.at_rest.may_rest(machine, copy)
+        return self.at_rest.may_rest(machine, copy)
 
     def _copy_group(self, machines: Sequence[Machine], may_rest: Asked | None) -> Group | None:
-        return self.copier.copy_group(machines, may_rest if self.recorder.at_rest.rows.has_room else None)
+        return self.copier.copy_group(machines, may_rest if self.at_rest.rows.has_room else None)
 
     def _opened(self, number: int) -> None:
         """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""
@@ -177,7 +177,8 @@ class HostPost(Post):
             self._has_stopped(error)
             self.floor.close()
         self.member.cancel()
-        self.recorder.shut_down()
+        self.reporter.shut_down()
+        self.at_rest.shut_down()
 
     def close(self) -> None:
         """Stop acting."""
@@ -185,7 +186,7 @@ class HostPost(Post):
             self.member.is_closing = True
             self.member.is_retired = self.member.failure is not None
             self.floor.close()
-        self.member.loop.call_soon_threadsafe(self.recorder.answer_nobody)
+        self.member.loop.call_soon_threadsafe(self.reporter.answers.nothing)
         POSTS.pop(self.member.run_id, None)
         self.member.cancel()
 
