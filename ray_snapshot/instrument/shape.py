@@ -341,8 +341,10 @@ def class_name_of(handle: Any) -> str:
 
 def takes_keyword(handle: Any, method: str, keyword: str) -> bool:
     """Whether a method of a handle's actor has this parameter."""
-    found = handle._ray_method_signatures.get(method, ())
-    return any(item.name == keyword for item in reversed(found))  # ours is the last, or stands before **kwargs
+    found = handle._ray_method_signatures.get(method)
+    if not found:
+        return False
+    return found[-1].name == keyword or any(item.name == keyword for item in found)
 
 
 def is_watched(handle: Any, keyword: str) -> bool:

@@ -59,7 +59,6 @@ async def _collected(items: AsyncIterator[int]) -> list[int]:
     ("owner", "name"),
     [
         (calls, "_begun"),
-        (calls, "hide_ours"),
         (calls._Run, "_end"),
         (calls._Run, "_item"),
         (Process, "enter"),
@@ -84,6 +83,22 @@ def test_a_method_of_each_kind_gives_what_it_gives(
     process.is_closed = False
     assert asyncio.run(_collected(body.stream(**headers[3]))) == [1, 2]
     assert process.is_closed or name == "_item", "it is watched no more"
+
+
+@pytest.mark.parametrize(("owner", "name"), [(calls, "hide_ours"), (calls._Run, "_end"), (calls, "colour_error")])
+def test_an_error_of_a_method_leaves_it(
+    process: Process, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    class Failing:
+        def fail(self) -> None:
+            process.ledger.turning.hear(1)
+            process.ledger.record(None)
+            raise KeyError("the app's")
+
+    monkeypatch.setattr(owner, name, fail)
+    with pytest.raises(KeyError, match="the app's"):
+        calls.watched_class(Failing)().fail(_ray_snapshot_header=wire(process, 1))
+    assert process.is_closed, "it is watched no more"
 
 
 def test_a_reply_is_read_though_its_colour_cannot_be_heard(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

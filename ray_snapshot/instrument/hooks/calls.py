@@ -70,7 +70,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _called(
     process: Caller,
-    original: Callable[..., Any],
+    own: Own,
     takes_header: bool,
     handle: Any,
     method_name: str,
@@ -91,27 +91,29 @@ def _called(
         needed = needs(args, kwargs)
         header, stamp = process.submit(target, method_name, args, is_retried, needed, group, kwargs, entry)
     except NotActingError:  # a thread of a host that is in no machine's action
-        return original(handle, method_name, args, kwargs, **options)
+        return own(handle, method_name, args, kwargs, **options)
     except RolledBackError:
         raise
     except Exception as error:
         process.give_up(error)
         if is_of_a_handler(error):
             raise
-        return original(handle, method_name, args, kwargs, **options)
+        return own(handle, method_name, args, kwargs, **options)
     if takes_header:
         wire = _packed(stamp, options.get("num_returns"), header, group)
         kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
-    try:
-        refs = original(handle, method_name, args, kwargs, **options)
-    except BaseException:
+    try:  # as `own(...)`, with a frame less
+        own.result = refs = own.function(handle, method_name, args, kwargs, **options)
+    except BaseException as error:
+        own.error = error
         process.guarded(lambda: process.retract(header, target, entry))
         raise
+    own.is_done = True
     call_id = call_id_of(header.source, header.incarnation, target, header.number)
     if task_shape.is_stream(refs) and isinstance(process, Process):
         at_most = task_shape.most_unread(options, handle=handle)
         process.guarded(functools.partial(process.take_items, refs, call_id, at_most))
-    refs = process.guarded(lambda: tracked(refs, call_id)) or refs
+    refs = ours(tracked, refs, call_id) or refs
     return refs if entry is None else process.guarded(lambda: process.made(entry, refs)) or refs
 
 
@@ -426,7 +428,8 @@ class _Run:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        ours(hide_ours, error)
+        if error is not None:
+            ours(hide_ours, error)
         ours(self._end, error)
 
     def _end(self, error: BaseException | None) -> None:

@@ -18,6 +18,7 @@ from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_source, note_wait
+from ray_snapshot.instrument.process.plain_waits import PlainWait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
@@ -39,6 +40,10 @@ def get(
     process = process_here()
     if process is None:
         return original(object_refs, *args, timeout=timeout, **options)
+    if timeout is None and type(object_refs) is ray.ObjectRef and not (args or options):
+        plain = ours(process.begin_plain_wait, object_refs)
+        if plain is not None:
+            return _waited_plainly(process, plain, original, object_refs)
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
     if not process.blocks():
@@ -54,6 +59,20 @@ def get(
         return _followed(process, now, len(now), left, work, _got, raises=True)
 
     return _outliving(process, refs, timeout, attempt)
+
+
+def _waited_plainly(process: Process, plain: PlainWait, original: Callable[..., Any], ref: Any) -> Any:
+    try:
+        found = original(ref)
+    except BaseException as error:
+        wait_id, end = ours(process.note_plain_wait, plain), _End(1)
+        try:
+            end.met(error, [plain.on])
+        finally:
+            process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
+        raise
+    ours(process.end_plain_wait, plain)
+    return found
 
 
 def wait(
@@ -237,10 +256,7 @@ def _followed(
         if k == len(refs) and (raises or len(found[0]) == k):  # a `ray.wait` may have run out of time
             end.answered = on
     except BaseException as error:
-        end.by(error, on)
-        if isinstance(error, KeyboardInterrupt):
-            for tell in ON_INTERRUPT:
-                tell(error)
+        end.met(error, on)
         raise
     finally:
         process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
@@ -262,6 +278,13 @@ class _End:
     def __init__(self, count: int) -> None:
         self.count = count
         """How many refs were waited for."""
+
+    def met(self, error: BaseException, on: list[str | None]) -> None:
+        """The wait raised, and counts as one until all have been told of a Ctrl-C."""
+        self.by(error, on)
+        if isinstance(error, KeyboardInterrupt):
+            for tell in ON_INTERRUPT:
+                tell(error)
 
     def by(self, error: BaseException, on: list[str | None]) -> None:
         """The wait raised."""

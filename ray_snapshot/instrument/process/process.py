@@ -27,6 +27,7 @@ from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
+from ray_snapshot.instrument.process.plain_waits import PlainWait, PlainWaits, note
 from ray_snapshot.instrument.process.program_loop import ProgramLoop
 from ray_snapshot.instrument.process.program_threads import ProgramThreads
 from ray_snapshot.instrument.process.raising import Raising, Told, ended_by
@@ -60,7 +61,7 @@ from ray_snapshot.protocol.commands import (
     TellStacks,
 )
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
-from ray_snapshot.runtime.refs import apart
+from ray_snapshot.runtime.refs import apart, call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
@@ -105,6 +106,7 @@ class Process:
         self.program_loop = ProgramLoop()
         self.program_threads = ProgramThreads()
         self.handed = HandedWork()
+        self.plain_waits = PlainWaits()
         self.streams = Streams()
         self.making = Making()
         self.passed = PassedRefs()
@@ -342,6 +344,44 @@ class Process:
             self.streams.take(refs, call_id, at_most)
 
     # ---- waiting --------------------------------------------------------------------------------------------------
+
+    def begin_plain_wait(self, ref: Any) -> PlainWait | None:
+        """The current call (or the driver's program) begins to wait for one ref; None if `begin_wait` must note that."""
+        caller, on, thread = CURRENT.get(), call_of(ref), threading.get_ident()
+        if on is None or self.raising.is_on or self.reloading.may_go_back:
+            return None
+        is_plain = self.threads.get(caller) == thread if caller is not None else self._is_program(thread)
+        with self.lock:
+            is_noted = thread in self.plain_waits.of_thread or self.program_loop.waits
+            may_turn = self.heard_of or self.ledger.must_record
+            if not is_plain or is_noted or may_turn or self.actor_loop.is_async or self.mail is not None:
+                return None
+            found = self.plain_waits.of_thread[thread] = PlainWait(thread, caller, on, time.time())
+            self.hearing.is_waiting, self.hearing.colour = True, 0
+        return found
+
+    def _is_program(self, thread: int) -> bool:
+        return self.machine == DRIVER and thread == threading.main_thread().ident and not self.hearing.is_waiting
+
+    def end_plain_wait(self, wait: PlainWait) -> None:
+        """It has its reply."""
+        with self.lock:
+            if self.heard_of or self.ledger.must_record or self.hearing.colour > self.ledger.colour:
+                self.end_wait(self.note_plain_wait(wait), [wait.on])
+                return
+            del self.plain_waits.of_thread[wait.thread]
+            self.hearing.is_waiting = False
+            if (mine := self._sent_here(wait.on)) is not None:
+                self.ledger.answered(*mine)
+
+    def note_plain_wait(self, wait: PlainWait) -> int:
+        """It ends in another way: from now on it is one that `begin_wait` has noted; returns what `end_wait` takes."""
+        with self.lock:
+            del self.plain_waits.of_thread[wait.thread]
+            found = note(self.ledger, wait)
+            if self.machine == DRIVER:
+                self.program_threads.begin(found, is_certain=True)
+            return found
 
     def begin_wait(
         self,

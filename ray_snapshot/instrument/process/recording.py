@@ -76,6 +76,9 @@ class Recording:
             if not process.ledger.must_record:
                 return
         was_starting, now = bool(process.making.under_way), time.time()
+        plain = process.plain_waits.park(process.ledger)
+        if process.machine == DRIVER:
+            process.program_threads.note(plain)
         in_threads: dict[int, Any] = {}
         if process.handed.waits and not loop.is_async:
             in_threads = process.handed.park(process.ledger, process.threads, now)
@@ -89,7 +92,8 @@ class Recording:
         finally:
             for wait_id in in_threads:
                 process.started_tasks.refs_of.pop(wait_id, None)
-            for wait_id in (*in_threads, *at_yields):
+            for wait_id in (*plain, *in_threads, *at_yields):
+                process.program_threads.end(wait_id)
                 process.ledger.wake(wait_id)
 
     def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:

@@ -218,6 +218,11 @@ class Reloading:
         """Whether nothing may be accepted or sent now."""
         return self.host.phase is not Phase.RUNNING
 
+    @property
+    def may_go_back(self) -> bool:
+        """Whether the app may go back, or has."""
+        return self.keeps or self.recovers or self.loaded > 0
+
     # ---- what arrives, and what is sent ---------------------------------------------------------------------------
 
     def admit(self, generation: int, method: str) -> None:

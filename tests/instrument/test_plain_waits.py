@@ -1,0 +1,238 @@
+"""A `ray.get` of one ref is noted only when something is recorded: what is recorded is as if it had been noted before.
+
+No Ray in here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import ray
+from lone_process import BOUND_S, lone_process, wire
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from ray_snapshot.instrument.hooks import calls, envelopes, tracking
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import Terms
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import CallLedger, Header
+from ray_snapshot.protocol.commands import Request
+from ray_snapshot.runtime.refs import tracked
+
+Read = Callable[[], Any]
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with lone_process() as found:
+        yield found
+
+
+def rays_get(arrives: threading.Event, read: Read, begun: threading.Event) -> Callable[..., Any]:
+    """In place of Ray's own, whose frames are no place in an app: it reads when the reply has arrived."""
+    space: dict[str, Any] = {"__name__": "ray.worker", "arrives": arrives, "read": read, "begun": begun}
+    code = "def get(refs, timeout=None):\n    begun.set()\n    assert arrives.wait(10)\n    return read()"
+    exec(code, space)
+    found: Callable[..., Any] = space["get"]
+    return found
+
+
+class Asking:
+    """An actor that asks another, and waits for the reply."""
+
+    def __init__(self, process: Process, read: Read, *, as_list: bool = False) -> None:
+        self.process = process
+        self.arrives, self.begun = threading.Event(), threading.Event()
+        self.original = rays_get(self.arrives, read, self.begun)
+        self.as_list = as_list
+        self.outcome: Any = None
+
+    def ask(self) -> None:
+        """Its method."""
+        header, _ = self.process.submit("B:1", "reply", (), False, ())
+        ref = tracked(ray.ObjectRef(b"1" * 28), f"A/0/B:1/{header.number}")
+        try:
+            self.outcome = tracking.get(self.original, [ref] if self.as_list else ref)
+        except Exception as error:
+            self.outcome = error
+
+
+def asked(
+    process: Process, read: Read = lambda: "the reply", *, as_list: bool = False
+) -> tuple[Asking, threading.Thread]:
+    """It waits."""
+    body = calls.watched_class(Asking)(process, read, as_list=as_list)
+    process.body = None
+    thread = threading.Thread(target=body.ask, kwargs={"_ray_snapshot_header": wire(process, 1)}, daemon=True)
+    thread.start()
+    assert body.begun.wait(BOUND_S)
+    return body, thread
+
+
+def ended(body: Asking, thread: threading.Thread) -> Any:
+    """What has become of its wait."""
+    body.arrives.set()
+    thread.join(BOUND_S)
+    assert not thread.is_alive()
+    return body.outcome
+
+
+def is_over(process: Process) -> bool:
+    """Whether nothing is left of any wait."""
+    return not (process.ledger.waits or process.plain_waits.of_thread)
+
+
+def recorded(process: Process, number: int = 1) -> Any:
+    """The report of the machine, without what tells one wait from another of its kind, and without the object."""
+    report = process.recording.reports[number].report
+    waits = tuple(replace(wait, wait_id=0, waiting_since=0.0) for wait in report.waits)
+    return replace(report, waits=waits, calls=(), outputs=(), state=None)
+
+
+def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is() -> None:
+    found = []
+    for as_list in (False, True):
+        with lone_process() as process:
+            body, thread = asked(process, as_list=as_list)
+            assert len(process.plain_waits.of_thread) == (not as_list), "a list is noted at once"
+            assert len(process.ledger.waits) == as_list
+            process.obey(Request(1))
+            assert process.ledger.colour == 1, "who waits is between two actions"
+            found.append(recorded(process))
+            assert len(process.ledger.waits) == as_list
+            assert ended(body, thread) == "the reply"
+            assert is_over(process)
+            assert not process.ledger.running
+            assert not process.ledger.outputs["B:1"].log, "its call has been answered"
+    assert found[0] == found[1]
+    (wait,) = found[0].waits
+    assert (wait.call_id, wait.on, wait.k, wait.raises, wait.may_act) == (
+        "driver/0/A/1",
+        ("A/0/B:1/1",),
+        1,
+        True,
+        False,
+    )
+    assert wait.call_site.startswith(f"{__file__}:")
+    assert found[0].status == "blocked"
+
+
+def test_it_waits_since_it_began_in_every_snapshot(process: Process) -> None:
+    body, thread = asked(process)
+    for number in (1, 2):
+        process.obey(Request(number))
+    since = {process.recording.reports[number].report.waits[0].waiting_since for number in (1, 2)}
+    assert len(since) == 1
+    ended(body, thread)
+
+
+@pytest.mark.parametrize("is_heard_elsewhere", [False, True])
+def test_a_redder_reply_is_recorded_for_while_that_still_counts_as_a_wait(
+    process: Process, is_heard_elsewhere: bool
+) -> None:
+    def read() -> Any:
+        if not is_heard_elsewhere:
+            return envelopes.opened("red", 3)
+        other = threading.Thread(target=envelopes.opened, args=("an argument", 3))
+        other.start()
+        other.join(BOUND_S)
+        return "red"
+
+    assert ended(*asked(process, read)) == "red"
+    assert process.ledger.colour == 3
+    report = recorded(process, 3)
+    assert (report.status, [wait.on for wait in report.waits]) == ("blocked", [("A/0/B:1/1",)])
+
+
+@pytest.mark.parametrize(
+    ("error", "in_log"),
+    [
+        (RayTaskError("reply", "trace", ValueError("the app's")), []),
+        (RayActorError(), []),
+        (GetTimeoutError(), [1]),
+        (MemoryError("the app's"), [1]),
+    ],
+)
+def test_an_error_ends_it_as_it_ends_one_that_was_noted_at_once(
+    process: Process, error: Exception, in_log: list[int]
+) -> None:
+    def read() -> Any:
+        raise error
+
+    assert ended(*asked(process, read)) is error
+    assert is_over(process)
+    assert not process.hearing.is_waiting
+    assert list(process.ledger.outputs["B:1"].log) == in_log
+    assert process.ledger.outputs["B:1"].settled_count == isinstance(error, RayActorError)
+
+
+def test_what_is_read_may_wait_itself(process: Process) -> None:
+    """An object's `__setstate__` is code of the app, and may ask for another ref."""
+    arrives, begun = threading.Event(), threading.Event()
+
+    def read() -> Any:
+        ref = tracked(ray.ObjectRef(b"2" * 28), "A/0/C:1/1")
+        return tracking.get(rays_get(arrives, lambda: "inner", begun), ref)
+
+    body, thread = asked(process, read)
+    body.arrives.set()
+    assert begun.wait(BOUND_S)
+    process.obey(Request(1))
+    assert {wait.on for wait in recorded(process).waits} == {("A/0/B:1/1",), ("A/0/C:1/1",)}
+    arrives.set()
+    assert ended(body, thread) == "inner"
+    assert is_over(process)
+
+
+def _begun_by_another_thread(process: Process) -> list[Any]:
+    ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
+    found: list[Any] = []
+    other = threading.Thread(target=lambda: found.append(process.begin_plain_wait(ref)))
+    other.start()
+    other.join(BOUND_S)
+    return found
+
+
+def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> None:
+    with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
+        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
+        plain = process.begin_plain_wait(ref)
+        assert plain is not None
+        process.obey(Request(1))
+        assert (recorded(process).status, recorded(process).waits[0].on) == ("blocked", ("driver/0/B:1/1",))
+        process.end_plain_wait(plain)
+        process.obey(Request(2))
+        assert (recorded(process, 2).status, recorded(process, 2).waits) == ("active", ())
+        assert _begun_by_another_thread(process) == [None], "another thread of it may act beside the main one"
+
+
+@pytest.mark.parametrize("terms", [Terms(keeps=True), Terms(recovers=True), Terms(raises=True), Terms(generation=1)])
+def test_what_may_be_ended_by_us_is_noted_at_once(terms: Terms) -> None:
+    with lone_process(terms=terms) as process:
+        token = calls.CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
+        assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
+        calls.CURRENT.reset(token)
+
+
+@pytest.mark.parametrize("broken", ["begin_plain_wait", "end_plain_wait", "note_plain_wait"])
+@pytest.mark.parametrize("is_error", [False, True])
+def test_a_fault_of_ours_changes_nothing_of_what_is_read(
+    process: Process, monkeypatch: pytest.MonkeyPatch, broken: str, is_error: bool
+) -> None:
+    error = KeyError("the app's")
+
+    def read() -> Any:
+        if is_error:
+            raise error
+        return "the reply"
+
+    def fail(*_: Any) -> Any:
+        raise LookupError("ours")
+
+    monkeypatch.setattr(Process, broken, fail)
+    outcome = ended(*asked(process, read))
+    assert outcome is error if is_error else outcome == "the reply"
