@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,10 @@ import ray
 from lone_process import BOUND_S, lone_process, wire
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, envelopes, tracking
+from ray_snapshot.instrument.process import plain_waits
+from ray_snapshot.instrument.process import process as process_module
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.names import DRIVER
@@ -213,9 +217,98 @@ def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> N
 @pytest.mark.parametrize("terms", [Terms(keeps=True), Terms(recovers=True), Terms(raises=True), Terms(generation=1)])
 def test_what_may_be_ended_by_us_is_noted_at_once(terms: Terms) -> None:
     with lone_process(terms=terms) as process:
-        token = calls.CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
+        token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
         assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
-        calls.CURRENT.reset(token)
+        CURRENT.reset(token)
+
+
+def _has_a_loop(process: Process) -> None:
+    process.program_loop.waits[1] = True
+
+
+def _is_asynchronous(process: Process) -> None:
+    process.actor_loop.is_async = True
+
+
+def _sends_to_machines(process: Process) -> None:
+    process.mail = object()  # type: ignore[assignment]
+
+
+def _has_heard(process: Process) -> None:
+    process.heard_of.append(1)
+
+
+def _must_record(process: Process) -> None:
+    process.ledger.turning.hear(1)
+
+
+@pytest.mark.parametrize("state", [_has_a_loop, _is_asynchronous, _sends_to_machines, _has_heard, _must_record])
+def test_what_more_must_be_known_of_is_noted_at_once(process: Process, state: Callable[[Process], None]) -> None:
+    ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
+    token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
+    plain = process.begin_plain_wait(ref)
+    assert plain is not None
+    process.end_plain_wait(plain)
+    state(process)
+    assert process.begin_plain_wait(ref) is None
+    CURRENT.reset(token)
+
+
+def test_a_thread_that_has_only_a_calls_context_waits_for_itself(process: Process) -> None:
+    ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
+    token, found = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask")), []
+    other = threading.Thread(target=copy_context().run, args=(lambda: found.append(process.begin_plain_wait(ref)),))
+    other.start()
+    other.join(BOUND_S)
+    assert found == [None]
+    CURRENT.reset(token)
+
+
+def test_who_may_be_interrupted_by_a_timer_is_not_only_waiting(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_waits, "is_timer_set", lambda _: True)
+    body, thread = asked(process)
+    process.obey(Request(1))
+    assert recorded(process).status == "active"
+    ended(body, thread)
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_a_program_all_of_whose_threads_wait_is_blocked(is_error: bool) -> None:
+    """Its main thread waits plainly, another one in a wait of its own; so it is while an error ends the first one."""
+    with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
+        refs = [
+            tracked(ray.ObjectRef(mark * 28), f"driver/0/B:1/{number}") for number, mark in enumerate((b"1", b"2"), 1)
+        ]
+        begun, ends = threading.Event(), threading.Event()
+
+        def beside() -> None:
+            wait_id, _ = process.begin_wait([refs[1]], 1, None, "", is_blocking=True)
+            begun.set()
+            ends.wait(BOUND_S)
+            process.end_wait(wait_id, [])
+
+        other = threading.Thread(target=beside)
+        plain = process.begin_plain_wait(refs[0])
+        assert plain is not None
+        other.start()
+        assert begun.wait(BOUND_S)
+        process.program_threads._all_wait = lambda: len(process.program_threads.thread_of) == 2  # type: ignore[method-assign]
+        if is_error:
+            process.note_plain_wait(plain)
+        process.obey(Request(1))
+        assert recorded(process).status == "blocked"
+        assert len(process.program_threads.thread_of) == 1 + is_error
+        ends.set()
+        other.join(BOUND_S)
+
+
+def test_a_program_that_is_read_for_waits_no_second_time() -> None:
+    with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
+        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
+        process.begin_wait([ref], 1, None, "", is_blocking=True)
+        assert process.begin_plain_wait(ref) is None
 
 
 @pytest.mark.parametrize("broken", ["begin_plain_wait", "end_plain_wait", "note_plain_wait"])
@@ -236,3 +329,70 @@ def test_a_fault_of_ours_changes_nothing_of_what_is_read(
     monkeypatch.setattr(Process, broken, fail)
     outcome = ended(*asked(process, read))
     assert outcome is error if is_error else outcome == "the reply"
+    is_reached = broken == "begin_plain_wait" or is_error == (broken == "note_plain_wait")
+    assert process.is_closed == is_reached, "where it fails, the process is watched no more"
+
+
+def test_who_is_told_of_a_ctrl_c_finds_the_program_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    def told(_: Any) -> None:
+        process.obey(Request(1))
+        seen.append((recorded(process).status, recorded(process).waits[0].on))
+
+    monkeypatch.setattr(tracking, "ON_INTERRUPT", [told])
+    with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
+        arrives = threading.Event()
+        arrives.set()
+        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
+        with pytest.raises(KeyboardInterrupt):
+            tracking.get(rays_get(arrives, interrupted, threading.Event()), ref)
+        assert seen == [("blocked", ("driver/0/B:1/1",))]
+        assert is_over(process)
+
+
+@pytest.mark.parametrize("step", ["begin_plain_wait", "end_plain_wait"])
+def test_a_wait_that_an_interruption_ends_amid_our_step_is_over(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    own = getattr(Process, step)
+
+    def interrupted(process: Process, given: Any) -> Any:
+        if step == "begin_plain_wait":
+            own(process, given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Process, step, interrupted)
+    with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
+        arrives = threading.Event()
+        arrives.set()
+        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
+        with pytest.raises(KeyboardInterrupt):
+            tracking.get(rays_get(arrives, lambda: "the reply", threading.Event()), ref)
+        assert is_over(process)
+        assert not process.hearing.is_waiting
+
+
+@pytest.mark.parametrize("machine", ["A", "*worker:0123.1"])
+def test_a_wait_that_is_left_behind_ends_with_its_call(machine: str) -> None:
+    with lone_process(CallLedger(machine)) as process:
+        tasks = process.worker_tasks
+        call = tasks.enter("f:task-01", "f", 0) if process.is_worker else process.enter(None, "f")
+        token = CURRENT.set(call)
+        assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), f"{machine}/0/B:1/1")) is not None
+        _ = tasks.leave(call) if process.is_worker else process.leave(call)
+        CURRENT.reset(token)
+        assert is_over(process)
+        process.obey(Request(1))
+        assert process.ledger.colour == 1
+
+
+def test_a_timer_that_may_run_out_at_once_is_looked_for_before(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its signal is there, the timer is set no more, and the handler has not run."""
+    monkeypatch.setattr(process_module, "is_timer_set", lambda thread: thread == threading.get_ident())
+    token = CURRENT.set(process.enter(None, "ask"))
+    assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
+    CURRENT.reset(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,9 +42,13 @@ def get(
     if process is None:
         return original(object_refs, *args, timeout=timeout, **options)
     if timeout is None and type(object_refs) is ray.ObjectRef and not (args or options):
-        plain = ours(process.begin_plain_wait, object_refs)
-        if plain is not None:
-            return _waited_plainly(process, plain, original, object_refs)
+        try:
+            plain = ours(process.begin_plain_wait, object_refs)
+            if plain is not None:
+                return _waited_plainly(process, plain, original, object_refs)
+        except BaseException:  # it may have come amid a step of ours, where nothing else ends the wait
+            process.forget_plain_wait(threading.get_ident())
+            raise
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
     if not process.blocks():
@@ -65,7 +70,8 @@ def _waited_plainly(process: Process, plain: PlainWait, original: Callable[..., 
     try:
         found = original(ref)
     except BaseException as error:
-        wait_id, end = ours(process.note_plain_wait, plain), _End(1)
+        end = _End(1)
+        wait_id = ours(process.note_plain_wait, plain)
         try:
             end.met(error, [plain.on])
         finally:

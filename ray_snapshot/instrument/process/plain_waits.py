@@ -7,6 +7,7 @@ Used under the lock of the process.
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 from ray_snapshot.instrument.process.threads import is_timer_set
@@ -35,10 +36,15 @@ class PlainWaits:
         """Note all as waits, to be woken when that is recorded; returns their threads, by wait."""
         return {note(ledger, wait): thread for thread, wait in self.of_thread.items()}
 
+    def end_call(self, call_id: str) -> None:
+        """A call is over, and with it a wait of its that an interruption has left behind."""
+        for thread in [thread for thread, wait in self.of_thread.items() if wait.caller == call_id]:
+            del self.of_thread[thread]
+
 
 def note(ledger: CallLedger, wait: PlainWait) -> int:
     """Note it as a wait of the ledger; returns what `wake` takes."""
-    frame = frames_of_threads().get(wait.thread)
-    site = call_site_here() if frame is None else call_site(frame)  # None: it is this thread's own
+    is_here = wait.thread == threading.get_ident()
+    site = call_site_here() if is_here else call_site(frames_of_threads().get(wait.thread))
     about = (wait.caller, (wait.on,), 1, wait.since)
     return ledger.wait(*about, call_site=site or "", may_act=is_timer_set(wait.thread), raises=True)

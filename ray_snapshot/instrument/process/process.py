@@ -37,7 +37,7 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.stacks import stacks
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
 from ray_snapshot.instrument.process.streams import Streams
-from ray_snapshot.instrument.process.threads import may_be_interrupted
+from ray_snapshot.instrument.process.threads import is_timer_set, may_be_interrupted
 from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, parsed
@@ -295,6 +295,8 @@ class Process:
             is_built = running is not None and running.method == CONSTRUCTOR and not is_error
             colour, self.recording.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
             self.threads.pop(call_id, None)
+            if self.plain_waits.of_thread:
+                self.plain_waits.end_call(call_id)
             self.streams.end(call_id)
             self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:
@@ -348,7 +350,7 @@ class Process:
     def begin_plain_wait(self, ref: Any) -> PlainWait | None:
         """The current call (or the driver's program) begins to wait for one ref; None if `begin_wait` must note that."""
         caller, on, thread = CURRENT.get(), call_of(ref), threading.get_ident()
-        if on is None or self.raising.is_on or self.reloading.may_go_back:
+        if on is None or self.raising.is_on or self.reloading.may_go_back or is_timer_set(thread):
             return None
         is_plain = self.threads.get(caller) == thread if caller is not None else self._is_program(thread)
         with self.lock:
@@ -369,19 +371,24 @@ class Process:
             if self.heard_of or self.ledger.must_record or self.hearing.colour > self.ledger.colour:
                 self.end_wait(self.note_plain_wait(wait), [wait.on])
                 return
-            del self.plain_waits.of_thread[wait.thread]
-            self.hearing.is_waiting = False
+            self.forget_plain_wait(wait.thread)
             if (mine := self._sent_here(wait.on)) is not None:
                 self.ledger.answered(*mine)
 
     def note_plain_wait(self, wait: PlainWait) -> int:
         """It ends in another way: from now on it is one that `begin_wait` has noted; returns what `end_wait` takes."""
         with self.lock:
-            del self.plain_waits.of_thread[wait.thread]
+            self.plain_waits.of_thread.pop(wait.thread, None)
             found = note(self.ledger, wait)
             if self.machine == DRIVER:
                 self.program_threads.begin(found, is_certain=True)
             return found
+
+    def forget_plain_wait(self, thread: int) -> None:
+        """This thread is in none of them any more."""
+        with self.lock:
+            self.plain_waits.of_thread.pop(thread, None)
+        self.hearing.is_waiting = False
 
     def begin_wait(
         self,
