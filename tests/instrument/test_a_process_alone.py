@@ -53,7 +53,7 @@ def test_a_thread_that_has_only_a_calls_context_does_not_block_the_call(process:
     found: dict[str, bool] = {}
 
     def note(name: str) -> None:
-        found[name] = process.blocks()
+        found[name] = process.waiting.blocks()
 
     def in_a_thread(name: str, work: Callable[..., Any] = note) -> threading.Thread:
         thread = threading.Thread(target=copy_context().run, args=(work, name))

@@ -14,8 +14,7 @@ from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot.instrument.hooks import tracking
-from ray_snapshot.instrument.process import process as processes
-from ray_snapshot.instrument.process import program_loop
+from ray_snapshot.instrument.process import program_loop, waiting
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -43,12 +42,12 @@ class Program:
     async def asks(self, ref: str | None = ASKED) -> None:
         """`await ref`, which is never answered."""
         awaited = asyncio.get_running_loop().create_future()
-        wait_id, _ = self.process.begin_wait([ref], 1, None, "app.py:7", is_blocking=False)
+        wait_id, _ = self.process.waiting.begin([ref], 1, None, "app.py:7", is_blocking=False)
         note_wait(awaited, wait_id)
         try:
             await awaited
         finally:
-            self.process.end_wait(wait_id, [])
+            self.process.waiting.end(wait_id, [])
 
     def recorded_in(self, body: Callable[[Program], Awaitable[Any]], loop: str = "asyncio") -> ProcessReport:
         """What is recorded of the program once nothing of it runs any more, or once it sits in a wait that blocks it."""
@@ -91,7 +90,7 @@ class Program:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
-    monkeypatch.setattr(processes, "apart", lambda refs: (list(refs), list(refs), []))
+    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         yield Program(process)
 
@@ -205,9 +204,9 @@ def test_a_blocking_wait_in_a_coroutine_holds_up_all_other_tasks(program: Progra
     async def blocks(program: Program) -> None:
         asyncio.create_task(program.asks(OTHER))  # noqa: RUF006
         await asyncio.sleep(0)
-        wait_id, _ = program.process.begin_wait([ASKED], 1, None, "app.py:9", is_blocking=True)
+        wait_id, _ = program.process.waiting.begin([ASKED], 1, None, "app.py:9", is_blocking=True)
         program.may_end.wait()
-        program.process.end_wait(wait_id, [])
+        program.process.waiting.end(wait_id, [])
 
     found = program.recorded_in(blocks)
 

@@ -94,7 +94,7 @@ def test_in_a_slice_of_a_wait_where_ray_makes_another_error_of_it_it_is_watched_
 
 
 def test_amid_the_beginning_of_a_wait(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "begin_wait", _rings)
+    monkeypatch.setattr(process.waiting, "begin", _rings)
 
     with pytest.raises(TimeUp):
         tracking._followed(process, ["a ref"], 1, None, lambda _: "a value", tracking._got)

@@ -167,12 +167,12 @@ def test_a_wait_for_a_machine_says_which_call_it_owes(process: Process) -> None:
     host, ref, other = Host(), ray.ObjectRef.from_random(), ray.ObjectRef.from_random()
     post_of(process, host).calls.add(ref, "m", "A/1")
     with calls._begun("f", wire(process, 1), (object(),), {}):
-        process.begin_wait([ref], 1, None, "app.py:1", is_blocking=True)
+        process.waiting.begin([ref], 1, None, "app.py:1", is_blocking=True)
         process.obey(Request(1))
         (wait,) = process.recording.reports[1].report.waits
         assert (wait.on, wait.owed, wait.may_act) == ((), (("m", "A/1"),), False)
         assert process.recording.reports[1].report.status == "blocked"
-        process.begin_wait([other], 1, None, "app.py:2", is_blocking=True)
+        process.waiting.begin([other], 1, None, "app.py:2", is_blocking=True)
         process.obey(Request(2))
         assert process.recording.reports[2].report.waits[1].may_act, "of that nobody knows who answers"
 

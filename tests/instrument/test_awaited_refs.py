@@ -142,9 +142,9 @@ def alarm() -> Iterator[None]:
 def _may_act(process: Process) -> bool:
     """Whether a wait without a timeout that begins now may end by itself."""
     ref = tracked(ray.ObjectRef(b"1" * 28), CALL)
-    wait_id, _ = process.begin_wait([ref], 1, None, "here.py:3", is_blocking=True)
+    wait_id, _ = process.waiting.begin([ref], 1, None, "here.py:3", is_blocking=True)
     found = process.ledger.waits[wait_id].may_act
-    process.end_wait(wait_id, ())
+    process.waiting.end(wait_id, ())
     return found
 
 

@@ -14,8 +14,7 @@ from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process import callbacks
-from ray_snapshot.instrument.process import process as processes
+from ray_snapshot.instrument.process import callbacks, waiting
 from ray_snapshot.instrument.process.callbacks import future_made
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
@@ -27,7 +26,7 @@ ASKED, OTHER = "A/0/B/1", "A/0/C/1"
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    monkeypatch.setattr(processes, "apart", lambda refs: (list(refs), list(refs), []))
+    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
     monkeypatch.setattr(callbacks, "call_of", lambda ref: ref)
     callbacks._FUTURES.clear()  # other tests of this run leave theirs
     with lone_process() as found:
@@ -134,7 +133,7 @@ def test_a_call_that_waits_stays_blocked_beside_it(process: Process) -> None:
     asked.add_done_callback(print)
     call_id = process.enter(Header("driver", 0, 1, 0, 1), "step")
     CURRENT.set(call_id)
-    process.begin_wait([ASKED], 1, None, "app.py:7", is_blocking=True)
+    process.waiting.begin([ASKED], 1, None, "app.py:7", is_blocking=True)
 
     process.obey(Request(1))
     process.obey(Overdue(1))

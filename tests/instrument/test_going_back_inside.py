@@ -100,11 +100,11 @@ def driver() -> Iterator[Process]:
 
 def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_restored(driver: Process) -> None:
     """Or it would count as active for good, and termination could not be told any more."""
-    wait_id, _ = driver.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
+    wait_id, _ = driver.waiting.begin([], 0, None, "", is_blocking=False, is_resting=True)
     roll(driver, 1)
     driver.obey(Request(1))
     assert driver.recording.reports[1].report.status == "passive"
-    driver.end_wait(wait_id, [])
+    driver.waiting.end(wait_id, [])
     driver.obey(Request(2))
     assert 2 not in driver.recording.reports or driver.recording.reports[2].report.status == "active"
     assert not driver.ledger.waits
@@ -145,7 +145,7 @@ def test_a_large_object_on_another_node_is_fetched_in_one_piece(
     monkeypatch.setattr(process.reloading, "check_waiting", lambda refs: None)
     process.body = object()
     with asking():
-        monkeypatch.setattr(process, "begin_wait", lambda *_, **__: (1, []))
+        monkeypatch.setattr(process.waiting, "begin", lambda *_, **__: (1, []))
         ref = ray.ObjectRef.from_random()
         assert tracking.get(get, [ref, ref], timeout=timeout) == "large"
     assert tried[:3] == [LOOK_S] * 3

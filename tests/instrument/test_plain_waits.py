@@ -18,8 +18,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, envelopes, tracking
-from ray_snapshot.instrument.process import plain_waits
-from ray_snapshot.instrument.process import process as process_module
+from ray_snapshot.instrument.process import plain_waits, waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.names import DRIVER
@@ -87,7 +86,7 @@ def ended(body: Asking, thread: threading.Thread) -> Any:
 
 def is_over(process: Process) -> bool:
     """Whether nothing is left of any wait."""
-    return not (process.ledger.waits or process.plain_waits.of_thread)
+    return not (process.ledger.waits or process.waiting.plain.of_thread)
 
 
 def recorded(process: Process, number: int = 1) -> Any:
@@ -102,7 +101,7 @@ def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is() -
     for as_list in (False, True):
         with lone_process() as process:
             body, thread = asked(process, as_list=as_list)
-            assert len(process.plain_waits.of_thread) == (not as_list), "a list is noted at once"
+            assert len(process.waiting.plain.of_thread) == (not as_list), "a list is noted at once"
             assert len(process.ledger.waits) == as_list
             process.obey(Request(1))
             assert process.ledger.colour == 1, "who waits is between two actions"
@@ -169,7 +168,7 @@ def test_an_error_ends_it_as_it_ends_one_that_was_noted_at_once(
 
     assert ended(*asked(process, read)) is error
     assert is_over(process)
-    assert not process.hearing.is_waiting
+    assert not process.waiting.hearing.is_waiting
     assert list(process.ledger.outputs["B:1"].log) == in_log
     assert process.ledger.outputs["B:1"].settled_count == isinstance(error, RayActorError)
 
@@ -195,7 +194,7 @@ def test_what_is_read_may_wait_itself(process: Process) -> None:
 def _begun_by_another_thread(process: Process) -> list[Any]:
     ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
     found: list[Any] = []
-    other = threading.Thread(target=lambda: found.append(process.begin_plain_wait(ref)))
+    other = threading.Thread(target=lambda: found.append(process.waiting.begin_plain(ref)))
     other.start()
     other.join(BOUND_S)
     return found
@@ -204,11 +203,11 @@ def _begun_by_another_thread(process: Process) -> list[Any]:
 def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> None:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        plain = process.begin_plain_wait(ref)
+        plain = process.waiting.begin_plain(ref)
         assert plain is not None
         process.obey(Request(1))
         assert (recorded(process).status, recorded(process).waits[0].on) == ("blocked", ("driver/0/B:1/1",))
-        process.end_plain_wait(plain)
+        process.waiting.end_plain(plain)
         process.obey(Request(2))
         assert (recorded(process, 2).status, recorded(process, 2).waits) == ("active", ())
         assert _begun_by_another_thread(process) == [None], "another thread of it may act beside the main one"
@@ -218,7 +217,7 @@ def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> N
 def test_what_may_be_ended_by_us_is_noted_at_once(terms: Terms) -> None:
     with lone_process(terms=terms) as process:
         token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
-        assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
+        assert process.waiting.begin_plain(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
         CURRENT.reset(token)
 
 
@@ -246,18 +245,18 @@ def _must_record(process: Process) -> None:
 def test_what_more_must_be_known_of_is_noted_at_once(process: Process, state: Callable[[Process], None]) -> None:
     ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
     token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
-    plain = process.begin_plain_wait(ref)
+    plain = process.waiting.begin_plain(ref)
     assert plain is not None
-    process.end_plain_wait(plain)
+    process.waiting.end_plain(plain)
     state(process)
-    assert process.begin_plain_wait(ref) is None
+    assert process.waiting.begin_plain(ref) is None
     CURRENT.reset(token)
 
 
 def test_a_thread_that_has_only_a_calls_context_waits_for_itself(process: Process) -> None:
     ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
     token, found = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask")), []
-    other = threading.Thread(target=copy_context().run, args=(lambda: found.append(process.begin_plain_wait(ref)),))
+    other = threading.Thread(target=copy_context().run, args=(lambda: found.append(process.waiting.begin_plain(ref)),))
     other.start()
     other.join(BOUND_S)
     assert found == [None]
@@ -284,19 +283,19 @@ def test_a_program_all_of_whose_threads_wait_is_blocked(is_error: bool) -> None:
         begun, ends = threading.Event(), threading.Event()
 
         def beside() -> None:
-            wait_id, _ = process.begin_wait([refs[1]], 1, None, "", is_blocking=True)
+            wait_id, _ = process.waiting.begin([refs[1]], 1, None, "", is_blocking=True)
             begun.set()
             ends.wait(BOUND_S)
-            process.end_wait(wait_id, [])
+            process.waiting.end(wait_id, [])
 
         other = threading.Thread(target=beside)
-        plain = process.begin_plain_wait(refs[0])
+        plain = process.waiting.begin_plain(refs[0])
         assert plain is not None
         other.start()
         assert begun.wait(BOUND_S)
         process.program_threads._all_wait = lambda: len(process.program_threads.thread_of) == 2  # type: ignore[method-assign]
         if is_error:
-            process.note_plain_wait(plain)
+            process.waiting.note_plain(plain)
         process.obey(Request(1))
         assert recorded(process).status == "blocked"
         assert len(process.program_threads.thread_of) == 1 + is_error
@@ -307,11 +306,11 @@ def test_a_program_all_of_whose_threads_wait_is_blocked(is_error: bool) -> None:
 def test_a_program_that_is_read_for_waits_no_second_time() -> None:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        process.begin_wait([ref], 1, None, "", is_blocking=True)
-        assert process.begin_plain_wait(ref) is None
+        process.waiting.begin([ref], 1, None, "", is_blocking=True)
+        assert process.waiting.begin_plain(ref) is None
 
 
-@pytest.mark.parametrize("broken", ["begin_plain_wait", "end_plain_wait", "note_plain_wait"])
+@pytest.mark.parametrize("broken", ["begin_plain", "end_plain", "note_plain"])
 @pytest.mark.parametrize("is_error", [False, True])
 def test_a_fault_of_ours_changes_nothing_of_what_is_read(
     process: Process, monkeypatch: pytest.MonkeyPatch, broken: str, is_error: bool
@@ -326,10 +325,10 @@ def test_a_fault_of_ours_changes_nothing_of_what_is_read(
     def fail(*_: Any) -> Any:
         raise LookupError("ours")
 
-    monkeypatch.setattr(Process, broken, fail)
+    monkeypatch.setattr(waiting.Waiting, broken, fail)
     outcome = ended(*asked(process, read))
     assert outcome is error if is_error else outcome == "the reply"
-    is_reached = broken == "begin_plain_wait" or is_error == (broken == "note_plain_wait")
+    is_reached = broken == "begin_plain" or is_error == (broken == "note_plain")
     assert process.is_closed == is_reached, "where it fails, the process is watched no more"
 
 
@@ -354,16 +353,16 @@ def test_who_is_told_of_a_ctrl_c_finds_the_program_waiting(monkeypatch: pytest.M
         assert is_over(process)
 
 
-@pytest.mark.parametrize("step", ["begin_plain_wait", "end_plain_wait"])
+@pytest.mark.parametrize("step", ["begin_plain", "end_plain"])
 def test_a_wait_that_an_interruption_ends_amid_our_step_is_over(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    own = getattr(Process, step)
+    own = getattr(waiting.Waiting, step)
 
-    def interrupted(process: Process, given: Any) -> Any:
-        if step == "begin_plain_wait":
-            own(process, given)
+    def interrupted(found: waiting.Waiting, given: Any) -> Any:
+        if step == "begin_plain":
+            own(found, given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Process, step, interrupted)
+    monkeypatch.setattr(waiting.Waiting, step, interrupted)
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         arrives = threading.Event()
         arrives.set()
@@ -371,7 +370,7 @@ def test_a_wait_that_an_interruption_ends_amid_our_step_is_over(monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             tracking.get(rays_get(arrives, lambda: "the reply", threading.Event()), ref)
         assert is_over(process)
-        assert not process.hearing.is_waiting
+        assert not process.waiting.hearing.is_waiting
 
 
 @pytest.mark.parametrize("machine", ["A", "*worker:0123.1"])
@@ -380,7 +379,7 @@ def test_a_wait_that_is_left_behind_ends_with_its_call(machine: str) -> None:
         tasks = process.worker_tasks
         call = tasks.enter("f:task-01", "f", 0) if process.is_worker else process.enter(None, "f")
         token = CURRENT.set(call)
-        assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), f"{machine}/0/B:1/1")) is not None
+        assert process.waiting.begin_plain(tracked(ray.ObjectRef(b"1" * 28), f"{machine}/0/B:1/1")) is not None
         _ = tasks.leave(call) if process.is_worker else process.leave(call)
         CURRENT.reset(token)
         assert is_over(process)
@@ -392,7 +391,7 @@ def test_a_timer_that_may_run_out_at_once_is_looked_for_before(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once its signal is there, the timer is set no more, and the handler has not run."""
-    monkeypatch.setattr(process_module, "is_timer_set", lambda thread: thread == threading.get_ident())
+    monkeypatch.setattr(waiting, "is_timer_set", lambda thread: thread == threading.get_ident())
     token = CURRENT.set(process.enter(None, "ask"))
-    assert process.begin_plain_wait(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
+    assert process.waiting.begin_plain(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
     CURRENT.reset(token)

@@ -43,7 +43,7 @@ def recorded(process: Process, number: int) -> None:
 
 
 def begun(process: Process, ref: Any, timeout: float | None = None) -> int:
-    wait_id, _ = process.begin_wait([ref], 1, timeout, "app.py:7", is_blocking=False)
+    wait_id, _ = process.waiting.begin([ref], 1, timeout, "app.py:7", is_blocking=False)
     return wait_id
 
 
@@ -64,7 +64,7 @@ def test_a_wait_that_a_snapshot_has_seen_ends_once_and_another_one_does_not() ->
         assert not process.raising.errors, "it is told already"
         process.raising.check(seen)
         for wait_id in (seen, bounded, later):
-            process.end_wait(wait_id, [])
+            process.waiting.end(wait_id, [])
         kept = process.raising.open, process.raising.futures, process.raising.errors, process.raising.told
         assert not any(kept), "nothing is kept of a wait that is over"
 
@@ -87,7 +87,7 @@ def test_waits_for_one_ref_end_so_three_times_and_then_no_more() -> None:
             told = process.condemn(number, None, ERROR)
             ends += wait_id in process.raising.errors
             assert told == ((1, 0) if wait_id in process.raising.errors else (0, 1))
-            process.end_wait(wait_id, [])
+            process.waiting.end(wait_id, [])
     assert ends == MOST_RAISED
 
 

@@ -11,8 +11,7 @@ import pytest
 from lone_process import BOUND_S, lone_process
 from until import until
 
-from ray_snapshot.instrument.process import process as processes
-from ray_snapshot.instrument.process import program_threads
+from ray_snapshot.instrument.process import program_threads, waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.names import DRIVER
@@ -32,10 +31,10 @@ class Program:
 
     def asks(self, ref: str | None = ASKED, timeout: float | None = None) -> None:
         """`ray.get(ref)`, as far as a process is told of it."""
-        wait_id, _ = self.process.begin_wait([ref], 1, timeout, "app.py:7", is_blocking=True)
+        wait_id, _ = self.process.waiting.begin([ref], 1, timeout, "app.py:7", is_blocking=True)
         self.begun += 1
         self.may_end.wait(BOUND_S)  # with a bound: so it is parked for its wait alone
-        self.process.end_wait(wait_id, [])
+        self.process.waiting.end(wait_id, [])
 
     def computes(self) -> None:
         self.begun += 1
@@ -69,7 +68,7 @@ def _stands_still(thread: threading.Thread) -> bool:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
-    monkeypatch.setattr(processes, "apart", lambda refs: (list(refs), list(refs), []))
+    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         own = {*threading.enumerate()}
         monkeypatch.setattr(program_threads, "own_threads", lambda: _apps(own))

@@ -11,7 +11,7 @@ import pytest
 from lone_process import BOUND_S, lone_process
 from until import until
 
-from ray_snapshot.instrument.process import process as processes
+from ray_snapshot.instrument.process import waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import Header, MachineReport
 from ray_snapshot.protocol.commands import Overdue, Request
@@ -32,10 +32,10 @@ class Actor:
 
     def asks(self, timeout: float | None = None, refs: tuple[str | None, ...] = (ASKED,)) -> None:
         """What a thread does in a `ray.get`."""
-        before = self.process.begin_thread_wait(list(refs), len(refs), timeout, "app.py:7", raises=True)
+        before = self.process.waiting.begin_in_thread(list(refs), len(refs), timeout, "app.py:7", raises=True)
         self.begun += 1
         self.may_end.wait()
-        self.process.end_thread_wait(before)
+        self.process.waiting.end_in_thread(before)
 
     def computes(self) -> None:
         """What a thread does that may end."""
@@ -92,7 +92,7 @@ def _stands_still(thread: threading.Thread) -> bool:
 
 @pytest.fixture
 def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Actor]:
-    monkeypatch.setattr(processes, "apart", lambda refs: (list(refs), list(refs), []))
+    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
     with lone_process() as process:
         yield Actor(process)
 
@@ -177,11 +177,11 @@ def test_what_is_read_in_a_thread_is_recorded_for_while_the_thread_still_waits(a
     """The reply is not in the snapshot: the call must be waiting in it."""
 
     def reads() -> None:
-        before = actor.process.begin_thread_wait([ASKED], 1, None, "app.py:7")
+        before = actor.process.waiting.begin_in_thread([ASKED], 1, None, "app.py:7")
         actor.begun += 1
         actor.may_read.wait()
         actor.process.heard(1)
-        actor.process.end_thread_wait(before)
+        actor.process.waiting.end_in_thread(before)
 
     thread = actor.calling(lambda actor: actor.in_a_pool(reads).result())
     actor.may_read.set()

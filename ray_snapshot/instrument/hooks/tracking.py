@@ -43,15 +43,15 @@ def get(
         return original(object_refs, *args, timeout=timeout, **options)
     if timeout is None and type(object_refs) is ray.ObjectRef and not (args or options):
         try:
-            plain = ours(process.begin_plain_wait, object_refs)
+            plain = ours(process.waiting.begin_plain, object_refs)
             if plain is not None:
                 return _waited_plainly(process, plain, original, object_refs)
         except BaseException:  # it may have come amid a step of ours, where nothing else ends the wait
-            process.forget_plain_wait(threading.get_ident())
+            process.waiting.forget_plain(threading.get_ident())
             raise
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
-    if not process.blocks():
+    if not process.waiting.blocks():
         plainly = functools.partial(original, object_refs, *args, timeout=timeout, **options)
         return _beside(process, refs, len(refs), timeout, plainly, raises=True)
 
@@ -71,13 +71,13 @@ def _waited_plainly(process: Process, plain: PlainWait, original: Callable[..., 
         found = original(ref)
     except BaseException as error:
         end = _End(1)
-        wait_id = ours(process.note_plain_wait, plain)
+        wait_id = ours(process.waiting.note_plain, plain)
         try:
             end.met(error, [plain.on])
         finally:
-            process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
+            process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
         raise
-    ours(process.end_plain_wait, plain)
+    ours(process.waiting.end_plain, plain)
     return found
 
 
@@ -94,7 +94,7 @@ def wait(
     options = {"num_returns": num_returns, **options}
     if process is None or not isinstance(ray_waitables, (list, tuple)):
         return original(ray_waitables, *args, timeout=timeout, **options)
-    if not process.blocks():
+    if not process.waiting.blocks():
         plainly = functools.partial(original, ray_waitables, *args, timeout=timeout, **options)
         return _beside(process, list(ray_waitables), num_returns, timeout, plainly)
     journal, refs = process.journal, list(ray_waitables)
@@ -114,14 +114,14 @@ def _beside(
 ) -> Any:
     """A thread of the app's own waits, in no call: so does a call that has handed its work to that thread (`handed`)."""
     site, colour = call_site_here() or "", 0
-    before = process.guarded(lambda: process.begin_thread_wait(refs, k, timeout, site, raises=raises))
+    before = process.guarded(lambda: process.waiting.begin_in_thread(refs, k, timeout, site, raises=raises))
     try:
         return work()
     except BaseException as error:
         colour = colour_of_error(error)
         raise
     finally:
-        process.guarded(lambda: process.end_thread_wait(before, colour))
+        process.guarded(lambda: process.waiting.end_in_thread(before, colour))
 
 
 def _as_asked(found: Any, refs: list[Any], now: list[Any]) -> Any:
@@ -250,7 +250,7 @@ def _followed(
         return work(timeout)
     process.reloading.check_waiting(refs)
     site = call_site_here() or ""
-    begun = process.guarded(lambda: process.begin_wait(refs, k, timeout, site, is_blocking=True, raises=raises))
+    begun = process.guarded(lambda: process.waiting.begin(refs, k, timeout, site, is_blocking=True, raises=raises))
     if begun is None:
         return work(timeout)
     wait_id, on = begun
@@ -265,7 +265,7 @@ def _followed(
         end.met(error, on)
         raise
     finally:
-        process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
+        process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
     return found
 
 
@@ -352,11 +352,11 @@ def _is_known(ref: Any) -> bool:
 
 def _follow(awaited: Any, ref: Any, future: Any) -> None:
     process = process_here()
-    if process is None or not process.follows():
+    if process is None or not process.waiting.follows():
         return
     process.reloading.check_waiting([ref])
     site = call_site_here() or ""
-    begun = process.guarded(lambda: process.begin_wait([ref], 1, None, site, is_blocking=False))
+    begun = process.guarded(lambda: process.waiting.begin([ref], 1, None, site, is_blocking=False))
     if begun is None:
         return
     wait_id, on = begun
@@ -376,6 +376,6 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
             end.answered = on
         elif not done.cancelled():
             end.by(done._exception, on)
-        process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
+        process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
 
     awaited.add_done_callback(lambda done: ours(ended, done))

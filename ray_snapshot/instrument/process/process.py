@@ -10,24 +10,21 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import DeadlockError, RolledBackError
-from ray_snapshot.instrument import capacity, shape, task_shape
+from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.guard import blamed, ours
-from ray_snapshot.instrument.here import CURRENT, HOOK
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.control import Control
-from ray_snapshot.instrument.process.coroutines import running_loop
-from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
+from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
-from ray_snapshot.instrument.process.plain_waits import PlainWait, PlainWaits, note
 from ray_snapshot.instrument.process.program_loop import ProgramLoop
 from ray_snapshot.instrument.process.program_threads import ProgramThreads
 from ray_snapshot.instrument.process.raising import Raising, Told, ended_by
@@ -37,7 +34,7 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.stacks import stacks
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
 from ray_snapshot.instrument.process.streams import Streams
-from ray_snapshot.instrument.process.threads import is_timer_set, may_be_interrupted
+from ray_snapshot.instrument.process.waiting import Waiting
 from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, parsed
@@ -60,8 +57,7 @@ from ray_snapshot.protocol.commands import (
     Stopped,
     TellStacks,
 )
-from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
-from ray_snapshot.runtime.refs import apart, call_of
+from ray_snapshot.protocol.tasks import is_task, is_worker
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
@@ -74,13 +70,6 @@ _FIRST = Terms()
 
 ON_HOSTS_LEFT: list[Callable[[], None]] = []
 """Called when a system of machines has ended."""
-
-
-class Hearing(threading.local):
-    """Per thread: whether it is inside a tracked wait, and the reddest colour that came with a reply in it."""
-
-    is_waiting = False
-    colour = 0
 
 
 class Process:
@@ -100,13 +89,12 @@ class Process:
         self.group_of: dict[str, str] = about.get("group_of", {})
         """The concurrency group of each method that has one."""
         self.lock = threading.RLock()
-        self.hearing = Hearing()
         self.body: Any = None
         self.actor_loop = ActorLoop()
         self.program_loop = ProgramLoop()
         self.program_threads = ProgramThreads()
         self.handed = HandedWork()
-        self.plain_waits = PlainWaits()
+        self.waiting = Waiting(self)
         self.streams = Streams()
         self.making = Making()
         self.passed = PassedRefs()
@@ -120,8 +108,6 @@ class Process:
         self.is_closed = False
         self.heard_of: list[int] = []
         """Colours that were read outside a tracked wait, to be taken in before the next step."""
-        self.resting: int | None = None
-        """The wait of a driver for a verdict, if it is in one."""
         self.recording = Recording(self, library_states=terms.library_states)
         self.raising = Raising(is_on=terms.raises)
         self.reloading = Reloading(self, terms)
@@ -295,8 +281,8 @@ class Process:
             is_built = running is not None and running.method == CONSTRUCTOR and not is_error
             colour, self.recording.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
             self.threads.pop(call_id, None)
-            if self.plain_waits.of_thread:
-                self.plain_waits.end_call(call_id)
+            if self.waiting.plain.of_thread:
+                self.waiting.plain.end_call(call_id)
             self.streams.end(call_id)
             self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:
@@ -313,8 +299,9 @@ class Process:
 
     def heard(self, colour: int) -> None:
         """Something of this colour is being read in this process, perhaps by a thread of Ray's, which must never wait here."""
-        if self.hearing.is_waiting:
-            self.hearing.colour = max(self.hearing.colour, colour)
+        hearing = self.waiting.hearing
+        if hearing.is_waiting:
+            hearing.colour = max(hearing.colour, colour)
         else:
             self.heard_of.append(colour)
 
@@ -345,193 +332,16 @@ class Process:
         with self.lock:
             self.streams.take(refs, call_id, at_most)
 
-    # ---- waiting --------------------------------------------------------------------------------------------------
+    def rest(self) -> AbstractContextManager[None]:
+        """The driver's program waits for a verdict, and does nothing else."""
+        return self.waiting.rest()
 
-    def begin_plain_wait(self, ref: Any) -> PlainWait | None:
-        """The current call (or the driver's program) begins to wait for one ref; None if `begin_wait` must note that."""
-        caller, on, thread = CURRENT.get(), call_of(ref), threading.get_ident()
-        if on is None or self.raising.is_on or self.reloading.may_go_back or is_timer_set(thread):
-            return None
-        is_plain = self.threads.get(caller) == thread if caller is not None else self._is_program(thread)
-        with self.lock:
-            is_noted = thread in self.plain_waits.of_thread or self.program_loop.waits
-            may_turn = self.heard_of or self.ledger.must_record
-            if not is_plain or is_noted or may_turn or self.actor_loop.is_async or self.mail is not None:
-                return None
-            found = self.plain_waits.of_thread[thread] = PlainWait(thread, caller, on, time.time())
-            self.hearing.is_waiting, self.hearing.colour = True, 0
-        return found
-
-    def _is_program(self, thread: int) -> bool:
-        return self.machine == DRIVER and thread == threading.main_thread().ident and not self.hearing.is_waiting
-
-    def end_plain_wait(self, wait: PlainWait) -> None:
-        """It has its reply."""
-        with self.lock:
-            if self.heard_of or self.ledger.must_record or self.hearing.colour > self.ledger.colour:
-                self.end_wait(self.note_plain_wait(wait), [wait.on])
-                return
-            self.forget_plain_wait(wait.thread)
-            if (mine := self._sent_here(wait.on)) is not None:
-                self.ledger.answered(*mine)
-
-    def note_plain_wait(self, wait: PlainWait) -> int:
-        """It ends in another way: from now on it is one that `begin_wait` has noted; returns what `end_wait` takes."""
-        with self.lock:
-            self.plain_waits.of_thread.pop(wait.thread, None)
-            found = note(self.ledger, wait)
-            if self.machine == DRIVER:
-                self.program_threads.begin(found, is_certain=True)
-            return found
-
-    def forget_plain_wait(self, thread: int) -> None:
-        """This thread is in none of them any more."""
-        with self.lock:
-            self.plain_waits.of_thread.pop(thread, None)
-        self.hearing.is_waiting = False
-
-    def begin_wait(
-        self,
-        refs: list[Any],
-        k: int,
-        timeout: float | None,
-        call_site: str,
-        *,
-        is_blocking: bool,
-        is_resting: bool = False,
-        raises: bool = False,
-    ) -> tuple[int, list[str | None]]:
-        """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes.
-
-        An item of a streaming generator, or its end, is no reply: it carries no colour.
-        `raises`: the first error of any of them ends the wait. What `ray.put` has made is there, and not waited for.
-        """
-        refs, on, there = apart(refs)
-        k = max(0, k - len(there))
-        may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
-        owed = [] if self.mail is None else self.mail.calls.find(refs)
-        if owed:  # by machines of hosts, for which no ledger answers
-            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not self.owes(one[0])]
-            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
-        else:
-            refs_on = refs
-        with self.lock:
-            on, items, replies = self.streams.told(refs_on, on)
-        now = time.time()
-        known = len(on) - on.count(None) + len(owed)
-        may_act = not is_resting and (timeout is not None or known < k or not k or may_be_interrupted())
-        call_id, hearing = CURRENT.get(), self.hearing
-        with self.lock:
-            call_site = call_site or self.actor_loop.site_of(call_id)  # awaited by a task of its own, as in `gather`
-            wait_id = self.ledger.wait(
-                call_id if call_id in self.ledger.running else None,
-                on,
-                k,
-                now,
-                call_site=call_site,
-                may_act=may_act
-                or self._others_send()
-                or not (is_blocking or is_resting or self.actor_loop.is_async),  # another coroutine may act
-                timeout_at=None if timeout is None else now + timeout,
-                raises=raises,
-                may_raise=may_raise,
-                owed=owed,
-                keeps_cpu=not is_blocking,
-                items=items if any(one is not None for one in items) else (),
-            )
-            self.raising.begin(wait_id, refs)
-            if raises and len(refs) > 1:
-                self.started_tasks.refs_of[wait_id] = refs
-            if is_resting:
-                self.resting = wait_id
-            elif not is_blocking:
-                self.actor_loop.begin_wait(wait_id)
-            if not (self.actor_loop.is_async or is_resting):
-                if is_blocking:
-                    self.program_loop.block(wait_id)
-                else:
-                    self.program_loop.begin_wait(wait_id, is_certain=not may_act)
-            if is_blocking and self.machine == DRIVER:
-                self.program_threads.begin(wait_id, is_certain=not may_act)
-            if is_blocking:
-                hearing.is_waiting, hearing.colour = True, 0
-                self.actor_loop.block(call_id)
-            if self.ledger.must_record:
-                self.recording.record()
-        return wait_id, replies
+    # ---- refs and handles -----------------------------------------------------------------------------------------
 
     def knows(self, ref: Any) -> bool:
         """Whether a ref is that of an item of a generator that this process has."""
         with self.lock:
             return self.streams.asked(ref) is not None
-
-    def end_wait(
-        self, wait_id: int, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
-    ) -> None:
-        """The wait is over: what the replies were red for is recorded before anything of them is used."""
-        hearing = self.hearing
-        with self.lock:
-            if self.heard_of:
-                self._take_in()
-            self.actor_loop.wait_tasks.pop(wait_id, None)
-            self.program_loop.end_wait(wait_id)
-            self.program_threads.end(wait_id)
-            self.started_tasks.refs_of.pop(wait_id, None)
-            self.raising.end(wait_id)
-            if hearing.is_waiting:
-                colour = max(colour, hearing.colour)
-                self.actor_loop.unblock()
-                hearing.is_waiting = False
-            self.ledger.hear(colour)
-            if self.ledger.must_record:
-                self.recording.record(is_forced=colour > self.ledger.colour)
-            self.ledger.wake(wait_id, colour)
-            if wait_id == self.resting:
-                self.resting = None
-            for call_id in answered:
-                if (mine := self._sent_here(call_id)) is not None:
-                    self.ledger.answered(*mine)
-            for call_id in settled:
-                if (mine := self._sent_here(call_id)) is not None:
-                    self.ledger.settle(*mine)
-
-    def begin_thread_wait(
-        self, refs: list[Any], k: int, timeout: float | None, call_site: str, *, raises: bool = False
-    ) -> ThreadWait | None:
-        """A thread of the app's own begins to wait, in no call; returns what `end_thread_wait` takes."""
-        refs, on, there = apart(refs)
-        k -= len(there)
-        may_raise = raises and not all(map(task_shape.is_own, there))
-        is_known = timeout is None and 0 < k <= len(on) - on.count(None) and not may_raise
-        with self.lock:
-            return self.handed.begin(ThreadWait(refs, tuple(on), k, call_site, raises) if is_known else None)
-
-    def end_thread_wait(self, before: ThreadWait | None, colour: int = 0) -> None:
-        """Its wait is over: what the replies were red for is recorded while it still counts as one."""
-        with self.lock:
-            self.heard_of.append(colour)
-            self._take_in()
-            self.handed.end(before)
-
-    @contextmanager
-    def rest(self) -> Iterator[None]:
-        """The driver's program waits for a verdict, and does nothing else."""
-        wait_id, _ = self.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
-        try:
-            yield
-        finally:
-            self.end_wait(wait_id, [])
-
-    def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
-        """(target, number) of a call that this machine has made; None for a call of another machine."""
-        if call_id is None:
-            return None
-        if call_id.startswith(ANYBODY):
-            return parsed(call_id).target, 0  # if another has started the task, its name is not in the log here
-        if not call_id.startswith(self.call_prefix):
-            return None
-        target, _, number = call_id[len(self.call_prefix) :].rpartition("/")
-        return target, int(number)
 
     def may_read(self, call_id: str) -> None:
         """A ref to the reply of this call has come to this process."""
@@ -549,26 +359,6 @@ class Process:
     def owes(self, ref: Any) -> bool:
         """Whether a machine of a host answers this ref."""
         return self.mail is not None and bool(self.mail.calls.find([ref]))
-
-    def follows(self) -> bool:
-        """Whether a wait of this thread is a wait of the machine."""
-        return CURRENT.get() is not None or (self.machine == DRIVER and not self.hearing.is_waiting)
-
-    def blocks(self) -> bool:
-        """Whether a wait that blocks this thread is one of the machine: a thread may have inherited a call's context only."""
-        call_id = CURRENT.get()
-        if call_id is None or call_id == HOOK:
-            return self.follows()
-        thread = self.threads.get(call_id)
-        if thread is None:  # the call is over: what it has left on the loop blocks that, another thread blocks nothing
-            return running_loop() is not None
-        return thread == threading.get_ident()
-
-    def _others_send(self) -> bool:
-        """Whether threads of the program, beside the main one, may act: then the driver is never only waiting."""
-        if self.machine != DRIVER:
-            return False
-        return threading.current_thread() is not threading.main_thread()
 
     # ---- ending waits that can never end ----------------------------------------------------------------------------
 

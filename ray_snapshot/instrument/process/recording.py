@@ -76,7 +76,7 @@ class Recording:
             if not process.ledger.must_record:
                 return
         was_starting, now = bool(process.making.under_way), time.time()
-        plain = process.plain_waits.park(process.ledger)
+        plain = process.waiting.plain.park(process.ledger)
         if process.machine == DRIVER:
             process.program_threads.note(plain)
         in_threads: dict[int, Any] = {}
@@ -157,7 +157,7 @@ class Recording:
 
     def _rested(self, report: MachineReport) -> MachineReport:
         """A driver that waits for a verdict waits for no machine: it is passive."""
-        resting = self.process.resting
+        resting = self.process.waiting.resting
         if resting is None:
             return report
         waits = tuple(wait for wait in report.waits if wait.wait_id != resting)

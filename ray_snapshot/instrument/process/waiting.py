@@ -1,0 +1,262 @@
+"""Waits of one process: `ray.get`, `ray.wait` and `await` of refs, from their beginning to their end.
+
+Each is a wait of a call, of the program itself, or of a thread that a call has handed its work to. It is a boundary, and what
+its replies are red for is recorded while it still counts as one. Methods take the lock of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument import task_shape
+from ray_snapshot.instrument.here import CURRENT, HOOK
+from ray_snapshot.instrument.process.coroutines import running_loop
+from ray_snapshot.instrument.process.handed import ThreadWait
+from ray_snapshot.instrument.process.plain_waits import PlainWait, PlainWaits, note
+from ray_snapshot.instrument.process.threads import is_timer_set, may_be_interrupted
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.protocol.tasks import ANYBODY
+from ray_snapshot.runtime.refs import apart, call_of
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.process import Process
+
+
+class Hearing(threading.local):
+    """Per thread: whether it is inside a tracked wait, and the reddest colour that came with a reply in it."""
+
+    is_waiting = False
+    colour = 0
+
+
+class Waiting:
+    """Of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.hearing = Hearing()
+        self.plain = PlainWaits()
+        self.resting: int | None = None
+        """The wait of a driver for a verdict, if it is in one."""
+
+    # ---- plain ones -------------------------------------------------------------------------------------------------
+
+    def begin_plain(self, ref: Any) -> PlainWait | None:
+        """The current call (or the driver's program) begins to wait for one ref; None if `begin` must note that."""
+        process = self.process
+        caller, on, thread = CURRENT.get(), call_of(ref), threading.get_ident()
+        if on is None or process.raising.is_on or process.reloading.may_go_back or is_timer_set(thread):
+            return None
+        is_plain = process.threads.get(caller) == thread if caller is not None else self._is_program(thread)
+        with process.lock:
+            is_noted = thread in self.plain.of_thread or process.program_loop.waits
+            may_turn = process.heard_of or process.ledger.must_record
+            if not is_plain or is_noted or may_turn or process.actor_loop.is_async or process.mail is not None:
+                return None
+            found = self.plain.of_thread[thread] = PlainWait(thread, caller, on, time.time())
+            self.hearing.is_waiting, self.hearing.colour = True, 0
+        return found
+
+    def _is_program(self, thread: int) -> bool:
+        return (
+            self.process.machine == DRIVER and thread == threading.main_thread().ident and not self.hearing.is_waiting
+        )
+
+    def end_plain(self, wait: PlainWait) -> None:
+        """It has its reply."""
+        process = self.process
+        with process.lock:
+            if process.heard_of or process.ledger.must_record or self.hearing.colour > process.ledger.colour:
+                self.end(self.note_plain(wait), [wait.on])
+                return
+            self.forget_plain(wait.thread)
+            if (mine := self._sent_here(wait.on)) is not None:
+                process.ledger.answered(*mine)
+
+    def note_plain(self, wait: PlainWait) -> int:
+        """It ends in another way: from now on it is one that `begin` has noted; returns what `end` takes."""
+        process = self.process
+        with process.lock:
+            self.plain.of_thread.pop(wait.thread, None)
+            found = note(process.ledger, wait)
+            if process.machine == DRIVER:
+                process.program_threads.begin(found, is_certain=True)
+            return found
+
+    def forget_plain(self, thread: int) -> None:
+        """This thread is in none of them any more."""
+        with self.process.lock:
+            self.plain.of_thread.pop(thread, None)
+        self.hearing.is_waiting = False
+
+    # ---- all others -------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        refs: list[Any],
+        k: int,
+        timeout: float | None,
+        call_site: str,
+        *,
+        is_blocking: bool,
+        is_resting: bool = False,
+        raises: bool = False,
+    ) -> tuple[int, list[str | None]]:
+        """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end` takes.
+
+        An item of a streaming generator, or its end, is no reply: it carries no colour.
+        `raises`: the first error of any of them ends the wait. What `ray.put` has made is there, and not waited for.
+        """
+        process = self.process
+        refs, on, there = apart(refs)
+        k = max(0, k - len(there))
+        may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
+        owed = [] if process.mail is None else process.mail.calls.find(refs)
+        if owed:  # by machines of hosts, for which no ledger answers
+            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not process.owes(one[0])]
+            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
+        else:
+            refs_on = refs
+        with process.lock:
+            on, items, replies = process.streams.told(refs_on, on)
+        now = time.time()
+        known = len(on) - on.count(None) + len(owed)
+        may_act = not is_resting and (timeout is not None or known < k or not k or may_be_interrupted())
+        call_id, hearing = CURRENT.get(), self.hearing
+        with process.lock:
+            call_site = call_site or process.actor_loop.site_of(call_id)  # awaited by a task of its own, as in `gather`
+            wait_id = process.ledger.wait(
+                call_id if call_id in process.ledger.running else None,
+                on,
+                k,
+                now,
+                call_site=call_site,
+                may_act=may_act
+                or self._others_send()
+                or not (is_blocking or is_resting or process.actor_loop.is_async),  # another coroutine may act
+                timeout_at=None if timeout is None else now + timeout,
+                raises=raises,
+                may_raise=may_raise,
+                owed=owed,
+                keeps_cpu=not is_blocking,
+                items=items if any(one is not None for one in items) else (),
+            )
+            process.raising.begin(wait_id, refs)
+            if raises and len(refs) > 1:
+                process.started_tasks.refs_of[wait_id] = refs
+            if is_resting:
+                self.resting = wait_id
+            elif not is_blocking:
+                process.actor_loop.begin_wait(wait_id)
+            if not (process.actor_loop.is_async or is_resting):
+                if is_blocking:
+                    process.program_loop.block(wait_id)
+                else:
+                    process.program_loop.begin_wait(wait_id, is_certain=not may_act)
+            if is_blocking and process.machine == DRIVER:
+                process.program_threads.begin(wait_id, is_certain=not may_act)
+            if is_blocking:
+                hearing.is_waiting, hearing.colour = True, 0
+                process.actor_loop.block(call_id)
+            if process.ledger.must_record:
+                process.recording.record()
+        return wait_id, replies
+
+    def end(
+        self, wait_id: int, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
+    ) -> None:
+        """The wait is over: what the replies were red for is recorded before anything of them is used."""
+        process = self.process
+        hearing = self.hearing
+        with process.lock:
+            if process.heard_of:
+                process.take_in()
+            process.actor_loop.wait_tasks.pop(wait_id, None)
+            process.program_loop.end_wait(wait_id)
+            process.program_threads.end(wait_id)
+            process.started_tasks.refs_of.pop(wait_id, None)
+            process.raising.end(wait_id)
+            if hearing.is_waiting:
+                colour = max(colour, hearing.colour)
+                process.actor_loop.unblock()
+                hearing.is_waiting = False
+            process.ledger.hear(colour)
+            if process.ledger.must_record:
+                process.recording.record(is_forced=colour > process.ledger.colour)
+            process.ledger.wake(wait_id, colour)
+            if wait_id == self.resting:
+                self.resting = None
+            for call_id in answered:
+                if (mine := self._sent_here(call_id)) is not None:
+                    process.ledger.answered(*mine)
+            for call_id in settled:
+                if (mine := self._sent_here(call_id)) is not None:
+                    process.ledger.settle(*mine)
+
+    # ---- threads of the app's own -----------------------------------------------------------------------------------
+
+    def begin_in_thread(
+        self, refs: list[Any], k: int, timeout: float | None, call_site: str, *, raises: bool = False
+    ) -> ThreadWait | None:
+        """A thread of the app's own begins to wait, in no call; returns what `end_in_thread` takes."""
+        refs, on, there = apart(refs)
+        k -= len(there)
+        may_raise = raises and not all(map(task_shape.is_own, there))
+        is_known = timeout is None and 0 < k <= len(on) - on.count(None) and not may_raise
+        with self.process.lock:
+            return self.process.handed.begin(ThreadWait(refs, tuple(on), k, call_site, raises) if is_known else None)
+
+    def end_in_thread(self, before: ThreadWait | None, colour: int = 0) -> None:
+        """Its wait is over: what the replies were red for is recorded while it still counts as one."""
+        process = self.process
+        with process.lock:
+            process.heard_of.append(colour)
+            process.take_in()
+            process.handed.end(before)
+
+    # ---- who waits --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """The driver's program waits for a verdict, and does nothing else."""
+        wait_id, _ = self.begin([], 0, None, "", is_blocking=False, is_resting=True)
+        try:
+            yield
+        finally:
+            self.end(wait_id, [])
+
+    def follows(self) -> bool:
+        """Whether a wait of this thread is a wait of the machine."""
+        return CURRENT.get() is not None or (self.process.machine == DRIVER and not self.hearing.is_waiting)
+
+    def blocks(self) -> bool:
+        """Whether a wait that blocks this thread is one of the machine: a thread may have inherited a call's context only."""
+        call_id = CURRENT.get()
+        if call_id is None or call_id == HOOK:
+            return self.follows()
+        thread = self.process.threads.get(call_id)
+        if thread is None:  # the call is over: what it has left on the loop blocks that, another thread blocks nothing
+            return running_loop() is not None
+        return thread == threading.get_ident()
+
+    def _others_send(self) -> bool:
+        """Whether threads of the program, beside the main one, may act: then the driver is never only waiting."""
+        if self.process.machine != DRIVER:
+            return False
+        return threading.current_thread() is not threading.main_thread()
+
+    def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
+        """(target, number) of a call that this machine has made; None for a call of another machine."""
+        if call_id is None:
+            return None
+        if call_id.startswith(ANYBODY):
+            return parsed(call_id).target, 0  # if another has started the task, its name is not in the log here
+        if not call_id.startswith(self.process.call_prefix):
+            return None
+        target, _, number = call_id[len(self.process.call_prefix) :].rpartition("/")
+        return target, int(number)
