@@ -77,6 +77,21 @@ def test_a_snapshot_that_is_given_up_holds_up_nobody() -> None:
     assert {number for number, _ in with_service(play)} == {1, 2, 3}
 
 
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_who_cannot_report_for_a_system_that_has_ended_gives_up_nothing(*, has_driver: bool) -> None:
+    """Where a watch goes on, another system may have a snapshot of that number."""
+    pending: list[bool] = []
+
+    async def play(service: Service) -> None:
+        service.course.opened.set()
+        service.orders.has_driver = has_driver
+        await service.give_up(1, "host-0", "no room")
+        pending.append(1 in service.coordinator.pending)
+
+    with_service(play)
+    assert pending == [not has_driver]
+
+
 def test_at_the_end_nothing_that_is_complete_is_left_behind() -> None:
     async def play(service: Service) -> None:
         await report(service, 3, 2)

@@ -117,6 +117,22 @@ def _moments(part: Any) -> list[Any]:
     return told if part.kept is None else [*told, part.kept.recorded_at]
 
 
+def test_a_host_that_is_one_system_with_actors_is_turned_by_the_thread_that_acts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What its machines owe to actors is noted in that thread, too."""
+    with at_rest() as host:
+        recorder, core = host.post.recorder, host.post.core
+        with host.post.member.lock:
+            core.request(3)
+            with monkeypatch.context() as patch:
+                patch.setattr(recorder, "abroad", object())
+                assert not recorder.record_if_idle()
+                assert not core.is_recorded(3)
+            assert recorder.record_if_idle()
+            assert core.is_recorded(3)
+
+
 def test_a_host_with_a_machine_inside_an_action_turns_red_behind_it() -> None:
     with inside_an_action() as host:
         host.obey(Request(3))
