@@ -7,7 +7,7 @@ Used under the lock of the process.
 
 from __future__ import annotations
 
-import threading
+from types import FrameType
 from typing import NamedTuple
 
 from ray_snapshot.instrument.process.threads import is_timer_set
@@ -34,7 +34,8 @@ class PlainWaits:
 
     def park(self, ledger: CallLedger) -> dict[int, int]:
         """Note all as waits, to be woken when that is recorded; returns their threads, by wait."""
-        return {note(ledger, wait): thread for thread, wait in self.of_thread.items()}
+        frames = frames_of_threads() if self.of_thread else {}
+        return {note(ledger, wait, frames.get(thread)): thread for thread, wait in self.of_thread.items()}
 
     def end_call(self, call_id: str) -> None:
         """A call is over, and with it a wait of its that an interruption has left behind."""
@@ -42,9 +43,8 @@ class PlainWaits:
             del self.of_thread[thread]
 
 
-def note(ledger: CallLedger, wait: PlainWait) -> int:
-    """Note it as a wait of the ledger; returns what `wake` takes."""
-    is_here = wait.thread == threading.get_ident()
-    site = call_site_here() if is_here else call_site(frames_of_threads().get(wait.thread))
+def note(ledger: CallLedger, wait: PlainWait, frame: FrameType | None = None) -> int:
+    """Note it as a wait of the ledger; returns what `wake` takes. `frame`: where its thread is; None: it is this one."""
+    site = call_site_here() if frame is None else call_site(frame)
     about = (wait.caller, (wait.on,), 1, wait.since)
     return ledger.wait(*about, call_site=site or "", may_act=is_timer_set(wait.thread), raises=True)
