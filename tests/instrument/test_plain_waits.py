@@ -1,4 +1,4 @@
-"""A `ray.get` of one ref is noted only when something is recorded: what is recorded is as if it had been noted before.
+"""A wait that blocks is noted only when something is recorded: what is recorded is as if it had been noted before.
 
 No Ray in here.
 """
@@ -16,17 +16,21 @@ import ray
 from lone_process import BOUND_S, lone_process, wire
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, envelopes, tracking
-from ray_snapshot.instrument.process import plain_waits, waiting
+from ray_snapshot.instrument.process import waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.commands import Request
-from ray_snapshot.runtime.refs import tracked
+from ray_snapshot.runtime.refs import is_put, tracked
 
 Read = Callable[[], Any]
+
+REPLY = (["one", "two"], [])
+"""Of a `ray.wait`, that is."""
 
 
 @pytest.fixture
@@ -38,37 +42,54 @@ def process() -> Iterator[Process]:
 def rays_get(arrives: threading.Event, read: Read, begun: threading.Event) -> Callable[..., Any]:
     """In place of Ray's own, whose frames are no place in an app: it reads when the reply has arrived."""
     space: dict[str, Any] = {"__name__": "ray.worker", "arrives": arrives, "read": read, "begun": begun}
-    code = "def get(refs, timeout=None):\n    begun.set()\n    assert arrives.wait(10)\n    return read()"
+    code = (
+        "def get(refs, timeout=None, num_returns=1):\n    begun.set()\n    assert arrives.wait(10)\n    return read()"
+    )
     exec(code, space)
     found: Callable[..., Any] = space["get"]
     return found
 
 
 class Asking:
-    """An actor that asks another, and waits for the reply."""
+    """An actor that asks others, and waits for the replies."""
 
-    def __init__(self, process: Process, read: Read, *, as_list: bool = False) -> None:
+    def __init__(self, process: Process, read: Read, kind: str = "get") -> None:
         self.process = process
         self.arrives, self.begun = threading.Event(), threading.Event()
         self.original = rays_get(self.arrives, read, self.begun)
-        self.as_list = as_list
+        self.kind = kind
         self.outcome: Any = None
 
     def ask(self) -> None:
         """Its method."""
-        header, _ = self.process.submit("B:1", "reply", (), False, ())
-        ref = tracked(ray.ObjectRef(b"1" * 28), f"A/0/B:1/{header.number}")
+        refs = []
+        for mark in (b"1", b"2"):
+            header, _ = self.process.submit("B:1", "reply", (), False, ())
+            refs.append(tracked(ray.ObjectRef(mark * 28), f"A/0/B:1/{header.number}"))
         try:
-            self.outcome = tracking.get(self.original, [ref] if self.as_list else ref)
+            self.outcome = KINDS[self.kind](self.original, refs)
         except Exception as error:
             self.outcome = error
 
 
-def asked(
-    process: Process, read: Read = lambda: "the reply", *, as_list: bool = False
-) -> tuple[Asking, threading.Thread]:
+PUT = ray.ObjectRef(b"3" * 28, "", "ray-snapshot put", True)
+assert is_put(PUT)
+
+KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "get": lambda original, refs: tracking.get(original, refs[0]),
+    "get of a list": tracking.get,
+    "get with a bound": lambda original, refs: tracking.get(original, refs, timeout=9.0),
+    "get of what nobody knows": lambda original, refs: tracking.get(original, [*refs, ray.ObjectRef(b"3" * 28)]),
+    "get of what was put": lambda original, refs: tracking.get(original, [*refs, PUT]),
+    "wait": tracking.wait,
+    "wait for all": lambda original, refs: tracking.wait(original, refs, num_returns=2),
+}
+"""What takes two refs, in each way in which a program may wait."""
+
+
+def asked(process: Process, read: Read = lambda: REPLY, kind: str = "get") -> tuple[Asking, threading.Thread]:
     """It waits."""
-    body = calls.watched_class(Asking)(process, read, as_list=as_list)
+    body = calls.watched_class(Asking)(process, read, kind)
     process.body = None
     thread = threading.Thread(target=body.ask, kwargs={"_ray_snapshot_header": wire(process, 1)}, daemon=True)
     thread.start()
@@ -86,42 +107,49 @@ def ended(body: Asking, thread: threading.Thread) -> Any:
 
 def is_over(process: Process) -> bool:
     """Whether nothing is left of any wait."""
-    return not (process.ledger.waits or process.waiting.plain.of_thread)
+    return not (process.ledger.waits or process.waiting.plain)
 
 
 def recorded(process: Process, number: int = 1) -> Any:
     """The report of the machine, without what tells one wait from another of its kind, and without the object."""
     report = process.recording.reports[number].report
-    waits = tuple(replace(wait, wait_id=0, waiting_since=0.0) for wait in report.waits)
+    waits = tuple(
+        replace(wait, wait_id=0, waiting_since=0.0, timeout_at=wait.timeout_at and 9.0) for wait in report.waits
+    )
     return replace(report, waits=waits, calls=(), outputs=(), state=None)
 
 
-def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = []
-    for as_list in (False, True):
-        with lone_process() as process:
-            body, thread = asked(process, as_list=as_list)
-            assert len(process.waiting.plain.of_thread) == (not as_list), "a list is noted at once"
-            assert len(process.ledger.waits) == as_list
+    monkeypatch.setattr(task_shape, "is_own", lambda _: False)
+    for is_noted in (False, True):
+        with lone_process() as process, monkeypatch.context() as patch:
+            if is_noted:
+                patch.setattr(waiting.Waiting, "begin_plain", lambda *_: None)
+            body, thread = asked(process, kind=kind)
+            assert (len(process.waiting.plain), len(process.ledger.waits)) == (not is_noted, is_noted)
             process.obey(Request(1))
-            assert process.ledger.colour == 1, "who waits is between two actions"
-            found.append(recorded(process))
-            assert len(process.ledger.waits) == as_list
-            assert ended(body, thread) == "the reply"
+            found.append(
+                (process.ledger.colour, recorded(process), dict(process.started_tasks.refs_of) if is_noted else {})
+            )
+            assert len(process.ledger.waits) == is_noted
+            assert ended(body, thread) == REPLY
             assert is_over(process)
             assert not process.ledger.running
-            assert not process.ledger.outputs["B:1"].log, "its call has been answered"
+            assert not process.started_tasks.refs_of
+            found[-1] = (*found[-1][:2], list(process.ledger.outputs["B:1"].log))
     assert found[0] == found[1]
-    (wait,) = found[0].waits
-    assert (wait.call_id, wait.on, wait.k, wait.raises, wait.may_act) == (
-        "driver/0/A/1",
-        ("A/0/B:1/1",),
-        1,
-        True,
-        False,
-    )
+    colour, report, in_log = found[0]
+    assert colour == 1, "who waits is between two actions"
+    (wait,) = report.waits
+    assert (wait.call_id, wait.on[0], wait.raises) == ("driver/0/A/1", "A/0/B:1/1", "get" in kind)
     assert wait.call_site.startswith(f"{__file__}:")
-    assert found[0].status == "blocked"
+    is_certain = kind not in ("get with a bound", "get of what nobody knows")
+    assert report.status == ("blocked" if is_certain else "active")
+    assert in_log == {"get": [2], "wait": [1, 2]}.get(kind, [])
 
 
 def test_it_waits_since_it_began_in_every_snapshot(process: Process) -> None:
@@ -154,10 +182,10 @@ def test_a_redder_reply_is_recorded_for_while_that_still_counts_as_a_wait(
 @pytest.mark.parametrize(
     ("error", "in_log"),
     [
-        (RayTaskError("reply", "trace", ValueError("the app's")), []),
-        (RayActorError(), []),
-        (GetTimeoutError(), [1]),
-        (MemoryError("the app's"), [1]),
+        (RayTaskError("reply", "trace", ValueError("the app's")), [2]),
+        (RayActorError(), [2]),
+        (GetTimeoutError(), [1, 2]),
+        (MemoryError("the app's"), [1, 2]),
     ],
 )
 def test_an_error_ends_it_as_it_ends_one_that_was_noted_at_once(
@@ -194,7 +222,7 @@ def test_what_is_read_may_wait_itself(process: Process) -> None:
 def _begun_by_another_thread(process: Process) -> list[Any]:
     ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
     found: list[Any] = []
-    other = threading.Thread(target=lambda: found.append(process.waiting.begin_plain(ref)))
+    other = threading.Thread(target=lambda: found.append(process.waiting.begin_plain([ref], 1, None, True)))
     other.start()
     other.join(BOUND_S)
     return found
@@ -203,11 +231,11 @@ def _begun_by_another_thread(process: Process) -> list[Any]:
 def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> None:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        plain = process.waiting.begin_plain(ref)
+        plain = process.waiting.begin_plain([ref], 1, None, True)
         assert plain is not None
         process.obey(Request(1))
         assert (recorded(process).status, recorded(process).waits[0].on) == ("blocked", ("driver/0/B:1/1",))
-        process.waiting.end_plain(plain)
+        process.waiting.end_plain(plain, True)
         process.obey(Request(2))
         assert (recorded(process, 2).status, recorded(process, 2).waits) == ("active", ())
         assert _begun_by_another_thread(process) == [None], "another thread of it may act beside the main one"
@@ -217,7 +245,7 @@ def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> N
 def test_what_may_be_ended_by_us_is_noted_at_once(terms: Terms) -> None:
     with lone_process(terms=terms) as process:
         token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
-        assert process.waiting.begin_plain(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
+        assert process.waiting.begin_plain([tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")], 1, None, True) is None
         CURRENT.reset(token)
 
 
@@ -245,18 +273,20 @@ def _must_record(process: Process) -> None:
 def test_what_more_must_be_known_of_is_noted_at_once(process: Process, state: Callable[[Process], None]) -> None:
     ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
     token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
-    plain = process.waiting.begin_plain(ref)
+    plain = process.waiting.begin_plain([ref], 1, None, True)
     assert plain is not None
-    process.waiting.end_plain(plain)
+    process.waiting.end_plain(plain, True)
     state(process)
-    assert process.waiting.begin_plain(ref) is None
+    assert process.waiting.begin_plain([ref], 1, None, True) is None
     CURRENT.reset(token)
 
 
 def test_a_thread_that_has_only_a_calls_context_waits_for_itself(process: Process) -> None:
     ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
     token, found = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask")), []
-    other = threading.Thread(target=copy_context().run, args=(lambda: found.append(process.waiting.begin_plain(ref)),))
+    other = threading.Thread(
+        target=copy_context().run, args=(lambda: found.append(process.waiting.begin_plain([ref], 1, None, True)),)
+    )
     other.start()
     other.join(BOUND_S)
     assert found == [None]
@@ -266,8 +296,8 @@ def test_a_thread_that_has_only_a_calls_context_waits_for_itself(process: Proces
 def test_who_may_be_interrupted_by_a_timer_is_not_only_waiting(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_waits, "is_timer_set", lambda _: True)
     body, thread = asked(process)
+    monkeypatch.setattr(waiting, "is_timer_set", lambda _: True)
     process.obey(Request(1))
     assert recorded(process).status == "active"
     ended(body, thread)
@@ -289,7 +319,7 @@ def test_a_program_all_of_whose_threads_wait_is_blocked(is_error: bool) -> None:
             process.waiting.end(wait_id, [])
 
         other = threading.Thread(target=beside)
-        plain = process.waiting.begin_plain(refs[0])
+        plain = process.waiting.begin_plain([refs[0]], 1, None, True)
         assert plain is not None
         other.start()
         assert begun.wait(BOUND_S)
@@ -307,7 +337,7 @@ def test_a_program_that_is_read_for_waits_no_second_time() -> None:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
         process.waiting.begin([ref], 1, None, "", is_blocking=True)
-        assert process.waiting.begin_plain(ref) is None
+        assert process.waiting.begin_plain([ref], 1, None, True) is None
 
 
 @pytest.mark.parametrize("broken", ["begin_plain", "end_plain", "note_plain"])
@@ -320,14 +350,14 @@ def test_a_fault_of_ours_changes_nothing_of_what_is_read(
     def read() -> Any:
         if is_error:
             raise error
-        return "the reply"
+        return REPLY
 
     def fail(*_: Any) -> Any:
         raise LookupError("ours")
 
     monkeypatch.setattr(waiting.Waiting, broken, fail)
     outcome = ended(*asked(process, read))
-    assert outcome is error if is_error else outcome == "the reply"
+    assert outcome is error if is_error else outcome == REPLY
     is_reached = broken == "begin_plain" or is_error == (broken == "note_plain")
     assert process.is_closed == is_reached, "where it fails, the process is watched no more"
 
@@ -357,9 +387,9 @@ def test_who_is_told_of_a_ctrl_c_finds_the_program_waiting(monkeypatch: pytest.M
 def test_a_wait_that_an_interruption_ends_amid_our_step_is_over(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     own = getattr(waiting.Waiting, step)
 
-    def interrupted(found: waiting.Waiting, given: Any) -> Any:
+    def interrupted(*given: Any) -> Any:
         if step == "begin_plain":
-            own(found, given)
+            own(*given)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(waiting.Waiting, step, interrupted)
@@ -368,7 +398,7 @@ def test_a_wait_that_an_interruption_ends_amid_our_step_is_over(monkeypatch: pyt
         arrives.set()
         ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
         with pytest.raises(KeyboardInterrupt):
-            tracking.get(rays_get(arrives, lambda: "the reply", threading.Event()), ref)
+            tracking.get(rays_get(arrives, lambda: REPLY, threading.Event()), ref)
         assert is_over(process)
         assert not process.waiting.hearing.is_waiting
 
@@ -379,7 +409,10 @@ def test_a_wait_that_is_left_behind_ends_with_its_call(machine: str) -> None:
         tasks = process.worker_tasks
         call = tasks.enter("f:task-01", "f", 0) if process.is_worker else process.enter(None, "f")
         token = CURRENT.set(call)
-        assert process.waiting.begin_plain(tracked(ray.ObjectRef(b"1" * 28), f"{machine}/0/B:1/1")) is not None
+        assert (
+            process.waiting.begin_plain([tracked(ray.ObjectRef(b"1" * 28), f"{machine}/0/B:1/1")], 1, None, True)
+            is not None
+        )
         _ = tasks.leave(call) if process.is_worker else process.leave(call)
         CURRENT.reset(token)
         assert is_over(process)
@@ -393,5 +426,5 @@ def test_a_timer_that_may_run_out_at_once_is_looked_for_before(
     """Once its signal is there, the timer is set no more, and the handler has not run."""
     monkeypatch.setattr(waiting, "is_timer_set", lambda thread: thread == threading.get_ident())
     token = CURRENT.set(process.enter(None, "ask"))
-    assert process.waiting.begin_plain(tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")) is None
+    assert process.waiting.begin_plain([tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")], 1, None, True) is None
     CURRENT.reset(token)

@@ -19,10 +19,10 @@ from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_source, note_wait
-from ray_snapshot.instrument.process.plain_waits import PlainWait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
+from ray_snapshot.instrument.process.waiting import PlainWait
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -41,16 +41,15 @@ def get(
     process = process_here()
     if process is None:
         return original(object_refs, *args, timeout=timeout, **options)
-    if timeout is None and type(object_refs) is ray.ObjectRef and not (args or options):
-        try:
-            plain = ours(process.waiting.begin_plain, object_refs)
-            if plain is not None:
-                return _waited_plainly(process, plain, original, object_refs)
-        except BaseException:  # it may have come amid a step of ours, where nothing else ends the wait
-            process.waiting.forget_plain(threading.get_ident())
-            raise
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
+    try:
+        plain = ours(process.waiting.begin_plain, refs, len(refs), timeout, True) if refs else None
+        if plain is not None:
+            return _waited_plainly(process, plain, original, object_refs, args, timeout, options)
+    except BaseException:  # it may have come amid a step of ours, where nothing else ends the wait
+        process.waiting.forget_plain(threading.get_ident())
+        raise
     if not process.waiting.blocks():
         plainly = functools.partial(original, object_refs, *args, timeout=timeout, **options)
         return _beside(process, refs, len(refs), timeout, plainly, raises=True)
@@ -66,19 +65,32 @@ def get(
     return _outliving(process, refs, timeout, attempt)
 
 
-def _waited_plainly(process: Process, plain: PlainWait, original: Callable[..., Any], ref: Any) -> Any:
+def _waited_plainly(
+    process: Process,
+    plain: PlainWait,
+    original: Callable[..., Any],
+    object_refs: Any,
+    args: tuple[Any, ...],
+    timeout: float | None,
+    options: dict[str, Any],
+) -> Any:
     try:
-        found = original(ref)
+        found = original(object_refs, *args, timeout=timeout, **options)
     except BaseException as error:
-        end = _End(1)
-        wait_id = ours(process.waiting.note_plain, plain)
-        try:
-            end.met(error, [plain.on])
-        finally:
-            process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
+        noted, end = ours(process.waiting.note_plain, plain), _End(len(plain.refs))
+        if noted is not None:
+            try:
+                end.met(error, noted[1])
+            finally:
+                process.guarded(lambda: process.waiting.end(noted[0], end.answered, end.colour, settled=end.settled))
         raise
-    ours(process.waiting.end_plain, plain)
+    ours(_end_plain, process, plain, found)
     return found
+
+
+def _end_plain(process: Process, plain: PlainWait, found: Any) -> None:
+    is_whole = plain.raises or len(plain.refs) == plain.k == len(found[0])  # a `ray.wait` may have run out of time
+    process.waiting.end_plain(plain, is_whole)
 
 
 def wait(
@@ -98,6 +110,13 @@ def wait(
         plainly = functools.partial(original, ray_waitables, *args, timeout=timeout, **options)
         return _beside(process, list(ray_waitables), num_returns, timeout, plainly)
     journal, refs = process.journal, list(ray_waitables)
+    try:
+        plain = ours(process.waiting.begin_plain, refs, num_returns, timeout, False) if refs else None
+        if plain is not None:
+            return _waited_plainly(process, plain, original, ray_waitables, args, timeout, options)
+    except BaseException:  # as in `get`
+        process.waiting.forget_plain(threading.get_ident())
+        raise
     now = refs if journal is None else journal.all_current(refs)
     is_same = now == refs
     asked = ray_waitables if is_same else now

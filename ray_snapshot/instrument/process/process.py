@@ -281,8 +281,8 @@ class Process:
             is_built = running is not None and running.method == CONSTRUCTOR and not is_error
             colour, self.recording.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
             self.threads.pop(call_id, None)
-            if self.waiting.plain.of_thread:
-                self.waiting.plain.end_call(call_id)
+            if self.waiting.plain:
+                self.waiting.end_call(call_id)
             self.streams.end(call_id)
             self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:

@@ -8,7 +8,6 @@ another thread than the main one is in such a wait. Used under the lock of the p
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ray_snapshot.instrument.here import own_threads
@@ -32,10 +31,6 @@ class ProgramThreads:
         self.thread_of[wait_id] = threading.get_ident()
         if is_certain and threading.current_thread() is not threading.main_thread():
             self.beside.add(wait_id)
-
-    def note(self, waits: Mapping[int, int]) -> None:
-        """Threads are in these waits (by wait, its thread), none of them beside the main one."""
-        self.thread_of.update(waits)
 
     def end(self, wait_id: int) -> None:
         """It is over."""

@@ -76,9 +76,7 @@ class Recording:
             if not process.ledger.must_record:
                 return
         was_starting, now = bool(process.making.under_way), time.time()
-        plain = process.waiting.plain.park(process.ledger)
-        if process.machine == DRIVER:
-            process.program_threads.note(plain)
+        plain = process.waiting.park()
         in_threads: dict[int, Any] = {}
         if process.handed.waits and not loop.is_async:
             in_threads = process.handed.park(process.ledger, process.threads, now)
@@ -92,9 +90,9 @@ class Recording:
         finally:
             for wait_id in in_threads:
                 process.started_tasks.refs_of.pop(wait_id, None)
-            for wait_id in (*plain, *in_threads, *at_yields):
-                process.program_threads.end(wait_id)
+            for wait_id in (*in_threads, *at_yields):
                 process.ledger.wake(wait_id)
+            process.waiting.unpark(plain)
 
     def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
         began = time.thread_time()

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.here import CURRENT, HOOK
 from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.handed import ThreadWait
-from ray_snapshot.instrument.process.plain_waits import PlainWait, PlainWaits, note
-from ray_snapshot.instrument.process.threads import is_timer_set, may_be_interrupted
+from ray_snapshot.instrument.process.threads import is_timer_set
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import ANYBODY
+from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
 from ray_snapshot.runtime.refs import apart, call_of
 
 if TYPE_CHECKING:
@@ -34,31 +34,60 @@ class Hearing(threading.local):
     colour = 0
 
 
+class Noted(NamedTuple):
+    """A wait that has just been noted in the ledger."""
+
+    wait_id: int
+    replies: list[str | None]
+    """By ref that is waited for: the call whose reply it is."""
+    refs: list[Any]
+    may_act: bool
+    """Whether it may end by itself, whatever threads and coroutines beside do."""
+
+
+class PlainWait(NamedTuple):
+    """A wait that blocks its thread, and of which nothing is noted in the ledger yet.
+
+    Most are over within a millisecond, and no snapshot has seen them. So such a wait becomes one of the ledger only when
+    something is recorded while it lasts, as with work that was handed to threads (`handed`) and generators (`streams`).
+    """
+
+    thread: int
+    caller: str | None
+    """The call that waits; None: the program itself."""
+    refs: Sequence[Any]
+    k: int
+    timeout: float | None
+    since: float
+    raises: bool
+
+
 class Waiting:
     """Of one process."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.hearing = Hearing()
-        self.plain = PlainWaits()
+        self.plain: dict[int, PlainWait] = {}
+        """By thread."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
 
-    # ---- plain ones -------------------------------------------------------------------------------------------------
+    # ---- plain ones -----------------------------------------------------------------------------------------------------
 
-    def begin_plain(self, ref: Any) -> PlainWait | None:
-        """The current call (or the driver's program) begins to wait for one ref; None if `begin` must note that."""
+    def begin_plain(self, refs: Sequence[Any], k: int, timeout: float | None, raises: bool) -> PlainWait | None:
+        """The current call (or the driver's program) begins to wait for `k` of `refs`; None if `begin` must note that."""
         process = self.process
-        caller, on, thread = CURRENT.get(), call_of(ref), threading.get_ident()
-        if on is None or process.raising.is_on or process.reloading.may_go_back or is_timer_set(thread):
+        caller, thread = CURRENT.get(), threading.get_ident()
+        if process.raising.is_on or process.reloading.may_go_back or is_timer_set(thread):
             return None
         is_plain = process.threads.get(caller) == thread if caller is not None else self._is_program(thread)
         with process.lock:
-            is_noted = thread in self.plain.of_thread or process.program_loop.waits
+            is_noted = thread in self.plain or process.program_loop.waits
             may_turn = process.heard_of or process.ledger.must_record
             if not is_plain or is_noted or may_turn or process.actor_loop.is_async or process.mail is not None:
                 return None
-            found = self.plain.of_thread[thread] = PlainWait(thread, caller, on, time.time())
+            found = self.plain[thread] = PlainWait(thread, caller, refs, k, timeout, time.time(), raises)
             self.hearing.is_waiting, self.hearing.colour = True, 0
         return found
 
@@ -67,38 +96,62 @@ class Waiting:
             self.process.machine == DRIVER and thread == threading.main_thread().ident and not self.hearing.is_waiting
         )
 
-    def end_plain(self, wait: PlainWait) -> None:
-        """It has its reply."""
+    def end_plain(self, wait: PlainWait, is_answered: bool) -> None:
+        """It is over; `is_answered`: with the replies of all."""
         process = self.process
         with process.lock:
             if process.heard_of or process.ledger.must_record or self.hearing.colour > process.ledger.colour:
-                self.end(self.note_plain(wait), [wait.on])
+                wait_id, replies = self.note_plain(wait)
+                self.end(wait_id, replies if is_answered else ())
                 return
             self.forget_plain(wait.thread)
-            if (mine := self._sent_here(wait.on)) is not None:
-                process.ledger.answered(*mine)
+            for ref in wait.refs if is_answered else ():
+                if (mine := self._sent_here(call_of(ref))) is not None:
+                    process.ledger.answered(*mine)
 
-    def note_plain(self, wait: PlainWait) -> int:
-        """It ends in another way: from now on it is one that `begin` has noted; returns what `end` takes."""
-        process = self.process
-        with process.lock:
-            self.plain.of_thread.pop(wait.thread, None)
-            found = note(process.ledger, wait)
-            if process.machine == DRIVER:
-                process.program_threads.begin(found, is_certain=True)
-            return found
+    def note_plain(self, wait: PlainWait) -> tuple[int, list[str | None]]:
+        """It ends in another way: from now on it is one that `begin` has noted; returns what that returns."""
+        with self.process.lock:
+            self.plain.pop(wait.thread, None)
+            return self._noted(wait, call_site_here())
 
     def forget_plain(self, thread: int) -> None:
         """This thread is in none of them any more."""
         with self.process.lock:
-            self.plain.of_thread.pop(thread, None)
+            self.plain.pop(thread, None)
         self.hearing.is_waiting = False
 
-    # ---- all others -------------------------------------------------------------------------------------------------
+    def park(self) -> list[int]:
+        """Note all of them as waits while something is recorded; returns what `unpark` takes. Under the lock."""
+        frames = frames_of_threads() if self.plain else {}
+        sites = {thread: call_site(frames[thread]) if thread in frames else call_site_here() for thread in self.plain}
+        return [self._noted(wait, sites[wait.thread])[0] for wait in self.plain.values()]
+
+    def unpark(self, waits: Iterable[int]) -> None:
+        """They are notes again. Under the lock."""
+        for wait_id in waits:
+            self.process.program_threads.end(wait_id)
+            self.process.started_tasks.refs_of.pop(wait_id, None)
+            self.process.ledger.wake(wait_id)
+
+    def end_call(self, call_id: str) -> None:
+        """A call is over, and with it a wait of its that an interruption has left behind. Under the lock."""
+        for thread in [thread for thread, wait in self.plain.items() if wait.caller == call_id]:
+            del self.plain[thread]
+
+    def _noted(self, wait: PlainWait, site: str | None) -> tuple[int, list[str | None]]:
+        found = self._note(
+            wait.refs, wait.k, wait.timeout, wait.caller, wait.since, site or "", wait.thread, raises=wait.raises
+        )
+        if self.process.machine == DRIVER:
+            self.process.program_threads.thread_of[found.wait_id] = wait.thread
+        return found.wait_id, found.replies
+
+    # ---- all others -----------------------------------------------------------------------------------------------------
 
     def begin(
         self,
-        refs: list[Any],
+        refs: Sequence[Any],
         k: int,
         timeout: float | None,
         call_site: str,
@@ -113,42 +166,13 @@ class Waiting:
         `raises`: the first error of any of them ends the wait. What `ray.put` has made is there, and not waited for.
         """
         process = self.process
-        refs, on, there = apart(refs)
-        k = max(0, k - len(there))
-        may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
-        owed = [] if process.mail is None else process.mail.calls.find(refs)
-        if owed:  # by machines of hosts, for which no ledger answers
-            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not process.owes(one[0])]
-            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
-        else:
-            refs_on = refs
-        with process.lock:
-            on, items, replies = process.streams.told(refs_on, on)
-        now = time.time()
-        known = len(on) - on.count(None) + len(owed)
-        may_act = not is_resting and (timeout is not None or known < k or not k or may_be_interrupted())
         call_id, hearing = CURRENT.get(), self.hearing
         with process.lock:
             call_site = call_site or process.actor_loop.site_of(call_id)  # awaited by a task of its own, as in `gather`
-            wait_id = process.ledger.wait(
-                call_id if call_id in process.ledger.running else None,
-                on,
-                k,
-                now,
-                call_site=call_site,
-                may_act=may_act
-                or self._others_send()
-                or not (is_blocking or is_resting or process.actor_loop.is_async),  # another coroutine may act
-                timeout_at=None if timeout is None else now + timeout,
-                raises=raises,
-                may_raise=may_raise,
-                owed=owed,
-                keeps_cpu=not is_blocking,
-                items=items if any(one is not None for one in items) else (),
-            )
+            kind = {"is_blocking": is_blocking, "is_resting": is_resting, "raises": raises}
+            now, thread = time.time(), threading.get_ident()
+            wait_id, replies, refs, may_act = self._note(refs, k, timeout, call_id, now, call_site, thread, **kind)
             process.raising.begin(wait_id, refs)
-            if raises and len(refs) > 1:
-                process.started_tasks.refs_of[wait_id] = refs
             if is_resting:
                 self.resting = wait_id
             elif not is_blocking:
@@ -166,6 +190,54 @@ class Waiting:
             if process.ledger.must_record:
                 process.recording.record()
         return wait_id, replies
+
+    def _note(
+        self,
+        refs: Sequence[Any],
+        k: int,
+        timeout: float | None,
+        caller: str | None,
+        since: float,
+        call_site: str,
+        thread: int,
+        *,
+        is_blocking: bool = True,
+        is_resting: bool = False,
+        raises: bool = False,
+    ) -> Noted:
+        """Note a wait of this thread in the ledger. Under the lock."""
+        process = self.process
+        refs, on, there = apart(refs)
+        k = max(0, k - len(there))
+        may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
+        owed = [] if process.mail is None else process.mail.calls.find(refs)
+        if owed:  # by machines of hosts, for which no ledger answers
+            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not process.owes(one[0])]
+            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
+        else:
+            refs_on = refs
+        on, items, replies = process.streams.told(refs_on, on)
+        known = len(on) - on.count(None) + len(owed)
+        may_act = not is_resting and (timeout is not None or known < k or not k or is_timer_set(thread))
+        others_send = process.machine == DRIVER and thread != threading.main_thread().ident
+        others_act = not (is_blocking or is_resting or process.actor_loop.is_async)  # another coroutine may
+        wait_id = process.ledger.wait(
+            caller if caller in process.ledger.running else None,
+            on,
+            k,
+            since,
+            call_site=call_site,
+            may_act=may_act or others_send or others_act,
+            timeout_at=None if timeout is None else since + timeout,
+            raises=raises,
+            may_raise=may_raise,
+            owed=owed,
+            keeps_cpu=not is_blocking,
+            items=items if any(one is not None for one in items) else (),
+        )
+        if raises and len(refs) > 1:
+            process.started_tasks.refs_of[wait_id] = refs
+        return Noted(wait_id, replies, refs, may_act)
 
     def end(
         self, wait_id: int, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
@@ -243,12 +315,6 @@ class Waiting:
         if thread is None:  # the call is over: what it has left on the loop blocks that, another thread blocks nothing
             return running_loop() is not None
         return thread == threading.get_ident()
-
-    def _others_send(self) -> bool:
-        """Whether threads of the program, beside the main one, may act: then the driver is never only waiting."""
-        if self.process.machine != DRIVER:
-            return False
-        return threading.current_thread() is not threading.main_thread()
 
     def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
         """(target, number) of a call that this machine has made; None for a call of another machine."""

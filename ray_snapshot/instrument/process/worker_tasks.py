@@ -58,7 +58,7 @@ class WorkerTasks:
             process.recording.ended_at = time.time()
             colour = ledger.finish_task(call_id, process.recording.ended_at, is_error=is_error)
             process.threads.pop(call_id, None)
-            process.waiting.plain.end_call(call_id)
+            process.waiting.end_call(call_id)
             process.streams.end(call_id)
             if process.heard_of:
                 process.take_in()
