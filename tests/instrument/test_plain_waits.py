@@ -119,6 +119,18 @@ def recorded(process: Process, number: int = 1) -> Any:
     return replace(report, waits=waits, calls=(), outputs=(), state=None)
 
 
+def _lists_while_recording(process: Process, patch: pytest.MonkeyPatch) -> list[int]:
+    """How many refs each `ray.get` of a list is for that `StartedTasks` is asked about."""
+    found: list[int] = []
+
+    def outcomes() -> dict[str, bool]:
+        found.extend(map(len, process.started_tasks.refs_of.values()))
+        return {}
+
+    patch.setattr(process.started_tasks, "outcomes", outcomes)
+    return found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -131,33 +143,34 @@ def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is(
                 patch.setattr(waiting.Waiting, "begin_plain", lambda *_: None)
             body, thread = asked(process, kind=kind)
             assert (len(process.waiting.plain), len(process.ledger.waits)) == (not is_noted, is_noted)
+            lists = _lists_while_recording(process, patch)
             process.obey(Request(1))
-            found.append(
-                (process.ledger.colour, recorded(process), dict(process.started_tasks.refs_of) if is_noted else {})
-            )
+            found.append((process.ledger.colour, recorded(process), lists))
             assert len(process.ledger.waits) == is_noted
             assert ended(body, thread) == REPLY
             assert is_over(process)
             assert not process.ledger.running
             assert not process.started_tasks.refs_of
-            found[-1] = (*found[-1][:2], list(process.ledger.outputs["B:1"].log))
+            found[-1] = (*found[-1], list(process.ledger.outputs["B:1"].log))
     assert found[0] == found[1]
-    colour, report, in_log = found[0]
+    colour, report, lists, in_log = found[0]
+    assert lists == ([{"get of what was put": 2, "get of what nobody knows": 3}.get(kind, 2)] if "get " in kind else [])
     assert colour == 1, "who waits is between two actions"
     (wait,) = report.waits
     assert (wait.call_id, wait.on[0], wait.raises) == ("driver/0/A/1", "A/0/B:1/1", "get" in kind)
     assert wait.call_site.startswith(f"{__file__}:")
     is_certain = kind not in ("get with a bound", "get of what nobody knows")
     assert report.status == ("blocked" if is_certain else "active")
-    assert in_log == {"get": [2], "wait": [1, 2]}.get(kind, [])
+    assert in_log == {"get": [2], "wait": [1, 2], "wait for all": [1, 2]}.get(kind, [])
 
 
 def test_it_waits_since_it_began_in_every_snapshot(process: Process) -> None:
-    body, thread = asked(process)
+    body, thread = asked(process, kind="get with a bound")
     for number in (1, 2):
         process.obey(Request(number))
-    since = {process.recording.reports[number].report.waits[0].waiting_since for number in (1, 2)}
-    assert len(since) == 1
+    waits = [process.recording.reports[number].report.waits[0] for number in (1, 2)]
+    assert waits[0].waiting_since == waits[1].waiting_since
+    assert [wait.timeout_at for wait in waits] == [waits[0].waiting_since + 9.0] * 2
     ended(body, thread)
 
 
@@ -217,6 +230,20 @@ def test_what_is_read_may_wait_itself(process: Process) -> None:
     arrives.set()
     assert ended(body, thread) == "inner"
     assert is_over(process)
+
+
+def test_what_came_with_one_reply_is_not_lost_where_the_next_one_waits_itself(process: Process) -> None:
+    """Of a list, one reply is red, and to read the other one another ref is asked for."""
+    arrives, begun = threading.Event(), threading.Event()
+
+    def read() -> Any:
+        red = envelopes.opened("red", 3)
+        ref = tracked(ray.ObjectRef(b"4" * 28), "A/0/C:1/1")
+        return red, tracking.get(rays_get(arrives, lambda: "inner", begun), ref)
+
+    arrives.set()
+    assert ended(*asked(process, read, "get of a list")) == ("red", "inner")
+    assert process.ledger.colour == 3
 
 
 def _begun_by_another_thread(process: Process) -> list[Any]:

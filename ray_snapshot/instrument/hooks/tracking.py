@@ -84,13 +84,8 @@ def _waited_plainly(
             finally:
                 process.guarded(lambda: process.waiting.end(noted[0], end.answered, end.colour, settled=end.settled))
         raise
-    ours(_end_plain, process, plain, found)
+    ours(process.waiting.end_plain, plain, plain.raises)  # who has only waited has read no reply
     return found
-
-
-def _end_plain(process: Process, plain: PlainWait, found: Any) -> None:
-    is_whole = plain.raises or len(plain.refs) == plain.k == len(found[0])  # a `ray.wait` may have run out of time
-    process.waiting.end_plain(plain, is_whole)
 
 
 def wait(
@@ -278,7 +273,7 @@ def _followed(
         is_sliced = process.raising.is_on or (process.reloading.keeps and process.machine != DRIVER)
         is_sliced = is_sliced and (timeout is None or timeout >= 0) and all(map(_is_plain, refs))
         found = _sliced(process, wait_id, refs, k, timeout, work, one) if is_sliced else work(timeout)
-        if k == len(refs) and (raises or len(found[0]) == k):  # a `ray.wait` may have run out of time
+        if raises:  # who has only waited has read no reply
             end.answered = on
     except BaseException as error:
         end.met(error, on)

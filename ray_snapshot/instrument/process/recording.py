@@ -76,7 +76,7 @@ class Recording:
             if not process.ledger.must_record:
                 return
         was_starting, now = bool(process.making.under_way), time.time()
-        plain = process.waiting.park()
+        began, plain = time.thread_time(), process.waiting.park()
         in_threads: dict[int, Any] = {}
         if process.handed.waits and not loop.is_async:
             in_threads = process.handed.park(process.ledger, process.threads, now)
@@ -86,7 +86,7 @@ class Recording:
         try:
             if is_forced or between_steps or process.ledger.can_copy:
                 process.started_tasks.refs_of.update(in_threads)
-                self._record_now(now, between_steps=between_steps, was_starting=was_starting)
+                self._record_now(now, began, between_steps=between_steps, was_starting=was_starting)
         finally:
             for wait_id in in_threads:
                 process.started_tasks.refs_of.pop(wait_id, None)
@@ -94,8 +94,8 @@ class Recording:
                 process.ledger.wake(wait_id)
             process.waiting.unpark(plain)
 
-    def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
-        began = time.thread_time()
+    def _record_now(self, now: float, began: float, *, between_steps: bool, was_starting: bool) -> None:
+        """`began`: the thread's processor time before anything was done for this."""
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
         sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
         self.kept = None

@@ -33,6 +33,11 @@ class Hearing(threading.local):
     is_waiting = False
     colour = 0
 
+    def begin(self) -> None:
+        """A wait begins; what is read in one around it may have brought a colour already."""
+        if not self.is_waiting:
+            self.is_waiting, self.colour = True, 0
+
 
 class Noted(NamedTuple):
     """A wait that has just been noted in the ledger."""
@@ -88,7 +93,7 @@ class Waiting:
             if not is_plain or is_noted or may_turn or process.actor_loop.is_async or process.mail is not None:
                 return None
             found = self.plain[thread] = PlainWait(thread, caller, refs, k, timeout, time.time(), raises)
-            self.hearing.is_waiting, self.hearing.colour = True, 0
+            self.hearing.begin()
         return found
 
     def _is_program(self, thread: int) -> bool:
@@ -99,14 +104,14 @@ class Waiting:
     def end_plain(self, wait: PlainWait, is_answered: bool) -> None:
         """It is over; `is_answered`: with the replies of all."""
         process = self.process
+        calls = [call_of(ref) for ref in wait.refs] if is_answered else []
         with process.lock:
             if process.heard_of or process.ledger.must_record or self.hearing.colour > process.ledger.colour:
-                wait_id, replies = self.note_plain(wait)
-                self.end(wait_id, replies if is_answered else ())
+                self.end(self.note_plain(wait)[0], calls)
                 return
             self.forget_plain(wait.thread)
-            for ref in wait.refs if is_answered else ():
-                if (mine := self._sent_here(call_of(ref))) is not None:
+            for call in calls:
+                if (mine := self._sent_here(call)) is not None:
                     process.ledger.answered(*mine)
 
     def note_plain(self, wait: PlainWait) -> tuple[int, list[str | None]]:
@@ -185,7 +190,7 @@ class Waiting:
             if is_blocking and process.machine == DRIVER:
                 process.program_threads.begin(wait_id, is_certain=not may_act)
             if is_blocking:
-                hearing.is_waiting, hearing.colour = True, 0
+                hearing.begin()
                 process.actor_loop.block(call_id)
             if process.ledger.must_record:
                 process.recording.record()
