@@ -260,7 +260,9 @@ def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> N
         ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
         plain = process.waiting.begin_plain([ref], 1, None, True)
         assert plain is not None
-        process.obey(Request(1))
+        control = threading.Thread(target=process.obey, args=(Request(1),))  # as where a watcher asks for it
+        control.start()
+        control.join(BOUND_S)
         assert (recorded(process).status, recorded(process).waits[0].on) == ("blocked", ("driver/0/B:1/1",))
         process.waiting.end_plain(plain, True)
         process.obey(Request(2))
