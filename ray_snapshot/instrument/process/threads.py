@@ -66,13 +66,8 @@ def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith(packages)
 
 
-def may_be_interrupted() -> bool:
-    """Whether a timer is set whose signal the program handles, and this thread is the one that runs the handlers of signals."""
-    return is_timer_set(threading.get_ident())
-
-
 def is_timer_set(thread: int) -> bool:
-    """Whether a timer may interrupt this thread so."""
+    """Whether a timer is set whose signal the program handles, and a thread is the one that runs the handlers of signals."""
     if thread != threading.main_thread().ident or not hasattr(signal, "getitimer"):
         return False
     return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and _is_the_apps(signal.getsignal(signal.SIGALRM))
