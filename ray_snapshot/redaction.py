@@ -446,8 +446,9 @@ def arguments(method: str, args: Sequence[Any]) -> list[Any]:
 
 def logged(method: str, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """The positional arguments of a call as its sender's log holds them; what they hold of secrets is learned first."""
-    if is_active:
-        met(method, args or (), kwargs)
+    if not is_active:
+        return tuple(args or ())
+    met(method, args or (), kwargs)
     return tuple(arguments(method, args or ()))
 
 

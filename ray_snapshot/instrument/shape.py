@@ -29,6 +29,7 @@ from ray_snapshot.instrument.private import importing, unsupported
 from ray_snapshot.runtime.here import BEHIND
 
 with importing():
+    from ray._common import signature
     from ray._private import ray_constants, serialization
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
@@ -73,6 +74,17 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         lambda: serialization._object_ref_deserializer,
         ("binary", "call_site"),
     ),
+    (
+        "ray._common.signature.flatten_args",
+        lambda: signature.flatten_args,
+        ("signature_parameters", "args", "kwargs"),
+    ),
+    (
+        "ray._common.signature.validate_args",
+        lambda: signature.validate_args,
+        ("signature_parameters", "args", "kwargs"),
+    ),
+    ("ray._common.signature.recover_args", lambda: signature.recover_args, ("flattened_args",)),
     ("PlacementGroup.__init__", lambda: PlacementGroup.__init__, ("self", "id")),
     ("PlacementGroup.ready", lambda: PlacementGroup.ready, ("self",)),
     ("ray.util.list_named_actors", lambda: ray.util.list_named_actors, ("all_namespaces",)),
@@ -94,6 +106,7 @@ _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
             "resource_ids",
         ),
     ),
+    ("ray._common.signature", signature, ("DUMMY_TYPE",)),
     ("SerializationContext", SerializationContext, ("is_in_band_serialization",)),
     ("ray._raylet", ray._raylet, ("concurrent",)),
     ("ray._private.worker.Worker", ray_worker.Worker, ("main_loop",)),
@@ -141,6 +154,19 @@ def replace_calls(
     _put("call", ray.actor.ActorHandle, "_actor_method_call", _dressed(calling(own), own), own)
     _replace("create", ray.actor.ActorClass, "_remote", create)
     _replace("modify", ray.actor, "_modify_class", modify)
+
+
+def replace_arguments(
+    flattening: Callable[..., Any], recovering: Callable[..., Any], validating: Callable[..., Any]
+) -> None:
+    """Put what these return in place of what makes one list of a call's arguments, of what takes it apart where the call runs,
+    and of what tells whether they fit. Each gets the original; the second one also what stands before arguments without a name.
+    """
+    of_ray = signature.flatten_args, signature.recover_args, signature.validate_args
+    flatten, recover, validate = of_ray
+    ours = flattening(flatten), recovering(recover, signature.DUMMY_TYPE), validating(validate)
+    for name, replacement, own in zip(("flatten", "recover", "validate"), ours, of_ray, strict=True):
+        _put(name, signature, f"{name}_args", _dressed(replacement, own), own)
 
 
 def replace_pickling(pickled_handle: Callable[..., Any], pickled_ref: Callable[..., Any]) -> None:

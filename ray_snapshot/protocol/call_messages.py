@@ -252,5 +252,5 @@ def frozen(value: Any) -> Any:
     if kind in (str, bytes) and len(value) <= SMALL:
         return value
     if kind is tuple and len(value) <= SMALL:
-        return tuple([frozen(item) for item in value])
+        return tuple([item if type(item) in _ATOMS else frozen(item) for item in value])
     return f"<{kind.__name__} of {len(value)}>" if isinstance(value, _SIZED) else f"<{kind.__name__}>"

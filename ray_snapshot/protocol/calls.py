@@ -218,7 +218,7 @@ class CallLedger:
         number = output.last = output.last + 1
         output.sent_count += 1
         output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group, kept)
-        return Header(self.machine, self.incarnation, number, self.colour, output.floor, is_retried)
+        return Header(self.machine, self.incarnation, number, self.turning.colour, output.floor, is_retried)
 
     def create(
         self,
@@ -378,7 +378,7 @@ class CallLedger:
         """Something of this colour is about to be accepted (a call, a reply, an argument, a name); True: record first."""
         if colour > self.turning.due:
             self.turning.hear(colour)
-        return colour > self.colour
+        return bool(colour > self.turning.colour)
 
     def accept(
         self, header: Header, method: str, now: float, *, group: str | None = None, holds_slot: bool = True
@@ -389,7 +389,7 @@ class CallLedger:
         one ends in `#2`.
         """
         source, incarnation, number, colour, floor, is_retried = header
-        if colour > self.colour:
+        if colour > self.turning.colour:
             raise ProtocolError(
                 f"{self.machine} was about to accept red call {number} of {source} in a white action",
                 machine=self.machine,
@@ -441,7 +441,7 @@ class CallLedger:
                 channel.errors = channel.errors or Errors()
                 note = channel.errors.may_be if running.header.is_retried else channel.errors.add
                 note(running.header.number)
-        return self.colour
+        return self.turning.colour  # type: ignore[no-any-return]
 
     def yields(self, call_id: str) -> None:
         """A streaming generator is about to hand an item out; before Ray has it."""
@@ -450,7 +450,7 @@ class CallLedger:
             running.yielded += 1
 
     def _acknowledge_later(self, header: Header) -> None:
-        key = header.source, header.incarnation, self.colour
+        key = header.source, header.incarnation, self.turning.colour
         self._unacknowledged.setdefault(key, []).append(header.number)
 
     def take_acks(self) -> list[Acks]:

@@ -27,7 +27,7 @@ LONGEST_S = 90.0
 
 MODULES = (
     *("instrument." + name for name in ("capacity", "frames", "here", "shape")),
-    *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "tracking")),
+    *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "headers", "tracking")),
     *("instrument.process." + name for name in (
         "actor_loop", "control", "coroutines", "handed", "loops", "making", "passed", "process", "reach", "reloading",
         "streams", "threads", "unfollowed",
@@ -38,6 +38,7 @@ MODULES = (
 
 EDGES = {
     "instrument.hooks.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
+    *("instrument.hooks.headers:" + name for name in ("flattening", "recovering", "validating")),  # likewise
     "instrument.hooks.calls:delegated",  # the generator that Ray runs in place of the app's
     *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("_Run", "_Inside") for name in (
         "__enter__", "__exit__", "followed", "generates", "item", "refuse_if_held", "resumed",

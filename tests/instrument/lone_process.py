@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot.instrument.here import CURRENT, own_threads, settle_in
-from ray_snapshot.instrument.hooks import calls
+from ray_snapshot.instrument.hooks import headers
 from ray_snapshot.instrument.process import recording, reloading
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
@@ -56,4 +56,4 @@ def lone_process(ledger: CallLedger | None = None, terms: Terms | None = None) -
 
 def wire(process: Process, number: int) -> bytes:
     """The header of the driver's call of that number, as it travels."""
-    return calls._packed(process.system, None, Header("driver", 0, number, 0, 1))
+    return headers.packed(process.system, None, Header("driver", 0, number, 0, 1))

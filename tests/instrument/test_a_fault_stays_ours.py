@@ -163,9 +163,9 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
 
 DRIVER = str(Path(__file__).parent / "breaking_driver.py")
 SOME = {
-    "driver": ["instrument.process.process:Process.submit", "instrument.hooks.calls:_packed", "runtime.refs:tracked",
-               "instrument.here:here", "protocol.calls:CallLedger.wake"],
-    "worker": ["instrument.hooks.calls:_unpacked", "instrument.process.process:Process.leave",
+    "driver": ["instrument.process.process:Process.submit", "instrument.hooks.headers:packed", "runtime.refs:tracked",
+               "instrument.here:here", "protocol.calls:CallLedger.wake", "instrument.hooks.headers:_takes"],
+    "worker": ["instrument.hooks.headers:unpacked", "instrument.process.process:Process.leave",
                "instrument.hooks.tracking:_follow"],
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_watcher_alone import World
 
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in, internal_name
-from ray_snapshot.instrument.hooks import calls
+from ray_snapshot.instrument.hooks import headers
 from ray_snapshot.instrument.watcher.joined import _part
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
@@ -45,7 +45,7 @@ def test_whatever_the_names_are_a_call_is_accepted_as_the_one_that_was_sent(
     source, target = internal_name(caller, "0" * 32), internal_name(callee, "1" * 32)
     assert [class_in(source), class_in(target)] == [caller[:LONGEST_CLASS], callee[:LONGEST_CLASS]]
     header = CallLedger(source).submit(target, method, (), 0.0, group=group)
-    stamp, _, arrived, named = calls._unpacked(calls._packed("app:1", None, header, group))
+    stamp, _, arrived, named = headers.unpacked(headers.packed("app:1", None, header, group))
     assert (stamp, arrived, named) == ("app:1", header, group)
     receiver = CallLedger(target)
     call_id = receiver.accept(arrived, method, 0.0, group=named)

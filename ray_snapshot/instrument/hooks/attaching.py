@@ -29,7 +29,7 @@ from ray_snapshot.instrument.here import (
     settle_in,
     take_early_refs,
 )
-from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
+from ray_snapshot.instrument.hooks import calls, headers, hiding, tasks, tracking
 from ray_snapshot.instrument.process import callbacks, unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
@@ -47,6 +47,7 @@ def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
     shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, tasks.start)
+    shape.replace_arguments(headers.flattening, headers.recovering, headers.validating)
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
@@ -246,4 +247,4 @@ def detach() -> None:
     if process is not None:
         process.leave_system()
     settle_in(None)
-    shape.restore(keep=("init", "shutdown"))
+    shape.restore(keep=("init", "shutdown", "recover"))  # calls with headers may be on their way to here

@@ -1,8 +1,8 @@
 """Calls with headers: put on where an app calls or creates an actor, taken off where the call runs.
 
-A header is a hidden keyword of every method of a watched class. A reply carries the colour of its end only when that is
-redder than the header was: a process that passes a ref on has heard of the header's colour, and says so in all that it
-sends.
+A header is a hidden keyword of every method of a watched class; `headers` says how it travels. A reply carries the colour of
+its end only when that is redder than the header was: a process that passes a ref on has heard of the header's colour, and says
+so in all that it sends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, Protocol
-from urllib.parse import quote, unquote
 
 from ray import ObjectRef
 
@@ -26,13 +25,11 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
+from ray_snapshot.instrument.hooks.headers import HEADER, flattening, packed, recovering, unpacked, validating
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
 from ray_snapshot.runtime.refs import call_of, is_put, tracked
-
-HEADER = "_ray_snapshot_header"
-"""The hidden keyword: stamp, number of results and header as bytes; of a constructor (stamp, options, *header)."""
 
 _SKIPPED = ("ray_snapshot.",)
 
@@ -100,7 +97,7 @@ def _called(
             raise
         return own(handle, method_name, args, kwargs, **options)
     if takes_header:
-        wire = _packed(stamp, options.get("num_returns"), header, group)
+        wire = packed(stamp, options.get("num_returns"), header, group)
         kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
     try:  # as `own(...)`, with a frame less
         own.result = refs = own.function(handle, method_name, args, kwargs, **options)
@@ -121,6 +118,8 @@ def needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
     """The calls behind the refs that Ray resolves before the call begins; what `ray.put` has made is there, and needs none."""
     given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
     refs = [item for item in given if isinstance(item, ObjectRef)]
+    if not refs:
+        return ()
     return tuple([call for ref in refs if (call := call_of(ref)) is not None or not is_put(ref)])
 
 
@@ -399,6 +398,7 @@ def _construction(
     """The constructor that begins here; with a header it is Ray that calls it, and the machine is born."""
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
+    shape.replace_arguments(flattening, recovering, validating)  # where the hook of workers has not
     key = shape.current_actor_key()
     if wire is not None and process_here() is None and key is not None:
         attach_actor(wire[0], key, colour=wire[5], about=wire[1], body=body)
@@ -522,7 +522,7 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     process = process_here()
     header = results = group = stamp = None
     if wire is not None:
-        stamp, results, header, group = _unpacked(wire)
+        stamp, results, header, group = unpacked(wire)
         process = process or _late(stamp, header, args)
         if process is None:
             return _Inside()
@@ -533,30 +533,6 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     elif process is None or CURRENT.get() is not None or not _is_rays_thread():
         return _Inside()
     return _Run(process, header, name, results, group, stamp)
-
-
-def _packed(stamp: str, results: Any, header: Header, group: str | None = None) -> bytes:
-    """The header of a call as bytes, which Ray sends as they are; anything else it pickles."""
-    source, incarnation, number, colour, floor, is_retried = header
-    named = "" if group is None else f"{quote(group, errors='surrogatepass')} "
-    return f"{stamp} {results} {source} {incarnation} {is_retried:d} {named}{number} {colour} {floor}".encode()
-
-
-def _unpacked(wire: Any) -> tuple[str, Any, Header, str | None]:
-    """(stamp, number of results, header, concurrency group if the call names one) of a call, or of a constructor."""
-    if isinstance(wire, tuple):
-        return wire[0], None, Header(*wire[2:]), None
-    sender, number, colour, floor = wire.rsplit(b" ", 3)
-    stamp, results, source, incarnation, is_retried, group = _sender(sender)
-    return stamp, results, Header(source, incarnation, int(number), int(colour), int(floor), is_retried), group
-
-
-@functools.lru_cache(256)
-def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool, str | None]:
-    """What the headers of one sender have in common: all but the last three fields."""
-    stamp, results, source, incarnation, is_retried, *named = packed.decode().split(" ")
-    group = unquote(named[0], errors="surrogatepass") if named else None
-    return stamp, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1", group
 
 
 def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:

@@ -22,8 +22,9 @@ from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, process_here
-from ray_snapshot.instrument.hooks.calls import HEADER, delegated, dressed, needs
+from ray_snapshot.instrument.hooks.calls import delegated, dressed, needs
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
+from ray_snapshot.instrument.hooks.headers import HEADER
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, task
 from ray_snapshot.protocol.demands import demand

@@ -68,9 +68,9 @@ def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
 
 def is_timer_set(thread: int) -> bool:
     """Whether a timer is set whose signal the program handles, and a thread is the one that runs the handlers of signals."""
-    if thread != threading.main_thread().ident or not hasattr(signal, "getitimer"):
+    if not hasattr(signal, "getitimer") or signal.getitimer(signal.ITIMER_REAL)[0] <= 0:
         return False
-    return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and _is_the_apps(signal.getsignal(signal.SIGALRM))
+    return thread == threading.main_thread().ident and _is_the_apps(signal.getsignal(signal.SIGALRM))
 
 
 _FROM_OUTSIDE = ("SIGCHLD", "SIGUSR1", "SIGUSR2")

@@ -89,7 +89,7 @@ class Waiting:
         is_plain = process.threads.get(caller) == thread if caller is not None else self._is_program(thread)
         with process.lock:
             is_noted = thread in self.plain or process.program_loop.waits
-            may_turn = process.heard_of or process.ledger.must_record
+            may_turn = process.heard_of or process.ledger.turning.must_turn
             if not is_plain or is_noted or may_turn or process.actor_loop.is_async or process.mail is not None:
                 return None
             found = self.plain[thread] = PlainWait(thread, caller, refs, k, timeout, time.time(), raises)
@@ -106,10 +106,12 @@ class Waiting:
         process = self.process
         calls = [call_of(ref) for ref in wait.refs] if is_answered else []
         with process.lock:
-            if process.heard_of or process.ledger.must_record or self.hearing.colour > process.ledger.colour:
+            turning = process.ledger.turning
+            if process.heard_of or turning.must_turn or self.hearing.colour > turning.colour:
                 self.end(self.note_plain(wait)[0], calls)
                 return
-            self.forget_plain(wait.thread)
+            self.plain.pop(wait.thread, None)
+            self.hearing.is_waiting = False
             for call in calls:
                 if (mine := self._sent_here(call)) is not None:
                     process.ledger.answered(*mine)
