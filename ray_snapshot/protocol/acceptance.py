@@ -98,6 +98,11 @@ class Errors:
         self.since = max(self.since, number + 1)
 
 
+def told(errors: Errors | None) -> tuple[Ranges, int]:
+    """What a report says of them: (calls that have ended in one, the number below which it is not known)."""
+    return ((), 0) if errors is None else (errors.numbers.ranges(), errors.since)
+
+
 class Acceptance:
     """The receiving end of one channel: what was accepted at or above the floor, and how many in all."""
 

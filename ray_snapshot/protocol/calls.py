@@ -23,7 +23,8 @@ or in the sender's log. A call is in flight if it is in the log and not among wh
     record                     colour := due; the recording of every number in between is taken, in the same instant
 
 Not in the table: time, threads, processes, how anything travels. Every method is one step: call it under the machine's
-lock. No method waits. Imports nothing of Ray; read `call_collector` next, then `docs/protocols.md`, "Calls".
+lock. No method waits. Imports nothing of Ray. `sent_log` and `acceptance` are the two ends of a channel; read `call_collector`
+next, then `docs/protocols.md`, "Calls".
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.acceptance import Acceptance, Errors, Numbers, Ranges, numbers_in
+from ray_snapshot.protocol.acceptance import Acceptance, Errors, Numbers, numbers_in, told
 from ray_snapshot.protocol.call_messages import (
     CONSTRUCTOR,
     Acks,
@@ -52,37 +53,9 @@ from ray_snapshot.protocol.call_messages import (
     parsed,
 )
 from ray_snapshot.protocol.demands import Demand
+from ray_snapshot.protocol.sent_log import SentLog
 from ray_snapshot.protocol.tasks import ENDED_WORKERS, TaskEnds, TaskLog, call_of_task, is_task
 from ray_snapshot.protocol.turning import Turning
-
-
-class _Output:
-    """The sending end of one channel."""
-
-    __slots__ = ("errors", "floor", "fresh_from", "last", "log", "sent_count", "settled_count", "target_incarnation")
-
-    def __init__(self) -> None:
-        self.last = 0
-        self.floor = 1
-        self.sent_count = 0
-        self.settled_count = 0
-        self.target_incarnation = 0
-        self.fresh_from = 0
-        self.log: dict[int, Sent] = {}
-        self.errors: Errors | None = None
-
-    def end(self, number: int) -> bool:
-        """The fate of `number` is known; False if it was known before."""
-        if self.log.pop(number, None) is None:
-            return False
-        while self.floor <= self.last and self.floor not in self.log:
-            self.floor += 1
-        return True
-
-    def settle(self, number: int) -> None:
-        self.settled_count += self.end(number)
-        self.errors = self.errors or Errors()
-        self.errors.add(number)
 
 
 @dataclass(slots=True)
@@ -136,7 +109,7 @@ class CallLedger:
         self.turning = Turning(born=colour) if turning is None else turning
         self.turn = self.turning.turn if turn is None else turn
         self.born = self.colour
-        self.outputs: dict[str, _Output] = {}
+        self.outputs: dict[str, SentLog] = {}
         self.inputs: dict[tuple[str, int], Acceptance] = {}
         self.running: dict[str, _Running] = {}
         self.repeated: set[str] = set()
@@ -215,9 +188,7 @@ class CallLedger:
         of something we know nothing of). `kept`: its arguments, as a restore needs them.
         """
         output = self.outputs.get(target) or self._open_output(target)
-        number = output.last = output.last + 1
-        output.sent_count += 1
-        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group, kept)
+        number = output.add(Sent(method, frozen(about), now, is_retried, tuple(needs), group, kept))
         return Header(self.machine, self.incarnation, number, self.turning.colour, output.floor, is_retried)
 
     def create(
@@ -232,18 +203,15 @@ class CallLedger:
     ) -> Header:
         """Log the constructor call of a new machine. `is_retried`: it has `max_restarts`."""
         output = self.outputs.get(target) or self._open_output(target)
-        if output.floor == CONSTRUCTOR or output.sent_count:
+        if not output.is_fresh:
             raise ProtocolError(f"{self.machine} was about to create {target}, which it knows already", machine=target)
-        output.floor = CONSTRUCTOR
-        output.sent_count += 1
-        output.log[CONSTRUCTOR] = Sent(method, frozen(about), now, is_retried, demand=demand)
+        output.create(Sent(method, frozen(about), now, is_retried, demand=demand))
         return Header(self.machine, self.incarnation, CONSTRUCTOR, self.colour, CONSTRUCTOR, is_retried)
 
-    def _open_output(self, target: str) -> _Output:
+    def _open_output(self, target: str) -> SentLog:
         self.holds.add(target)
         self.reads.add(target)
-        output = self.outputs.setdefault(target, _Output())
-        output.target_incarnation = self.others.get(target, 0)
+        output = self.outputs[target] = SentLog(self.others.get(target, 0))
         return output
 
     def retract(self, target: str, number: int) -> None:
@@ -281,8 +249,8 @@ class CallLedger:
     def target_died(self, target: str) -> None:
         """The target is gone for good: every call to it that is not known to be accepted has ended."""
         output = self.outputs.get(target)
-        for number in list(output.log) if output is not None else ():
-            self.settle(target, number)
+        if output is not None:
+            output.settle_all()
 
     def target_restarted(self, target: str, incarnation: int, before: int | None = None) -> None:
         """The target has this incarnation now: calls below `before` (None: all so far) that are not retried have ended.
@@ -291,13 +259,8 @@ class CallLedger:
         stays accepted. Until the sender has heard of it, the join does not say of its calls that they are unanswered.
         """
         output = self.outputs.get(target)
-        if output is None or incarnation <= output.target_incarnation:
-            return
-        output.target_incarnation = incarnation
-        output.fresh_from = output.last + 1 if before is None else before
-        for number, sent in list(output.log.items()):
-            if not sent.is_retried and number < output.fresh_from:
-                output.settle(number)
+        if output is not None:
+            output.restarted(incarnation, before)
 
     # ---- plain tasks ----------------------------------------------------------------------------------------------
 
@@ -608,7 +571,7 @@ class CallLedger:
             number=number,
             colour=self.colour,
             status=self._status(),
-            outputs=tuple(_out_report(target, output) for target, output in self.outputs.items()),
+            outputs=tuple(output.report(target) for target, output in self.outputs.items()),
             inputs=tuple(_in_report(*key, channel) for key, channel in self.inputs.items()),
             calls=tuple(
                 running.call(call_id, _first_run(call_id) in self.repeated) for call_id, running in self.running.items()
@@ -689,26 +652,9 @@ def _first_run(call_id: str) -> str:
     return call_id.partition("#")[0]
 
 
-def _out_report(target: str, output: _Output) -> OutReport:
-    return OutReport(
-        target,
-        output.sent_count,
-        output.settled_count,
-        output.last,
-        dict(output.log),
-        output.target_incarnation,
-        output.fresh_from,
-        *_errors(output.errors),
-    )
-
-
 def _in_report(source: str, incarnation: int, channel: Acceptance) -> InReport:
     accepted = channel.accepted.ranges()
-    return InReport(source, incarnation, channel.floor, accepted, channel.count, *_errors(channel.errors))
-
-
-def _errors(errors: Errors | None) -> tuple[Ranges, int]:
-    return ((), 0) if errors is None else (errors.numbers.ranges(), errors.since)
+    return InReport(source, incarnation, channel.floor, accepted, channel.count, *told(channel.errors))
 
 
 __all__ = [

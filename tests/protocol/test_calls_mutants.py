@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.protocol import call_collector, calls
+from ray_snapshot.protocol import call_collector
 from ray_snapshot.protocol.acceptance import Acceptance
 from ray_snapshot.protocol.call_collector import CallParties, CompletedCallSnapshot, PendingCallSnapshot
 from ray_snapshot.protocol.callers import CallersOfCut
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.sent_log import SentLog
 from ray_snapshot.protocol.task_collector import TasksOfCut
 from ray_snapshot.protocol.tasks import TaskEnds, TaskLog
 from ray_snapshot.simulation.calls.central import Step
@@ -251,8 +252,8 @@ def states_are_copied_when_they_are_reported(patch: Patch) -> None:
 
 def recordings_share_the_log(patch: Patch) -> None:
     """Trap 8."""
-    out_report = calls._out_report
-    patch.setattr(calls, "_out_report", lambda target, output: replace(out_report(target, output), log=output.log))
+    report = SentLog.report
+    patch.setattr(SentLog, "report", lambda sent, target: replace(report(sent, target), log=sent.log))
 
 
 # ---- threads --------------------------------------------------------------------------------------------------------------
