@@ -64,6 +64,7 @@ NAMES = {
     "watched-pipelined": calls,
     "watched-async-round-trip": calls,
     "watched-async-pipelined": calls,
+    "watched-cpu": calls,
     "watched-megabyte": calls,
     "watched-memory": calls,
     "watched-snapshot-32": calls,
