@@ -156,17 +156,24 @@ def replace_calls(
     _replace("modify", ray.actor, "_modify_class", modify)
 
 
-def replace_arguments(
-    flattening: Callable[..., Any], recovering: Callable[..., Any], validating: Callable[..., Any]
-) -> None:
-    """Put what these return in place of what makes one list of a call's arguments, of what takes it apart where the call runs,
-    and of what tells whether they fit. Each gets the original; the second one also what stands before arguments without a name.
-    """
-    of_ray = signature.flatten_args, signature.recover_args, signature.validate_args
-    flatten, recover, validate = of_ray
-    ours = flattening(flatten), recovering(recover, signature.DUMMY_TYPE), validating(validate)
-    for name, replacement, own in zip(("flatten", "recover", "validate"), ours, of_ray, strict=True):
-        _put(name, signature, f"{name}_args", _dressed(replacement, own), own)
+def replace_arguments(flattening: Callable[..., Any], validating: Callable[..., Any]) -> None:
+    """Put what these return in place of what makes one list of a call's arguments, and of what tells whether they fit; each
+    gets the original."""
+    for name, make in (("flatten_args", flattening), ("validate_args", validating)):
+        own = getattr(signature, name)
+        _put(name, signature, name, _dressed(make(own), own), own)
+
+
+def replace_recovery(recovering: Callable[..., Any]) -> None:
+    """Put what this returns in place of what takes that list apart where the call runs; it gets the original, and what
+    stands there before arguments without a name."""
+    if RECOVERY not in _replaced:
+        own = signature.recover_args
+        _put(RECOVERY, signature, "recover_args", _dressed(recovering(own, signature.DUMMY_TYPE), own), own)
+
+
+RECOVERY = "recover_args"
+"""What `restore` is to keep where calls may be on their way."""
 
 
 def replace_pickling(pickled_handle: Callable[..., Any], pickled_ref: Callable[..., Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import traceback
 from collections.abc import Iterator
 from inspect import Parameter
 from typing import Any
@@ -10,10 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lone_process import lone_process
 from ray._common import signature
 
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.hooks import attaching, calls
+from ray_snapshot.instrument.hooks import attaching, calls, headers
 from ray_snapshot.instrument.hooks.headers import HEADER, MARK, flattening, packed, recovering, unpacked, validating
 from ray_snapshot.protocol.calls import Header
 
@@ -104,6 +107,25 @@ def test_a_header_comes_with_the_arguments_as_they_were(args: list[Any], kwargs:
     assert recover(list(plain)) == RECOVER(list(plain)) == (args, kwargs)
 
 
+@pytest.mark.parametrize(("given_", "kwargs"), [([], {}), ([5], {}), ([], {"b": 1}), ([5], {"b": 1})])
+def test_a_header_takes_no_name_of_arguments_that_could_be_read_only_once(
+    given_: list[Any], kwargs: dict[str, int]
+) -> None:
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=0) for name in ("a", "b")]
+    plain = RECOVER(FLATTEN(parameters, iter(given_), kwargs))
+    flat = flattening(FLATTEN)(parameters, iter(given_), {**kwargs, HEADER: WIRE})
+    assert recovering(RECOVER, signature.DUMMY_TYPE)(flat) == (plain[0], {**plain[1], HEADER: WIRE})
+
+
+def test_keywords_that_are_a_dictionary_of_the_apps_own_are_only_handed_on() -> None:
+    class Strange(dict[str, int]):
+        def get(self, *_: Any) -> Any:
+            raise LookupError("the app's")
+
+    anything = [Parameter("kwargs", Parameter.VAR_KEYWORD)]
+    assert flattening(FLATTEN)(anything, (), Strange(a=1)) == ["a", 1]
+
+
 @pytest.mark.parametrize("wire", [(0, None), None])
 def test_the_header_of_a_task_stays_a_keyword_for_who_has_nothing_of_ours(wire: Any) -> None:
     anything = [Parameter("kwargs", Parameter.VAR_KEYWORD)]
@@ -120,6 +142,44 @@ def test_a_header_is_read_as_it_was_packed(stamp: str, results: int | None, head
     assert unpacked(packed(stamp, results, header, group)) == (stamp, results, header, group)
 
 
+@pytest.fixture
+def restored() -> Iterator[None]:
+    yield
+    shape.restore()
+    assert (signature.flatten_args, signature.recover_args, signature.validate_args) == (FLATTEN, RECOVER, VALIDATE)
+
+
+def refused(args: tuple[int, ...], kwargs: dict[str, Any]) -> list[tuple[str, str]]:
+    """Where an error of arguments that do not fit has come from, and its words."""
+    try:
+        signature.flatten_args([Parameter("a", Parameter.POSITIONAL_OR_KEYWORD)], args, kwargs)
+    except TypeError as error:
+        frames = [(frame.filename, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+        return [*frames, ("", str(error))]
+    raise AssertionError("they fit")
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("args", [(), (1, 2)])
+def test_where_arguments_do_not_fit_the_traceback_is_rays(args: tuple[int, ...]) -> None:
+    plain = refused(args, {})
+    attaching.replace_ray()
+    assert refused(args, {}) == refused(args, {HEADER: WIRE}) == plain
+
+
+def test_a_fault_of_ours_leaves_the_question_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> bool:
+        raise LookupError("ours")
+
+    monkeypatch.setattr(headers, "_takes", fail)
+    parameters = [Parameter("a", Parameter.POSITIONAL_OR_KEYWORD)]
+    with lone_process() as process:
+        for args in ((1,), (1, 2)):
+            process.is_closed = False
+            assert outcome(validating(VALIDATE), parameters, args, {}) == outcome(VALIDATE, parameters, args, {})
+            assert process.is_closed
+
+
 class Account:
     def __init__(self, opening: int = 0) -> None:
         self.balance = opening
@@ -129,19 +189,20 @@ class Account:
         return self.balance
 
 
-@pytest.fixture
-def restored() -> Iterator[None]:
-    yield
-    shape.restore()
-    assert (signature.flatten_args, signature.recover_args, signature.validate_args) == (FLATTEN, RECOVER, VALIDATE)
-
-
 @pytest.mark.usefixtures("restored")
 def test_an_actor_takes_headers_where_no_hook_of_workers_has_run() -> None:
     account = calls.watched_class(Account)(5)
     args, kwargs = signature.recover_args([MARK + WIRE, 2])
     assert kwargs == {HEADER: WIRE}
     assert account.deposit(*args, **kwargs) == 7
+    assert (signature.flatten_args, signature.validate_args) == (FLATTEN, VALIDATE), "it is not watched"
+
+
+@pytest.mark.usefixtures("restored")
+def test_an_actor_takes_headers_where_nothing_else_of_ours_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray_snapshot.instrument.hooks.attaching", None)
+    assert calls.watched_class(Account)(5).balance == 5
+    assert signature.recover_args([MARK + WIRE]) == ([], {HEADER: WIRE})
 
 
 @pytest.mark.usefixtures("restored")

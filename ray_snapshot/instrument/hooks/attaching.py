@@ -47,7 +47,8 @@ def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
     shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, tasks.start)
-    shape.replace_arguments(headers.flattening, headers.recovering, headers.validating)
+    shape.replace_arguments(headers.flattening, headers.validating)
+    shape.replace_recovery(headers.recovering)
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
@@ -242,9 +243,10 @@ def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour:
 
 
 def detach() -> None:
-    """Make this process take part no more, and put Ray's own functions back."""
+    """Make this process take part no more, and put Ray's own functions back, but for the one that takes headers off: calls
+    may be on their way to here."""
     process = process_here()
     if process is not None:
         process.leave_system()
     settle_in(None)
-    shape.restore(keep=("init", "shutdown", "recover"))  # calls with headers may be on their way to here
+    shape.restore(keep=("init", "shutdown", shape.RECOVERY))

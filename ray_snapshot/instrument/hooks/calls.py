@@ -25,7 +25,7 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
-from ray_snapshot.instrument.hooks.headers import HEADER, flattening, packed, recovering, unpacked, validating
+from ray_snapshot.instrument.hooks.headers import HEADER, packed, recovering, unpacked
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
@@ -396,9 +396,9 @@ def _construction(
     body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Run | _Inside:
     """The constructor that begins here; with a header it is Ray that calls it, and the machine is born."""
+    shape.replace_recovery(recovering)  # where the hook of workers has not; before anything that may fail
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
-    shape.replace_arguments(flattening, recovering, validating)  # where the hook of workers has not
     key = shape.current_actor_key()
     if wire is not None and process_here() is None and key is not None:
         attach_actor(wire[0], key, colour=wire[5], about=wire[1], body=body)

@@ -1,8 +1,8 @@
 """The header of a call on its way through Ray.
 
-Between our functions it is a hidden keyword. Ray sends each argument as two, its name and its value, and takes each of them
-apart by itself; so a header goes in the place of the first argument's name, which is always the same, and only where there
-is no such argument by itself.
+Between our functions it is a hidden keyword. Ray makes one list of a call's arguments, each as two elements, its name and its
+value, and sends each element by itself. So a header takes the place of the name of the first positional argument, which is
+always the same; a call without positional arguments gets one element more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.protocol.calls import Header
 
 HEADER = "_ray_snapshot_header"
-"""The hidden keyword: stamp, number of results and header as bytes; of a constructor (stamp, options, *header)."""
+"""The hidden keyword: stamp, number of results and header as bytes; of a constructor (stamp, options, *header).
+
+Who changes how a header travels changes this name: methods of a class that another version has made then take none, and an
+actor that outlives its program is asked without one.
+"""
 
 MARK = b"__RAY_SNAPSHOT__ "
 """What the first argument of a call begins with if it holds a header."""
@@ -37,7 +41,8 @@ def flattening(own: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
             ours(hide_ours, error)
             raise
         if type(wire) is bytes:
-            flat[: 1 if args else 0] = [MARK + wire]
+            is_by_place = bool(flat) and type(flat[0]) is not str  # `args` cannot tell: it may have been read by now
+            flat[: int(is_by_place)] = [MARK + wire]
         return flat
 
     return flatten_args
