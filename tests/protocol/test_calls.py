@@ -220,6 +220,13 @@ def test_a_constructor_is_call_0_and_a_machine_is_created_once() -> None:
     assert (out.sent_count, out.last, sorted(out.log)) == (2, 1, [1])
 
 
+def test_a_machine_to_which_something_was_sent_is_not_created() -> None:
+    a = ledger()
+    a.submit("b", "m", None, 0.0)
+    with pytest.raises(ProtocolError, match="about to create b, which it knows already"):
+        a.create("b", "__init__", None, 0.0)
+
+
 # ---- acknowledgements ---------------------------------------------------------------------------------------------------
 
 
