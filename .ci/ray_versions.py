@@ -29,6 +29,7 @@ EXAMPLES = "tests/examples/test_examples_on_ray.py"
 SELECTION = (
     "tests/instrument/test_an_unknown_ray.py",
     "tests/instrument/test_nothing_of_ours_is_seen.py",
+    "tests/instrument/test_headers_on_their_way.py",
     "tests/instrument/test_delivery.py",
     "tests/instrument/test_apps_that_hang.py",
     "tests/instrument/test_apps_that_do_not_hang.py",
