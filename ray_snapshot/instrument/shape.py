@@ -166,7 +166,7 @@ def replace_arguments(flattening: Callable[..., Any], validating: Callable[..., 
 
 def replace_recovery(recovering: Callable[..., Any]) -> None:
     """Put what this returns in place of what takes that list apart where the call runs; it gets the original, and what
-    stands there before arguments without a name."""
+    stands there before each positional argument."""
     if RECOVERY not in _replaced:
         own = signature.recover_args
         _put(RECOVERY, signature, "recover_args", _dressed(recovering(own, signature.DUMMY_TYPE), own), own)

@@ -143,7 +143,7 @@ class CallLedger:
 
     @property
     def colour(self) -> int:
-        """Red for every number up to it."""
+        """Red for every number up to it. The steps of each call read `turning.colour`: they are to be short."""
         return self.turning.colour  # type: ignore[no-any-return]
 
     def turn_with(self, turn: Callable[[], tuple[int, ...]] | None) -> None:

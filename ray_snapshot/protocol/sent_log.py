@@ -1,6 +1,6 @@
 """The sending end of one channel of calls: the numbers that were given out, and the log of those whose fate is not known.
 
-The other end is `acceptance`; `calls` has the rules. Imports the standard library only.
+The other end is `acceptance`; `calls` has the rules. Imports nothing of Ray.
 """
 
 from __future__ import annotations

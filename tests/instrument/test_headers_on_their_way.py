@@ -144,6 +144,7 @@ def test_a_header_is_read_as_it_was_packed(stamp: str, results: int | None, head
 
 @pytest.fixture
 def restored() -> Iterator[None]:
+    shape.restore()  # an object of a watched class that another test has made leaves something behind
     yield
     shape.restore()
     assert (signature.flatten_args, signature.recover_args, signature.validate_args) == (FLATTEN, RECOVER, VALIDATE)

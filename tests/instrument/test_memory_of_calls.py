@@ -12,6 +12,7 @@ from played import Remote
 
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.hooks import calls, tracking
+from ray_snapshot.instrument.hooks.headers import HEADER
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Acknowledged
@@ -70,7 +71,7 @@ class Pair:
         self.body = calls.watched_class(Account)()
         names = SimpleNamespace(class_name="Account")
         self.handle = SimpleNamespace(
-            _ray_method_signatures={"deposit": [SimpleNamespace(name=calls.HEADER)]},
+            _ray_method_signatures={"deposit": [SimpleNamespace(name=HEADER)]},
             _ray_actor_id=b"\0",
             _ray_max_task_retries=0,
             _ray_actor_creation_function_descriptor=names,

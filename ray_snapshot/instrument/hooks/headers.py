@@ -41,8 +41,8 @@ def flattening(own: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
             ours(hide_ours, error)
             raise
         if type(wire) is bytes:
-            is_by_place = bool(flat) and type(flat[0]) is not str  # `args` cannot tell: it may have been read by now
-            flat[: int(is_by_place)] = [MARK + wire]
+            is_positional = bool(flat) and type(flat[0]) is not str  # `args` cannot tell: it may have been read by now
+            flat[: int(is_positional)] = [MARK + wire]
         return flat
 
     return flatten_args
@@ -51,7 +51,7 @@ def flattening(own: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 def recovering(own: Callable[..., Any], positional: Any) -> Callable[..., Any]:
     """What takes the place of Ray's `recover_args`, which takes that list apart where the call runs.
 
-    `positional`: what stands in the place of the name before an argument that has none.
+    `positional`: what stands in the place of a name before a positional argument.
     """
 
     def recover_args(flattened_args: list[Any]) -> tuple[Any, dict[str, Any]]:
@@ -70,8 +70,8 @@ def recovering(own: Callable[..., Any], positional: Any) -> Callable[..., Any]:
 def validating(own: Callable[..., None]) -> Callable[..., None]:
     """What takes the place of Ray's `validate_args`, which makes a signature of the parameters and binds the arguments to it.
 
-    Ray does so for each call; for a method of ours it would go through the hidden keyword, too. Where arguments have no names,
-    to count them tells as much. What does not fit, and what has names, is left to Ray, and so are its errors.
+    Ray does so for each call; for a method of ours it would go through the hidden keyword, too. Where all arguments are
+    positional, to count them tells as much. What does not fit, and what has keywords, is left to Ray, and so are its errors.
     """
 
     def validate_args(signature_parameters: Sequence[Parameter], args: Any, kwargs: Any) -> None:
@@ -86,19 +86,19 @@ def validating(own: Callable[..., None]) -> Callable[..., None]:
 
 
 def _takes(parameters: Sequence[Parameter], count: int) -> bool:
-    """Whether a function with these parameters can be called with so many arguments, none of them by name."""
-    for place, parameter in enumerate(parameters):
-        if place >= count:
+    """Whether a function with these parameters can be called with so many positional arguments, and no others."""
+    for position, parameter in enumerate(parameters):
+        if position >= count:
             if parameter.default is Parameter.empty and parameter.kind not in _MANY:
                 return False
         elif parameter.kind is Parameter.VAR_POSITIONAL:
-            count = place  # it takes the rest
-        elif parameter.kind not in _BY_PLACE:
+            count = position  # it takes the rest
+        elif parameter.kind not in _POSITIONAL:
             return False
     return count <= len(parameters)
 
 
-_BY_PLACE = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+_POSITIONAL = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 _MANY = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
 
 
