@@ -10,6 +10,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot.runtime.here import HERE
+from until import until
 
 MACHINES, TOKENS = 5, 4
 
@@ -63,7 +64,8 @@ def check(system: rs.System) -> rs.Snapshot:
 def test_snapshots_of_hosts_that_share_collectors_are_consistent(passers: tuple[rs.System, list[Any]]) -> None:
     system, machines = passers
     check(system)
-    found = [one._actor_id.hex() for one in collectors_of(machines)]
+    known = until(lambda: collectors_of(machines), good=lambda found: None not in found)  # they start meanwhile
+    found = [one._actor_id.hex() for one in known]
 
     assert [found.count(one) for one in dict.fromkeys(found)] == [2, 2, 1]
     ray.get([machine.begin.remote(2_000) for machine in machines], timeout=60)
@@ -74,14 +76,14 @@ def test_snapshots_of_hosts_that_share_collectors_are_consistent(passers: tuple[
 def test_where_a_collector_dies_its_hosts_report_to_the_service(passers: tuple[rs.System, list[Any]]) -> None:
     system, machines = passers
     ray.kill(collectors_of(machines)[0])
-    for _ in range(100):
+
+    def know_it() -> bool:
         try:
             check(system)
         except rs.SnapshotAbortedError as error:
             assert "collector-0 is gone" in str(error)  # noqa: PT017 - whether it was pending then is for chance to say
-        if collectors_of(machines[:2]) == [None, None]:
-            break
+        return collectors_of(machines[:2]) == [None, None]
 
-    assert collectors_of(machines[:2]) == [None, None]
+    until(know_it)
     assert None not in collectors_of(machines[2:])
     check(system)
