@@ -67,7 +67,7 @@ class _LastDictionary:
     """What is known of the last dictionary: rows of many snapshots that were read together share one."""
 
     def __init__(self) -> None:
-        self._known = _Known(*[pa.array([], pa.string())] * 2)
+        self._known: _Known | None = None
 
     def read(self, dictionary: Any, paths: Sequence[JsonPath]) -> list[Any]:
         known = self._of(dictionary)
@@ -83,7 +83,7 @@ class _LastDictionary:
 
     def _of(self, dictionary: Any) -> _Known:
         known = self._known
-        if _places(known.dictionary) != _places(dictionary):
+        if known is None or _places(known.dictionary) != _places(dictionary):
             known = self._known = _Known(dictionary, _but_null(dictionary))
         return known
 

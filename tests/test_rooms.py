@@ -106,6 +106,20 @@ def test_a_room_without_ray_loads_without_it(room: str) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
+def test_loading_a_module_makes_no_arrow_array() -> None:
+    """At the first pyarrow imports pandas: a quarter of a second and 30 MB for each process that loads the module."""
+    rooms = [(module, room_of(module)) for module, _ in modules() if not module.endswith("__main__")]
+    names = [module for module, room in rooms if not room.startswith("spark_jobs")]  # Spark imports it itself
+    code = (
+        f"import importlib, sys\nfor name in {names}:\n    importlib.import_module(name)\n"
+        "    if 'pandas' in sys.modules: sys.exit(name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_private_names_of_ray_stand_in_six_files() -> None:
     private = re.compile(r"\bray\._(private|raylet)|from ray\._")
     found = {

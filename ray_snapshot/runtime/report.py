@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +133,18 @@ def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     """`batches`: messages, ends and machines; False: there are none, None: they are not told."""
     tables: list[Any] = [
         empty if buffer is False else None if buffer is None else whole(buffer)
-        for empty, buffer in zip(_EMPTY, batches, strict=True)
+        for empty, buffer in zip(_empty(), batches, strict=True)
     ]
     return HostPart(*tables, *rest)
 
 
-_EMPTY = tuple(pa.RecordBatch.from_pylist([], schema=schema) for schema in (inner(MESSAGES), ENDS, inner(MACHINES)))
-"""No messages, no ends, and no machines."""
+@cache
+def _empty() -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
+    """No messages, no ends, and no machines."""
+    messages, ends, machines = (
+        pa.RecordBatch.from_pylist([], schema=schema) for schema in (inner(MESSAGES), ENDS, inner(MACHINES))
+    )
+    return messages, ends, machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +231,7 @@ class PartRows:
 
 
 def _part(**facts: Any) -> HostPart:
-    return HostPart(*_EMPTY[:2], **facts)
+    return HostPart(*_empty()[:2], **facts)
 
 
 def _all_of(table: Any, batch: pa.RecordBatch) -> Any:

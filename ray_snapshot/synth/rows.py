@@ -20,7 +20,6 @@ from ray_snapshot.synth.plan import LEAKED, LIMIT, LONELY, NEW_LIMIT, Planted, S
 
 OPENING_BALANCE = 1_000
 
-_KINDS = pa.array(["call", "mail"])
 _OUTER, _INNER = "bank.py:41", "bank.py:58"
 """Call sites: where a transfer waits for an audit, and where an audit waits for the next one."""
 
@@ -42,7 +41,7 @@ class Rows:
         self.host_numbers = np.array([-1, *map(settings.host, range(1, settings.machines + 1))])
         self.classes = pa.array(["driver", *["Account"] * settings.machines])
         self.sources, self.targets = (self.names.take(pa.array(part)) for part in (channels.source, channels.target))
-        self.kinds = _KINDS.take(pa.array(channels.kind))
+        self.kinds = pa.array(["call", "mail"]).take(pa.array(channels.kind))
         self.lonely = [one.first + 1 for one in planted if one.anomaly in LONELY]
 
     @property
