@@ -88,8 +88,7 @@ class Deadlock:
         return f"Deadlock(name={self.name!r})"
 
     def warm_up(self) -> None:
-        """Load what only a deadlock needs (scipy: hundreds of modules) before there is one, by deciding a made-up
-        deadlock of two machines."""
+        """Load what only a deadlock needs before there is one, by deciding a made-up deadlock of two machines."""
         rows = [{"machine": name, "status": "blocked", "waits_for": [on]} for name, on in ("ab", "ba")]
         self.evaluate(Snapshot.from_rows(machines=[{**row, "wait_mode": "all"} for row in rows]))
 

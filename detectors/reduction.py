@@ -23,6 +23,9 @@ _MANY = 10_000
 _MUCH_FEWER = 8
 """Few are at most one in so many."""
 
+_PLAIN = 10_000
+"""Below so many nodes and edges plain loops take 10 ms at most; to import scipy takes half a second and 20 MB."""
+
 _SHRINKS = 8
 """Steps go on while each leaves out one node in so many."""
 
@@ -152,23 +155,66 @@ def knots(node_count: int, source: Integers, target: Integers) -> Knots:
     """
     near = _near_knots(node_count, source, target) if node_count >= _MANY else None
     if near is None:
-        return _components(node_count, source, target)
+        return components(node_count, source, target)
     place = np.full(node_count, -1, np.int64)
     place[near] = np.arange(len(near))
     edges = np.flatnonzero(place[source] >= 0)  # no edge leads from these to others
-    found = _components(len(near), place[source[edges]], place[target[edges]])
+    found = components(len(near), place[source[edges]], place[target[edges]])
     label = np.full(node_count, len(found.core), np.int64)
     label[near] = found.label
     return Knots(label, np.append(found.core, False))
 
 
-def _components(node_count: int, source: Integers, target: Integers) -> Knots:
-    from scipy.sparse.csgraph import connected_components
+def components(node_count: int, source: Integers, target: Integers) -> Knots:
+    """The strongly connected components, and out of which no edge leads. O(V + E)."""
+    if node_count + len(source) < _PLAIN:
+        count, label = _strong_by_loops(*_outgoing(node_count, source, target))
+    else:
+        from scipy.sparse.csgraph import connected_components
 
-    count, label = connected_components(_matrix(node_count, source, target), directed=True, connection="strong")
+        count, label = connected_components(_matrix(node_count, source, target), directed=True, connection="strong")
     core = np.ones(count, np.bool_)
     core[label[source[label[source] != label[target]]]] = False
     return Knots(label.astype(np.int64), core)
+
+
+def _outgoing(node_count: int, source: Integers, target: Integers) -> tuple[Integers, Integers]:
+    """The nodes that each node's edges lead to: `following[starts[node]:starts[node + 1]]`."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=node_count))])
+    return starts, target[in_order(source)]
+
+
+def _strong_by_loops(starts: Integers, following: Integers) -> tuple[int, Integers]:
+    """How many strongly connected components there are, and which of them each node is in (Tarjan 1972, without recursion)."""
+    begins, others = starts.tolist(), following.tolist()
+    count = len(begins) - 1
+    looked_at = begins[:-1]
+    seen, low, label = [0] * count, [0] * count, [-1] * count
+    """When a node was met first, from 1 on; the earliest of its component that it is known to lead to; its component."""
+    components, clock, open_ones = 0, 0, []
+    for root in range(count):
+        path = [] if seen[root] else [root]
+        while path:
+            node = path[-1]
+            if not seen[node]:
+                clock += 1
+                seen[node] = low[node] = clock
+                open_ones.append(node)
+            for edge in range(looked_at[node], begins[node + 1]):
+                other = others[edge]
+                if not seen[other]:
+                    looked_at[node] = edge  # and once more when that one is through
+                    path.append(other)
+                    break
+                if label[other] < 0 and low[other] < low[node]:
+                    low[node] = low[other]
+            else:
+                path.pop()
+                if low[node] == seen[node]:
+                    while label[node] < 0:
+                        label[open_ones.pop()] = components
+                    components += 1
+    return components, np.array(label, np.int64)
 
 
 def _near_knots(node_count: int, source: Integers, target: Integers) -> Integers | None:
@@ -182,8 +228,7 @@ def _near_knots(node_count: int, source: Integers, target: Integers) -> Integers
     nodes, before = distinct(onward), node_count
     while _SHRINKS * len(nodes) < (_SHRINKS - 1) * before:
         nodes, before = distinct(onward[nodes]), len(nodes)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=node_count))])
-    following = target[in_order(source)]
+    starts, following = _outgoing(node_count, source, target)
     found = np.zeros(node_count, np.bool_)
     count = 0
     for _ in range(_MOST_LEVELS):
@@ -200,9 +245,12 @@ def _near_knots(node_count: int, source: Integers, target: Integers) -> Integers
 
 def shortest_cycle(node_count: int, source: Integers, target: Integers, start: int) -> list[int]:
     """The nodes of a shortest cycle through `start`, along the edges; empty if there is none. O(V + E)."""
-    from scipy.sparse.csgraph import breadth_first_order
+    if node_count + len(source) < _PLAIN:
+        order, before = _breadth_first_by_loops(*_outgoing(node_count, source, target), start)
+    else:
+        from scipy.sparse.csgraph import breadth_first_order
 
-    order, before = breadth_first_order(_matrix(node_count, source, target), start, directed=True)
+        order, before = breadth_first_order(_matrix(node_count, source, target), start, directed=True)
     closes = np.zeros(node_count, np.bool_)
     closes[source[target == start]] = True
     last = order[closes[order]]
@@ -214,9 +262,21 @@ def shortest_cycle(node_count: int, source: Integers, target: Integers, start: i
     return cycle[::-1]
 
 
+def _breadth_first_by_loops(starts: Integers, following: Integers, start: int) -> tuple[Integers, Integers]:
+    """The nodes that `start` leads to, itself first, in the order in which they are met, and who met each."""
+    begins, others = starts.tolist(), following.tolist()
+    before = [-1] * (len(begins) - 1)
+    order = [start]
+    for node in order:
+        for other in others[begins[node] : begins[node + 1]]:
+            if before[other] < 0 and other != start:
+                before[other] = node
+                order.append(other)
+    return np.array(order, np.int64), np.array(before, np.int64)
+
+
 def _matrix(node_count: int, source: Integers, target: Integers):  # type: ignore[no-untyped-def]  # scipy's matrix types are private
     from scipy.sparse import csr_matrix
 
-    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=node_count))])
-    parts = (np.ones(len(source), np.bool_), target[in_order(source)], starts)
-    return csr_matrix(parts, shape=(node_count, node_count))
+    starts, following = _outgoing(node_count, source, target)
+    return csr_matrix((np.ones(len(source), np.bool_), following, starts), shape=(node_count, node_count))

@@ -79,8 +79,19 @@ def seed(request: pytest.FixtureRequest) -> int:
     return drawn
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole files stay together; the longest come first."""
+    """Of what is marked `by_day(n)`, all but n are for the night. Whole files stay together; the longest come first."""
+    cases: dict[tuple[object, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("by_day") and not item.get_closest_marker("nightly"):
+            cases.setdefault((item.parent, item.originalname), []).append(item)  # type: ignore[attr-defined]
+    for alike in cases.values():
+        (by_day,) = alike[0].get_closest_marker("by_day").args  # type: ignore[union-attr]
+        chosen = {place * len(alike) // by_day for place in range(by_day)}
+        for place, item in enumerate(alike):
+            if place not in chosen:
+                item.add_marker("nightly")
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))
 

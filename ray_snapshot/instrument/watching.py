@@ -170,7 +170,7 @@ class Watch(Session):
                 system=self.name,
             ) from None
         self._analyst = analyst
-        return [self._open_analyst(is_lean=self.history is None), self._service.last_number.remote()]
+        return [self._open_analyst(), self._service.last_number.remote()]
 
     def _await_services(self, opened: list[Any]) -> None:
         try:

@@ -146,7 +146,7 @@ class Session(ABC):
         source = None if self._wanted is None else self._wanted.history
         return Keeper(self.run_id, self.history, self._key, source)
 
-    def _open_analyst(self, life: int = 0, *, is_lean: bool = False) -> Any:
+    def _open_analyst(self, life: int = 0) -> Any:
         """Tell an analyst what to do; the reference to wait for. `life`: which of this run it is, the first being 0."""
         keeper, memory = self._keeper(), None if life == 0 else self._memory
         if keeper is not None and memory is not None:
@@ -159,7 +159,6 @@ class Session(ABC):
             keeper,
             life,
             has_subscribers=self._subscribers is not None,
-            is_lean=is_lean,
             telemetry=spans.settings(),
         )
 

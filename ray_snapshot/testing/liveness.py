@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+
+from ray_snapshot.detectors.reduction import components
 
 
 class Edges:
@@ -163,12 +163,9 @@ def _components(edges: Edges, states: list[int]) -> list[list[int]]:
                     loops.add(state)
     if not sources:
         return []
-    ones = np.ones(len(sources), np.int8)
-    shape = len(states), len(states)
-    graph = coo_array((ones, (np.frombuffer(sources, np.int64), np.frombuffer(targets, np.int64))), shape)
-    _, labels = connected_components(graph.tocsr(), directed=True, connection="strong")
+    found = components(len(states), np.frombuffer(sources, np.int64), np.frombuffer(targets, np.int64))
     members: dict[int, list[int]] = {}
-    for state, label in zip(states, labels.tolist(), strict=True):
+    for state, label in zip(states, found.label.tolist(), strict=True):
         members.setdefault(label, []).append(state)
     return [
         component

@@ -39,6 +39,7 @@ def check_cycle(game: Game, cycle: list[str], found: set[frozenset[str]], stuck:
     assert bool(cycle) == possible, f"seed {seed}: {game}"
 
 
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_answer_the_members_the_cores_and_the_cycle_are_those_of_the_game(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

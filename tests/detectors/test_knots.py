@@ -9,7 +9,7 @@ import pytest
 
 from ray_snapshot.detectors import reduction
 from ray_snapshot.detectors.common import Integers
-from ray_snapshot.detectors.reduction import Graph, edges_of, knots
+from ray_snapshot.detectors.reduction import Graph, edges_of, knots, shortest_cycle
 
 SEEDS = 300
 
@@ -48,11 +48,36 @@ def test_the_same_knots_are_found_as_by_what_each_node_can_reach() -> None:
         near = reduction._near_knots(count, source, target)
 
         assert found.in_core.tolist() == in_knots(count, source, target)
-        whole = reduction._components(count, source, target)
+        whole = reduction.components(count, source, target)
         together = found.label[found.in_core], whole.label[found.in_core]
         assert len(set(zip(*together, strict=True))) == len(set(together[0])) == len(set(together[1]))
         fewer += near is not None and len(near) < count
     assert fewer > SEEDS // 4
+
+
+def test_plain_loops_find_what_scipy_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycles = 0
+    for count, source, target in graphs():
+        start = int(source[0]) if len(source) else 0
+        plain = reduction.components(count, source, target), shortest_cycle(count, source, target, start)
+        with monkeypatch.context() as patch:
+            patch.setattr(reduction, "_PLAIN", 0)
+            of_scipy = reduction.components(count, source, target), shortest_cycle(count, source, target, start)
+
+        assert plain[1] == of_scipy[1]
+        assert plain[0].in_core.tolist() == of_scipy[0].in_core.tolist()
+        together = set(zip(plain[0].label.tolist(), of_scipy[0].label.tolist(), strict=True))
+        assert len(together) == len(plain[0].core) == len(of_scipy[0].core)
+        cycles += len(plain[1]) > 2
+    assert cycles > SEEDS // 50
+
+
+def test_a_long_chain_that_closes_is_one_component_and_one_cycle() -> None:
+    """As deep as there are nodes: there is no recursion."""
+    count = 4_900
+    source, target = np.arange(count), np.roll(np.arange(count), -1)
+    assert reduction.components(count, source, target).in_core.all()
+    assert shortest_cycle(count, source, target, 5) == [*range(5, count), *range(5)]
 
 
 def test_knots_that_are_far_away_are_found_among_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,7 @@ def _generous(found: sums.Sums) -> sums.Sums:
     return replace(found, in_machines=found.in_machines + 1)
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_detector_is_caught(name: str, monkeypatch: Patch) -> None:
     detector, seen_by, breaks = MUTANTS[name]

@@ -41,6 +41,7 @@ def fail_at(writer: HistoryWriter, step: int, error: type[BaseException], *, aft
     writer._commit = failing  # type: ignore[method-assign]
 
 
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(len(COMMITS)), ids=COMMITS)
 def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(

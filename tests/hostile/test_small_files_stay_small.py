@@ -87,6 +87,7 @@ WHOLE = {"many verdicts"}
 """Nothing is wrong with these, for a verdict may be written again; all of it is read."""
 
 
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_command_takes_a_gigabyte_for_a_small_file(history: Path, reader: child.Child, name: str) -> None:
     BOMBS[name](history)

@@ -478,6 +478,7 @@ MUTANTS = [
 SLOW = ("tasks_on_their_way_wake_nobody",)
 
 
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize(
     "mutant",
     [

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import ray
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot.runtime.here import HERE
-from until import until
 
 MACHINES, TOKENS = 5, 4
 

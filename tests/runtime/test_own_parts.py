@@ -574,6 +574,7 @@ ANALYST_STEPS = (
 )
 
 
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("with_host", [False, True], ids=["analyst", "both"])
 @pytest.mark.parametrize("step", ANALYST_STEPS)
 def test_an_analyst_killed_at_any_step_leaves_a_snapshot_whole_or_absent(

@@ -55,6 +55,7 @@ def test_whatever_happens_snapshots_hold_the_same(is_checkpointing: bool, times:
         assert _same(steps(number, LONG), is_checkpointing=is_checkpointing), f"pytest --seed {number}"
 
 
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_what_is_kept_for_too_long_is_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _same(mutant.program, is_checkpointing=mutant.is_checkpointing)

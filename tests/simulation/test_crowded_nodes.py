@@ -205,6 +205,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
 def test_what_is_broken_about_room_is_seen(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant.breaks(monkeypatch)

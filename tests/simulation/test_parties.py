@@ -409,6 +409,7 @@ def test_what_is_broken_is_found(mutant: Callable[[Patch], None], monkeypatch: P
         run_many()
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_what_is_broken_is_found_in_a_small_system(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     """So the search of every order leaves out no order that matters to any rule."""
@@ -419,6 +420,7 @@ def test_what_is_broken_is_found_in_a_small_system(mutant: Callable[[Patch], Non
         explored(system(CHANDY_LAMPORT), acts)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(("mutant", "seeds"), MUTANTS_OF_DEATH, ids=lambda one: getattr(one, "__name__", ""))
 def test_what_is_broken_around_deaths_is_found(mutant: Callable[[Patch], None], seeds: int, monkeypatch: Patch) -> None:
     mutant(monkeypatch)

@@ -63,6 +63,7 @@ def test_long_recoveries_by_seed(name: str, seeds: int) -> None:
     assert sum(not world.deaths for world in worlds) > seeds // 4, "nobody dies in them"
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_wrong_decision_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.breaks(monkeypatch)

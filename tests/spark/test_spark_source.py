@@ -86,6 +86,7 @@ def pushing(spark: Any) -> Iterator[None]:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.by_day(10)
 @pytest.mark.usefixtures("pushing")
 @pytest.mark.parametrize("is_pushed", ["true", "false"])
 @pytest.mark.parametrize(

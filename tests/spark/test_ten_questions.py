@@ -80,6 +80,7 @@ def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(value(one) for one in row.values()) for row in rows]
 
 
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("question", QUESTIONS, ids=[text.splitlines()[0] for text in QUESTIONS])
 def test_all_tools_give_one_answer(question: str, ask: Callable[[str, str], list[tuple[Any, ...]]]) -> None:
     given = blocks(question)

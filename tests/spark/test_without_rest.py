@@ -314,6 +314,7 @@ STRANGE: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
 }
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("encoded", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["encoded", "plain"])
 @pytest.mark.parametrize("change", list(STRANGE))
 def test_the_same_is_said_of_what_others_have_written(tmp_path: Path, change: str, encoded: bool) -> None:

@@ -283,16 +283,13 @@ class Analyst:
         life: int = 0,
         *,
         has_subscribers: bool = False,
-        is_lean: bool = False,
         telemetry: Mapping[str, str] | None = None,
     ) -> None:
         """Open the history and begin to work; nothing happens if that has been done.
 
         `redacted`: names of fields that are not written; `keeper`: keeps what a restore needs; `life`: how many
-        analysts of this system have died; `has_subscribers`: subscribers are to get every verdict; `is_lean`: what only
-        a verdict that holds needs is loaded when there is one (scipy, 20 MB, for a deadlock); `telemetry`: see
-        `spans.settings`. Raises
-        `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
+        analysts of this system have died; `has_subscribers`: subscribers are to get every verdict; `telemetry`: see
+        `spans.settings`. Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
         if self.opened.is_set():
             return
@@ -303,7 +300,7 @@ class Analyst:
         self.keeper = keeper
         self.verdicts.begin(life * LIFE, has_subscribers=has_subscribers)
         loaded = _loaded(detectors)
-        self.warming = threading.Thread(target=_warm_up, args=([] if is_lean else loaded,), name="warm-up", daemon=True)
+        self.warming = threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True)
         self.warming.start()
         self.detectors = loaded
         if telemetry:
