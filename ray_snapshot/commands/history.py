@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views.wrapping import print_text
 
@@ -68,7 +69,7 @@ def list_snapshots(
     """List the snapshots, latest last."""
     from ray_snapshot.views import tables
 
-    opened = _open(history)
+    opened = open_history(history)
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
@@ -108,7 +109,7 @@ def verdicts(
     """List the verdicts of the detectors, latest last."""
     from ray_snapshot.views import tables
 
-    opened = _open(history)
+    opened = open_history(history)
     _check_known(opened, system, run, detector)
     snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
@@ -140,7 +141,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one snapshot: its machines, channels, messages in flight, waits and verdicts."""
-    opened = _open(history)
+    opened = open_history(history)
     _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
     found = opened.wholes.whole(snapshot_id)
@@ -158,7 +159,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
 
     count = bad = bad_tables = 0
     unchecked: list[str] = []
-    opened = _open(history).as_stored()
+    opened = open_history(history).as_stored()
     _check_known(opened, system)
     for checked, problems in opened.verify(system, unchecked):
         is_table = checked is not None and checked.startswith("table ")
@@ -221,7 +222,7 @@ def compact(
     """Rewrite the many small files of a history into few large ones; --keep and --keep-every remove snapshots first."""
     from ray_snapshot.views import tables
 
-    opened = _open(history)
+    opened = open_history(history)
     _retain(opened, keep, keep_every, dry_run, json)
     if dry_run:
         return
@@ -250,7 +251,7 @@ def vacuum(
     """Delete files that the tables need no more; --keep and --keep-every remove snapshots first."""
     from ray_snapshot.views import tables
 
-    opened = _open(history)
+    opened = open_history(history)
     _retain(opened, keep, keep_every, dry_run, json)
     deleted = opened.vacuum(keep_hours, dry_run=dry_run)
     rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]
@@ -293,12 +294,6 @@ def _say_kept(history: History, listed: int, keep_hours: int) -> None:
             f"{kept} replaced files are kept: they left the tables less than {keep_hours} hours ago, and a slow reader may"
             " still need them (--keep-hours 0 takes them all)"
         )
-
-
-def _open(path: str) -> History:
-    from ray_snapshot.history import History
-
-    return History(path)
 
 
 def _check_known(history: History, system: str | None, run: str | None = None, detector: str | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
+from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
@@ -20,7 +21,6 @@ from ray_snapshot.views.wrapping import print_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ray_snapshot.history import History
 
 FAILED = 1
 """The answer is there, but a detector failed on the way."""
@@ -51,7 +51,7 @@ def conservation(
     json: Json = False,
 ) -> None:
     """The ledger of a conserved quantity: does it hold, since when not, and what changed there; without Spark."""
-    opened = _open(history)
+    opened = open_history(history)
     from ray_snapshot.questions import conservation as ask
 
     found = ask(opened, system=system, run=run, detector=detector)
@@ -87,7 +87,7 @@ def since(
     json: Json = False,
 ) -> int:
     """Since when each detector's answer stands, and how often it held: by the live verdicts, without Spark."""
-    opened = _open(history)
+    opened = open_history(history)
     from ray_snapshot.questions import since as ask
 
     found = ask(opened, system=system, run=run, detector=detector)["detectors"]
@@ -127,7 +127,7 @@ def diff(
     json: Json = False,
 ) -> None:
     """What is otherwise in one snapshot than in another: machines that came, went or moved, fields; without Spark."""
-    opened = _open(history)
+    opened = open_history(history)
     from ray_snapshot.questions import diff as ask
     from ray_snapshot.questions import two_snapshots
 
@@ -181,16 +181,6 @@ def sql(
     if is_cut:
         hint = "" if most == all_rows else "; --limit 0 shows more"
         print(f"(there are more than {most:,} rows{hint})", file=sys.stderr if json else sys.stdout)
-
-
-def _open(path: str) -> History:
-    """The history, with Arrow and without pandas: that would take as long again as a small question."""
-    from ray_snapshot.first_array import warm_up_without_pandas
-
-    warm_up_without_pandas()
-    from ray_snapshot.history import History
-
-    return History(path)
 
 
 # ---- how it is shown ---------------------------------------------------------------------------------------------------

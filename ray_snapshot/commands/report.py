@@ -10,6 +10,7 @@ import typer
 
 from ray_snapshot.commands.files import write_file
 from ray_snapshot.commands.history import System
+from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 
 if TYPE_CHECKING:
@@ -46,14 +47,13 @@ def report(
 ) -> None:
     """The command `report`; `register` has its help text."""
     from ray_snapshot.errors import SettingError
-    from ray_snapshot.history import History
     from ray_snapshot.reports.gathering import choose, gather
 
     files = list(out or ())
     for path in files:
         if path.suffix.lower() not in (*_PAGES, *_TEXTS):
             raise SettingError(f"--out {path}: a report is a file that ends in .html or .md")
-    opened = History(history)
+    opened = open_history(history)
     snapshot_id = choose(opened, snapshot, system)
     if not files and not markdown:
         files = [Path(f"report-{re.sub(r'[^A-Za-z0-9_.-]', '_', snapshot_id)[:100]}.html")]
