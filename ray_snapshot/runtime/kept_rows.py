@@ -111,18 +111,3 @@ class KeptRows:
         except RaySnapshotError:
             return None
         return found.tables["machines"] if found.status == "complete" else None
-
-    def settled(self) -> None:
-        """The history will not ask for the rows."""
-        for actor in self.hosts.values():
-            actor.settled.remote([self.number])
-
-    def judged(self) -> None:
-        """All verdicts on the snapshot are there."""
-        for actor in self.hosts.values():
-            actor.judged.remote(self.number)
-
-    def lease(self, *, is_begun: bool = True) -> None:
-        """The rows are kept as long as their hosts live, or (`is_begun=False`) need not be kept any more."""
-        for actor in self.hosts.values():
-            actor.lease.remote(self.number, is_begun=is_begun)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.runtime.kept_rows import KeptRows
@@ -32,15 +33,13 @@ class Leases:
 
     def take(self, snapshot: Snapshot, rows: KeptRows) -> None:
         """The program gets this snapshot. Rows of those that it has dropped meanwhile are given back."""
-        rows.lease()
         with self._lock:
             is_over, held = self._is_over, self._held
             asked = [_may_ask(one()) for one, _ in held]  # once: an object may go between two looks
             dropped = [kept for (_, kept), may_ask in zip(held, asked, strict=True) if not may_ask]
             self._held = [one for one, may_ask in zip(held, asked, strict=True) if may_ask]
             self._held.append((weakref.ref(snapshot), rows))
-        for kept in dropped:
-            kept.lease(is_begun=False)
+        _tell(rows, dropped)
         if is_over:
             self.load()
 
@@ -58,6 +57,19 @@ class Leases:
                 kept.lost.append(f"rows of snapshot {kept.snapshot_id} stayed with hosts that have ended")
             with suppress(SnapshotRowsLostError):
                 found.load(left)
+
+
+def _tell(taken: KeptRows, dropped: Sequence[KeptRows]) -> None:
+    """Lease the rows of a snapshot, and give back those of others: one call a host."""
+    actors: dict[str, Any] = {}
+    over: dict[str, list[int]] = {}
+    for kept in (*dropped, taken):  # whoever has taken a host's place has nothing of what that had kept
+        actors |= kept.hosts
+    for kept in dropped:
+        for host in kept.hosts:
+            over.setdefault(host, []).append(kept.number)
+    for host, actor in actors.items():
+        actor.lease.remote([taken.number] if host in taken.hosts else [], over.get(host, []))
 
 
 def _may_ask(snapshot: Snapshot | None) -> bool:

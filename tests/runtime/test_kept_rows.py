@@ -9,7 +9,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -30,6 +30,7 @@ from ray_snapshot.glances import glance_of
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime import leases as leases_module
+from ray_snapshot.runtime.analyst.host_rows import HostsWithRows
 from ray_snapshot.runtime.host import kept
 from ray_snapshot.runtime.host.config import KEEP_FROM, asked_keeping
 from ray_snapshot.runtime.host.kept import KeptTables
@@ -114,11 +115,11 @@ def test_the_oldest_are_dropped_and_a_lease_holds_on(monkeypatch: pytest.MonkeyP
     for number in range(1, 7):
         tables.keep(number, resting(number), 0)
         if number == 2:
-            tables.lease(2, is_begun=True)
+            tables.lease([2], [])
     assert [number for number in range(1, 7) if tables.packed(number) is not None] == [2, 4, 5, 6]
-    tables.lease(2, is_begun=False)
+    tables.lease([], [2])
     assert tables.packed(2) is None
-    tables.lease(1, is_begun=True)
+    tables.lease([1], [])
     assert tables.packed(1) is None, "it was asked for too late"
 
 
@@ -128,11 +129,11 @@ def test_what_was_judged_is_dropped_after_a_while_but_for_the_last_and_what_is_l
     tables = KeptTables("h", 1)
     for number in range(1, 5):
         tables.keep(number, resting(number), 0)
-        tables.judged(number)
+        tables.judged([number])
     assert all(tables.packed(number) is not None for number in range(1, 5)), "a program may lease them yet"
-    tables.lease(2, is_begun=True)
+    tables.lease([2], [])
     monkeypatch.setattr(kept, "GRACE_S", -1.0)
-    tables.judged(4)
+    tables.judged([4])
     assert [number for number in range(1, 5) if tables.packed(number) is not None] == [2, 4]
 
 
@@ -412,12 +413,12 @@ def test_who_has_left_ray_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert host.told == []
 
 
-def held(leases: Leases, host: Host, number: int) -> tuple[Snapshot, Elsewhere]:
+def held(leases: Leases, host: Host, number: int, name: str = "h") -> tuple[Snapshot, Elsewhere]:
     """A snapshot that a program holds."""
     whole = Snapshot.from_rows(machines=[{"machine": name} for name in "ab"])
     part, elsewhere = without(whole, "b")
     object.__setattr__(part.parted[1], "fetch", lambda names, seconds=0.0: elsewhere.fetch(names))
-    leases.take(part, KeptRows(f"x-{number}", number, {"h": host}))
+    leases.take(part, KeptRows(f"x-{number}", number, {name: host}))
     return part, elsewhere
 
 
@@ -430,10 +431,37 @@ def test_what_a_program_has_dropped_or_read_is_given_back() -> None:
     gc.collect()
     third[0].load()
     fourth = held(leases, host, 4)
-    assert [one for one in host.told if not one[2]] == [("lease", 2, False), ("lease", 3, False)]
-    assert [one[1] for one in host.told if one[2]] == [1, 2, 3, 4]
+    assert host.told == [("lease", [1], []), ("lease", [2], []), ("lease", [3], []), ("lease", [4], [2, 3])]
     leases.load()
     assert [one[0].parted[1] for one in (first, fourth)] == [None, None]
+
+
+def test_rows_are_given_back_to_hosts_that_keep_none_of_the_next_snapshot() -> None:
+    leases, one, another = Leases(), Host(), Host()
+    held(leases, one, 1)
+    held(leases, another, 2, name="g")
+    assert one.told == [("lease", [1], []), ("lease", [], [1])]
+    assert another.told == [("lease", [2], [])]
+
+
+def test_hosts_hear_what_is_through_once_for_many_snapshots() -> None:
+    timers: list[Callable[[], None]] = []
+    hosts, one, another = HostsWithRows(timers.append), Host(), Host()
+    for number in (1, 2):
+        rows = KeptRows(f"x-{number}", number, {"g": one, "h": another})
+        hosts.know(rows)
+        hosts.judged(rows)
+    hosts.release({"h": [1]})
+    hosts.release({})
+    assert (len(timers), one.told, another.told) == (1, [], [])
+
+    timers.pop()()
+    assert one.told == [("through_with", [1, 2], [])]
+    assert another.told == [("through_with", [1, 2], [1])]
+    hosts.release({"g": [1, 2]})
+    timers.pop()()
+    assert one.told[1:] == [("through_with", [], [1, 2])]
+    assert len(another.told) == 1
 
 
 def test_who_takes_a_snapshot_while_the_system_ends_gets_all_of_it() -> None:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotEr
 from ray_snapshot.glances import Glances
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
-from ray_snapshot.runtime.analyst.host_rows import HostsThatWrite
+from ray_snapshot.runtime.analyst.host_rows import TELL_S, HostsWithRows
 from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
@@ -91,7 +91,7 @@ class Analyst:
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
         self.writer: Any = None
-        self.hosts = HostsThatWrite()
+        self.hosts = HostsWithRows(self._soon)
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
@@ -121,9 +121,11 @@ class Analyst:
     def _with_history(self, handed: Handed) -> Handed:
         """Rows that have stayed with hosts are asked for when they are written; later they are in the history, too."""
         kept = handed.collected.kept
-        if kept is None or self.history is None:
+        if kept is None:
             return handed
         self.hosts.know(kept)
+        if self.history is None:
+            return handed
         collected = replace(handed.collected, kept=replace(kept, history=self.history))
         return handed._replace(collected=collected)
 
@@ -150,9 +152,9 @@ class Analyst:
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
         self._show(snapshot, found, collected.header.generation, detectors)
         if collected.kept is not None:
-            collected.kept.judged()
+            self.hosts.judged(collected.kept)
             if not (mark[-1] and is_apart):  # it is not written, or with the rows that a detector has asked for
-                collected.kept.settled()
+                self.hosts.release({host: [collected.kept.number] for host in collected.kept.hosts})
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -160,6 +162,9 @@ class Analyst:
                 del self.marks[next(iter(self.marks))]
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        self.loop.call_soon_threadsafe(self.loop.call_later, TELL_S, work)
 
     def _show(self, snapshot: Snapshot, found: list[Verdict], generation: int, detectors: list[Detector]) -> None:
         """To those who look on; whatever goes wrong there, snapshots are written and verdicts handed out."""

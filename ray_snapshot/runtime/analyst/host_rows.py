@@ -1,11 +1,12 @@
-"""The hosts of a system, as the writer of its history asks them for rows (`history.host_files.Hosts`).
+"""The hosts of a system that keep rows: an analyst talks to them, and so does the writer of its history (`host_files.Hosts`).
 
 Imports no Arrow: Ray imports the analyst's module in every process that gets a handle of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -17,12 +18,22 @@ from ray_snapshot.runtime.kept_rows import KeptRows
 if TYPE_CHECKING:
     from ray_snapshot.history.host_files import Given, Wanted
 
+TELL_S = 0.25
 
-class HostsThatWrite:
-    """Those that have kept rows of a snapshot; used by several threads."""
 
-    def __init__(self) -> None:
+class HostsWithRows:
+    """Those that have kept rows of a snapshot; used by several threads.
+
+    Which snapshots need no rows any more is told in one call a host, of all that have come within `TELL_S`.
+    """
+
+    def __init__(self, later: Callable[[Callable[[], None]], object]) -> None:
+        """`later`: calls what it is given, `TELL_S` from now."""
         self.actors: dict[str, Any] = {}
+        self._later = later
+        self._lock = threading.Lock()
+        self._through: dict[str, tuple[list[int], list[int]]] = {}
+        """By host, the numbers of snapshots that it has not been told yet: judged ones; those the history is through with."""
 
     def know(self, kept: KeptRows) -> None:
         """A snapshot has come of which these hosts have rows."""
@@ -40,10 +51,28 @@ class HostsThatWrite:
             for ref, one in zip(refs, wanted, strict=True)
         ]
 
+    def judged(self, kept: KeptRows) -> None:
+        """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
+        self._note({host: [kept.number] for host in kept.hosts}, 0)
+
     def release(self, settled: Mapping[str, Sequence[int]]) -> None:
         """By host: the numbers of snapshots whose rows need not be kept for the history any more."""
-        for host, numbers in settled.items():
-            self.actors[host].settled.remote(list(numbers))
+        self._note(settled, 1)
+
+    def _note(self, numbers: Mapping[str, Sequence[int]], what: int) -> None:
+        with self._lock:
+            is_first = not self._through
+            for host, found in numbers.items():
+                self._through.setdefault(host, ([], []))[what].extend(found)
+            is_first = is_first and bool(self._through)
+        if is_first:
+            self._later(self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            through, self._through = self._through, {}
+        for host, (judged, settled) in through.items():
+            self.actors[host].through_with.remote(judged, settled)
 
 
 def _answer(ref: Any, host: str) -> Given:

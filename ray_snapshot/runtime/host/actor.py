@@ -309,17 +309,15 @@ class Host:
         own = self.post.at_rest.kept.own
         return await self.loop.run_in_executor(own.pool, own.give, wanted)
 
-    async def settled(self, numbers: list[int]) -> None:
-        """The history has the rows of these snapshots, or will never have them."""
-        self.post.at_rest.kept.own.release(numbers)
+    async def through_with(self, judged: list[int], settled: list[int]) -> None:
+        """All verdicts on some snapshots are there: nobody but the program may ask for their rows any more. And of
+        some the history has the rows, or will never have them."""
+        self.post.at_rest.kept.judged(judged)
+        self.post.at_rest.kept.own.release(settled)
 
-    async def judged(self, number: int) -> None:
-        """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
-        self.post.at_rest.kept.judged(number)
-
-    async def lease(self, number: int, *, is_begun: bool) -> None:
-        """The rows of a snapshot are kept from now on until this process ends; or need not be any more."""
-        self.post.at_rest.kept.lease(number, is_begun)
+    async def lease(self, begun: list[int], over: list[int]) -> None:
+        """The rows of some snapshots are kept from now on until this process ends; of others they need not be any more."""
+        self.post.at_rest.kept.lease(begun, over)
 
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""

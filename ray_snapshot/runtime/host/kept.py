@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -93,18 +93,19 @@ class KeptTables:
         """Whether rows are kept for who asks, where no history is written."""
         return self.keep_from is not None and rows.count >= self.keep_from
 
-    def lease(self, number: int, is_begun: bool) -> None:
-        """Keep the rows of a snapshot until they are given back."""
+    def lease(self, begun: Iterable[int], over: Iterable[int]) -> None:
+        """Keep the rows of the snapshots `begun` until they are given back, as those of `over` are now."""
         with self._lock:
-            if is_begun and (found := self._tables.get(number) or self.own.of(number)) is not None:
-                self._leased[number] = found
-            elif not is_begun:
+            for number in over:
                 self._leased.pop(number, None)
+            for number in begun:
+                if (found := self._tables.get(number) or self.own.of(number)) is not None:
+                    self._leased[number] = found
 
-    def judged(self, number: int) -> None:
-        """All verdicts on a snapshot are there."""
+    def judged(self, numbers: Iterable[int]) -> None:
+        """All verdicts on some snapshots are there."""
         with self._lock:
-            self._judged[number] = time.monotonic()
+            self._judged.update(dict.fromkeys(numbers, time.monotonic()))
             self._drop()
 
     def spent(self) -> float:
