@@ -49,7 +49,7 @@ from ray_snapshot.detectors.common import (
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
 from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
-from ray_snapshot.detectors.reduction import Graph, knots, movable, shortest_cycle
+from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
@@ -87,8 +87,12 @@ class Deadlock:
     def __repr__(self) -> str:
         return f"Deadlock(name={self.name!r})"
 
+    def warm_up_for(self, machines: int) -> None:
+        """Load what only a deadlock among so many machines needs before there is one."""
+        load_for(machines)
+
     def warm_up(self) -> None:
-        """Load what only a deadlock needs before there is one, by deciding a made-up deadlock of two machines."""
+        """Load what any deadlock needs before there is one, by deciding a made-up one of two machines."""
         rows = [{"machine": name, "status": "blocked", "waits_for": [on]} for name, on in ("ab", "ba")]
         self.evaluate(Snapshot.from_rows(machines=[{**row, "wait_mode": "all"} for row in rows]))
 

@@ -275,6 +275,12 @@ def _breadth_first_by_loops(starts: Integers, following: Integers, start: int) -
     return np.array(order, np.int64), np.array(before, np.int64)
 
 
+def load_for(machines: int) -> None:
+    """Load what a graph of some thousands of machines needs (scipy: hundreds of modules); of fewer, nothing."""
+    if machines >= _PLAIN // 5:  # with calls and waits that is a graph for scipy
+        import scipy.sparse.csgraph  # noqa: F401
+
+
 def _matrix(node_count: int, source: Integers, target: Integers):  # type: ignore[no-untyped-def]  # scipy's matrix types are private
     from scipy.sparse import csr_matrix
 

@@ -13,6 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 from clean import hear_signals
+from spread import spread
 from stored import Store, environment
 
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
@@ -88,10 +89,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases.setdefault((item.parent, item.originalname), []).append(item)  # type: ignore[attr-defined]
     for alike in cases.values():
         (by_day,) = alike[0].get_closest_marker("by_day").args  # type: ignore[union-attr]
-        chosen = {place * len(alike) // by_day for place in range(by_day)}
-        for place, item in enumerate(alike):
-            if place not in chosen:
-                item.add_marker("nightly")
+        for place in spread(len(alike))[by_day:]:
+            alike[place].add_marker("nightly")
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ray_snapshot import first_array
+
 if TYPE_CHECKING:
     from ray_snapshot.history import History
 
 
 def open_history(path: str) -> History:
-    """The history, with Arrow and without pandas, which would take as long again as a small answer.
+    """The history; in a process of the command's own with Arrow but without pandas, which would take as long again as a
+    small answer. In a program that calls `cli.main` itself, pyarrow would do without it from then on.
 
     Raises `HistoryNotFoundError`, `HistoryFormatError`.
     """
-    from ray_snapshot.first_array import warm_up_without_pandas
-
-    warm_up_without_pandas()
+    if first_array.has_own_process:
+        first_array.warm_up_without_pandas()
     from ray_snapshot.history import History
 
     return History(path)

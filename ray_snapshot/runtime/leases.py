@@ -60,16 +60,15 @@ class Leases:
 
 
 def _tell(taken: KeptRows, dropped: Sequence[KeptRows]) -> None:
-    """Lease the rows of a snapshot, and give back those of others: one call a host."""
-    actors: dict[str, Any] = {}
-    over: dict[str, list[int]] = {}
-    for kept in (*dropped, taken):  # whoever has taken a host's place has nothing of what that had kept
-        actors |= kept.hosts
-    for kept in dropped:
-        for host in kept.hosts:
-            over.setdefault(host, []).append(kept.number)
-    for host, actor in actors.items():
-        actor.lease.remote([taken.number] if host in taken.hosts else [], over.get(host, []))
+    """Lease the rows of a snapshot, and give back those of others: one call a process."""
+    told: dict[int, tuple[Any, list[int], list[int]]] = {}
+    for kept in (taken, *dropped):
+        for actor in kept.hosts.values():
+            _, begun, over = told.setdefault(id(actor), (actor, [], []))
+            (begun if kept is taken else over).append(kept.number)
+    for actor, begun, over in told.values():
+        with suppress(Exception):  # Ray raises of many kinds where a host is gone: who asks for its rows is told so
+            actor.lease.remote(begun, over)
 
 
 def _may_ask(snapshot: Snapshot | None) -> bool:

@@ -427,14 +427,18 @@ def test_the_sentence_names_up_to_five_members_that_the_cycle_does_not_name() ->
     assert sentence(2).endswith("; 2 machines can never move again.")
 
 
-def test_all_that_a_deadlock_needs_is_loaded_by_warming_up() -> None:
-    script = """
+@pytest.mark.parametrize("machines", [2, 12_000])
+def test_all_that_a_deadlock_needs_is_loaded_by_warming_up(machines: int) -> None:
+    script = f"""
 import sys
 from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock
-stuck = [{"machine": a, "status": "blocked", "waits_for": [b], "wait_mode": "all"} for a, b in ("xy", "yx")]
+names = [f"m{{at}}" for at in range({machines})]
+around = zip(names, names[1:] + names[:1])
+stuck = [{{"machine": a, "status": "blocked", "waits_for": [b], "wait_mode": "all"}} for a, b in around]
 snapshot = Snapshot.from_rows(machines=stuck)
 Deadlock().warm_up()
+Deadlock().warm_up_for({machines})
 before = set(sys.modules)
 assert Deadlock().evaluate(snapshot).holds is True
 print(sorted(set(sys.modules) - before), "scipy" in sys.modules)
@@ -442,4 +446,4 @@ print(sorted(set(sys.modules) - before), "scipy" in sys.modules)
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=clean_environment()
     )
-    assert (found.stdout.strip(), found.stderr) == ("[] False", "")
+    assert (found.stdout.strip(), found.stderr) == (f"[] {machines > 10_000}", "")

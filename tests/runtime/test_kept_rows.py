@@ -413,7 +413,7 @@ def test_who_has_left_ray_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert host.told == []
 
 
-def held(leases: Leases, host: Host, number: int, name: str = "h") -> tuple[Snapshot, Elsewhere]:
+def held(leases: Leases, host: Any, number: int, name: str = "h") -> tuple[Snapshot, Elsewhere]:
     """A snapshot that a program holds."""
     whole = Snapshot.from_rows(machines=[{"machine": name} for name in "ab"])
     part, elsewhere = without(whole, "b")
@@ -444,24 +444,37 @@ def test_rows_are_given_back_to_hosts_that_keep_none_of_the_next_snapshot() -> N
     assert another.told == [("lease", [2], [])]
 
 
-def test_hosts_hear_what_is_through_once_for_many_snapshots() -> None:
+def test_a_lease_is_told_to_whom_it_can_be_told() -> None:
+    leases, one, another = Leases(), Host(), Host()
+    held(leases, one, 1)
+    held(leases, SimpleNamespace(), 2)
+    held(leases, another, 3)
+    assert one.told == [("lease", [1], []), ("lease", [], [1])]
+    assert another.told == [("lease", [3], [])]
+
+
+def test_hosts_hear_what_is_judged_once_for_many_snapshots() -> None:
     timers: list[Callable[[], None]] = []
     hosts, one, another = HostsWithRows(timers.append), Host(), Host()
     for number in (1, 2):
         rows = KeptRows(f"x-{number}", number, {"g": one, "h": another})
         hosts.know(rows)
         hosts.judged(rows)
-    hosts.release({"h": [1]})
-    hosts.release({})
     assert (len(timers), one.told, another.told) == (1, [], [])
+    timers[0]()
+    assert one.told == another.told == [("through_with", [1, 2], [])]
 
-    timers.pop()()
-    assert one.told == [("through_with", [1, 2], [])]
-    assert another.told == [("through_with", [1, 2], [1])]
-    hosts.release({"g": [1, 2]})
-    timers.pop()()
-    assert one.told[1:] == [("through_with", [], [1, 2])]
-    assert len(another.told) == 1
+
+def test_a_host_hears_at_once_what_its_history_is_through_with_though_another_is_gone() -> None:
+    timers: list[Callable[[], None]] = []
+    hosts, one, gone = HostsWithRows(timers.append), Host(), SimpleNamespace()
+    rows = KeptRows("x-1", 1, {"gone": gone, "h": one})
+    hosts.know(rows)
+    hosts.judged(rows)
+    hosts.release({"gone": [1], "h": [1]})
+    assert one.told == [("through_with", [1], [1])]
+    timers[0]()
+    assert len(one.told) == 1
 
 
 def test_who_takes_a_snapshot_while_the_system_ends_gets_all_of_it() -> None:

@@ -79,7 +79,7 @@ def in_full(world: World) -> str:
     return repr((print_of, carried, past, told, central.coordinator.hosts, world.states()))
 
 
-@pytest.mark.by_day(5)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_step_leads_where_it_leads_a_world_that_shares_nothing(protocol: str, seed: int) -> None:

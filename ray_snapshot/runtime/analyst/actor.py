@@ -62,6 +62,9 @@ NICENESS = 4
 MOST_MARKS = 1_000
 """Of so many of the latest snapshots it is known when the history lists them."""
 
+FEW = 1_000
+"""For so many machines a detector loads nothing that it does not load for two."""
+
 LIFE = 10**9
 """The first verdict of an analyst has this number times its life: so no count of an earlier life is as high."""
 
@@ -83,6 +86,8 @@ class Analyst:
         self.spans: Spans | None = None
         self.wakes = 0
         """How often those who wait for verdicts were told to wait no longer."""
+        self.warmed_for = FEW
+        """Detectors have loaded what they need for so many machines."""
         self.evaluated = 0
         """Snapshots evaluated so far."""
         self.trouble: RaySnapshotError | None = None
@@ -151,9 +156,13 @@ class Analyst:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
         self._show(snapshot, found, collected.header.generation, detectors)
+        if snapshot.machine_count >= 2 * self.warmed_for:
+            self.warmed_for = snapshot.machine_count
+            threading.Thread(target=_warm_up, args=(detectors, self.warmed_for), name="warm-up", daemon=True).start()
         if collected.kept is not None:
             self.hosts.judged(collected.kept)
-            if not (mark[-1] and is_apart):  # it is not written, or with the rows that a detector has asked for
+            if self.history is not None and not (mark[-1] and is_apart):
+                # it is not written, or with the rows that a detector has asked for
                 self.hosts.release({host: [collected.kept.number] for host in collected.kept.hosts})
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
@@ -442,11 +451,17 @@ def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:
         return None
 
 
-def _warm_up(detectors: Iterable[Any]) -> None:
-    """Load now, in the background, what the first evaluation would load: that may take seconds where all cores are busy."""
+def _warm_up(detectors: Iterable[Any], machines: int | None = None) -> None:
+    """Load now, in the background, what the first evaluation would load: that may take seconds where all cores are busy.
+
+    `machines`: what one of so many would load.
+    """
     for item in detectors:
         with suppress(Exception):  # it will fail again when it evaluates, and is heard there
-            getattr(item, "warm_up", lambda: None)()
+            if machines is None:
+                getattr(item, "warm_up", lambda: None)()
+            else:
+                getattr(item, "warm_up_for", lambda _: None)(machines)
 
 
 def _loaded(pickled: bytes) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from ray_snapshot.history.host_files import Given, Wanted
 
 TELL_S = 0.25
+"""So long a host may keep rows of snapshots that are judged; it keeps them for seconds more in any case."""
 
 
 class HostsWithRows:
     """Those that have kept rows of a snapshot; used by several threads.
 
-    Which snapshots need no rows any more is told in one call a host, of all that have come within `TELL_S`.
+    Which snapshots are judged is told in one call a host, of all that have come within `TELL_S`.
     """
 
     def __init__(self, later: Callable[[Callable[[], None]], object]) -> None:
@@ -32,8 +34,8 @@ class HostsWithRows:
         self.actors: dict[str, Any] = {}
         self._later = later
         self._lock = threading.Lock()
-        self._through: dict[str, tuple[list[int], list[int]]] = {}
-        """By host, the numbers of snapshots that it has not been told yet: judged ones; those the history is through with."""
+        self._judged: dict[str, list[int]] = {}
+        """By host: the numbers of judged snapshots that it has not been told yet."""
 
     def know(self, kept: KeptRows) -> None:
         """A snapshot has come of which these hosts have rows."""
@@ -53,26 +55,21 @@ class HostsWithRows:
 
     def judged(self, kept: KeptRows) -> None:
         """All verdicts on a snapshot are there: nobody but the program may ask for its rows any more."""
-        self._note({host: [kept.number] for host in kept.hosts}, 0)
+        with self._lock:
+            is_first = not self._judged
+            for host in kept.hosts:
+                self._judged.setdefault(host, []).append(kept.number)
+        if is_first:
+            self._later(lambda: self.release({}))
 
     def release(self, settled: Mapping[str, Sequence[int]]) -> None:
-        """By host: the numbers of snapshots whose rows need not be kept for the history any more."""
-        self._note(settled, 1)
-
-    def _note(self, numbers: Mapping[str, Sequence[int]], what: int) -> None:
+        """By host: the numbers of snapshots whose rows need not be kept for the history any more. They hear it at once: an
+        analyst that takes this one's place would not tell them."""
         with self._lock:
-            is_first = not self._through
-            for host, found in numbers.items():
-                self._through.setdefault(host, ([], []))[what].extend(found)
-            is_first = is_first and bool(self._through)
-        if is_first:
-            self._later(self._tell)
-
-    def _tell(self) -> None:
-        with self._lock:
-            through, self._through = self._through, {}
-        for host, (judged, settled) in through.items():
-            self.actors[host].through_with.remote(judged, settled)
+            judged, self._judged = self._judged, {}
+        for host in {**judged, **settled}:
+            with suppress(Exception):  # Ray raises of many kinds where a host is gone
+                self.actors[host].through_with.remote(judged.get(host, []), list(settled.get(host, [])))
 
 
 def _answer(ref: Any, host: str) -> Given:

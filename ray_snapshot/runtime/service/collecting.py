@@ -414,7 +414,7 @@ class Collecting:
         found = self.others.found(header, completed, payloads)
         if keeping := {payload.counts.host for payload in payloads if payload.keeps}:
             actors = self.directory.actors
-            hosts = {host: self.handles.of(host, actors[host]) for host in actors if host in keeping}
+            hosts = self.handles.of({host: actors[host] for host in actors if host in keeping})
             found = replace(found, kept=KeptRows(header.snapshot_id, number, hosts))
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
