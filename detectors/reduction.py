@@ -266,10 +266,10 @@ def _breadth_first_by_loops(starts: Integers, following: Integers, start: int) -
     """The nodes that `start` leads to, itself first, in the order in which they are met, and who met each."""
     begins, others = starts.tolist(), following.tolist()
     before = [-1] * (len(begins) - 1)
-    order = [start]
+    before[start], order = start, [start]
     for node in order:
         for other in others[begins[node] : begins[node + 1]]:
-            if before[other] < 0 and other != start:
+            if before[other] < 0:
                 before[other] = node
                 order.append(other)
     return np.array(order, np.int64), np.array(before, np.int64)

@@ -47,4 +47,5 @@ def test_by_day_and_by_night_together_are_all() -> None:
     assert not by_day & by_night
     of_worlds = {name for name in by_day if "a_world_that_shares_nothing" in name}
     assert len(of_worlds) == 6
-    assert {name.rpartition("-")[2] for name in of_worlds} == {"0]", "1]"}
+    protocols, seeds = zip(*[name.partition("[")[2].rsplit("-", 1) for name in of_worlds], strict=True)
+    assert (len({*protocols}), {*seeds}) == (5, {"0]", "1]"})
