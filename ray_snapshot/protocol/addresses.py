@@ -21,18 +21,25 @@ class Addresses:
     """Which host each known name lives on, this one excepted."""
     unresolved: dict[str, list[OutChannel]] = field(default_factory=dict)
     """By name that is not known: the channels that wait for it."""
-    asked: set[str] = field(default_factory=set)
-    """Names that are being looked up."""
+    to_ask: list[str] = field(default_factory=list)
+    """Those names that nobody has been asked for yet."""
     stopped: set[str] = field(default_factory=set)
     """Machines, of this host and of others, that are known to have stopped."""
 
+    def await_place(self, channel: OutChannel) -> None:
+        """A channel leads to a name that is not known."""
+        waiting = self.unresolved.get(channel.target)
+        if waiting is None:
+            self.unresolved[channel.target] = [channel]
+            self.to_ask.append(channel.target)
+        else:
+            waiting.append(channel)
+
     def take_unresolved(self) -> list[str]:
         """Names to look up, each named once."""
-        fresh = [name for name in self.unresolved if name not in self.asked]
-        self.asked.update(fresh)
-        return fresh
+        taken, self.to_ask = self.to_ask, []
+        return [name for name in taken if name in self.unresolved]
 
     def found(self, name: str) -> Iterable[OutChannel]:
         """A name is known now; returns the channels that waited for it."""
-        self.asked.discard(name)
         return self.unresolved.pop(name, ())

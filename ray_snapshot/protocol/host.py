@@ -289,7 +289,7 @@ class HostCore:
             channel.link = self.output(place)
             channel.index = channel.link.declare(channel, channel.owner.name, target, channel.kind)
         else:
-            self.addresses.unresolved.setdefault(target, []).append(channel)
+            self.addresses.await_place(channel)
 
     def _dispatch(self, channel: OutChannel, message: Message) -> None:
         _, number, method, args, sent_at, _ = message

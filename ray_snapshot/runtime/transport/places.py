@@ -6,6 +6,7 @@ from ray.exceptions import RayError
 
 from ray_snapshot.errors import UnknownMachineError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.transport.carrier import Carrier
@@ -22,6 +23,8 @@ class Places:
         self.spawn_timeout = spawn_timeout
         self.is_tracked = True
         """Whether a wait for a machine is a tracked wait of the machine that acts here."""
+        self.is_asking = False
+        """Whether the directory is being asked for names; under the lock."""
 
     def learn(self, handle: MachineHandle) -> None:
         """A handle may say where its machine lives; under the lock."""
@@ -30,32 +33,49 @@ class Places:
             known[handle._name] = place
 
     def look_up(self) -> None:
-        """Ask for the hosts of machines to which something was sent, without waiting; under the lock."""
-        names = self.carrier.core.addresses.take_unresolved()
-        if names:
-            self.member.start_soon(self._resolve(names))
+        """Ask for the hosts of machines to which something was sent, without waiting; under the lock.
 
-    async def _resolve(self, names: list[str]) -> None:
-        """Ask the directory for names until all are there or the bound is over."""
-        member, core = self.member, self.carrier.core
-        places = await member.service.locate.remote(names, self.spawn_timeout)
-        with member.lock:
-            if member.is_closing or core is not self.carrier.core:
-                return
-            for name, host in places.items():
-                core.resolve(name, host)
-            self.carrier.flush()
-            member.wake()
-        missing = [name for name in names if name not in places]
-        if missing:
+        One question at a time: what comes up while it is on its way is asked for by the next.
+        """
+        if self.carrier.core.addresses.to_ask and not self.is_asking:
+            self.is_asking = True
+            self.member.start_soon(self._ask())
+
+    async def _ask(self) -> None:
+        """Ask the directory for names until there are none to ask for."""
+        while not self.member.is_closing:
+            with self.member.lock:
+                core = self.carrier.core
+                names = core.addresses.take_unresolved()
+                if not names:
+                    self.is_asking = False
+                    return
+            if missing := await self._resolve(core, names, 0.0):
+                self.member.start(self._wait_for(core, missing))
+
+    async def _wait_for(self, core: HostCore, names: list[str]) -> None:
+        """Ask for names that nobody bears yet, until they are spawned or the bound is over."""
+        if missing := await self._resolve(core, names, self.spawn_timeout):
             senders = {channel.owner.name for name in missing for channel in core.addresses.unresolved.get(name, ())}
-            member.fail(
+            self.member.fail(
                 UnknownMachineError(
                     f"no machine {missing[0]!r} was spawned within {self.spawn_timeout:g} s, but"
                     f" {', '.join(sorted(senders)[:3])} sent to it: check the name, or spawn it first",
                     machine=missing[0],
                 )
             )
+
+    async def _resolve(self, core: HostCore, names: list[str], timeout: float) -> list[str]:
+        """Ask once, and send what waited for the names that are known; returns the others, unless `core` is over."""
+        places = await self.member.service.locate.remote(names, timeout)
+        with self.member.lock:
+            if self.member.is_closing or core is not self.carrier.core:
+                return []
+            for name, host in places.items():
+                core.resolve(name, host)
+            self.carrier.flush()
+            self.member.wake()
+        return [name for name in names if name not in places]
 
     def place_of(self, handle: MachineHandle) -> str:
         """The host of a machine; waits up to `spawn_timeout` for it to be spawned. Raises `UnknownMachineError`."""

@@ -1,0 +1,156 @@
+"""Where machines live that this process has sent to by name: what the directory is asked, and what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from ray_snapshot.errors import UnknownMachineError
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.runtime.transport.places import Places
+
+
+class Directory:
+    """The service's, as a process asks it; it answers when it is let go."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = {*names}
+        self.questions: list[list[str]] = []
+        self.is_let_go = asyncio.Event()
+        self.has_more = asyncio.Event()
+        self.locate = self
+
+    async def remote(self, names: list[str], timeout: float) -> dict[str, str]:
+        self.questions.append(names)
+        await self.is_let_go.wait()
+        while timeout and not {*names} <= self.names:
+            self.has_more.clear()
+            try:
+                await asyncio.wait_for(self.has_more.wait(), timeout)
+            except TimeoutError:
+                break
+        return {name: "B" for name in names if name in self.names}
+
+
+class Sender:
+    """A process with one machine that sends; and what its links, and the system, come to hear."""
+
+    def __init__(self, directory: Directory, spawn_timeout: float = 30.0) -> None:
+        self.service, self.host, self.is_closing = directory, "A", False
+        self.lock = threading.RLock()
+        self.core = HostCore("A")
+        self.machine = self.core.born("a", object())
+        self.places = Places(self, self, spawn_timeout)  # type: ignore[arg-type]
+        self.tasks: list[asyncio.Task[None]] = []
+        self.failures: list[Exception] = []
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+    start_soon = start
+
+    def flush(self) -> None:
+        """Nothing is carried."""
+
+    wake = flush
+
+    def fail(self, error: Exception) -> None:
+        self.failures.append(error)
+
+    def send(self, *targets: str) -> None:
+        for target in targets:
+            with self.lock:
+                self.core.send(self.machine, target, MAIL, "go", (), 0.0)
+                self.places.look_up()
+
+    @property
+    def known(self) -> set[str]:
+        return {*self.core.addresses.places}
+
+
+async def settled() -> None:
+    """All that can go on without being let go has gone on."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class NotGoneThrough(dict[str, Any]):
+    """Names that wait: a send that goes through all of them takes the longer the more there are."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("gone through")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_names_that_come_up_while_the_directory_is_asked_are_one_question() -> None:
+    async def run() -> None:
+        names = [f"m{number}" for number in range(300)]
+        sender = Sender(Directory(*names))
+        sender.core.addresses.unresolved = NotGoneThrough()
+        sender.send(*names[:1])
+        await settled()
+        sender.send(*names[1:], *names)
+        sender.service.is_let_go.set()
+        await settled()
+        assert sender.service.questions == [names[:1], names[1:]]
+        assert sender.known == {*names}
+        sender.send(*names)
+        await settled()
+        assert len(sender.service.questions) == 2, "what is known is not asked for"
+        assert len(sender.tasks) == 1
+
+    asyncio.run(run())
+
+
+def test_a_machine_that_is_not_spawned_yet_keeps_no_mail_to_others_waiting() -> None:
+    async def run() -> None:
+        sender = Sender(Directory("there"))
+        sender.service.is_let_go.set()
+        sender.send("late", "there")
+        await settled()
+        assert sender.known == {"there"}
+        sender.service.names |= {"late", "another"}
+        sender.send("another")
+        await settled()
+        assert sender.known == {"there", "another"}
+        sender.service.has_more.set()
+        await settled()
+        assert sender.known == {"there", "another", "late"}
+        assert not sender.core.addresses.unresolved
+        assert not sender.failures
+
+    asyncio.run(run())
+
+
+def test_what_is_sent_before_a_rollback_asks_no_more_and_what_is_sent_behind_it_does() -> None:
+    async def run() -> None:
+        sender = Sender(Directory("there", "behind"))
+        sender.send("there")
+        await settled()
+        sender.core = HostCore("A")
+        sender.machine = sender.core.born("a", object())
+        sender.send("behind")
+        sender.service.is_let_go.set()
+        await settled()
+        assert sender.known == {"behind"}
+        assert sender.service.questions == [["there"], ["behind"]]
+
+    asyncio.run(run())
+
+
+def test_a_name_that_nobody_comes_to_bear_stops_the_system_and_says_who_sent_to_it() -> None:
+    async def run() -> None:
+        sender = Sender(Directory("there"), spawn_timeout=0.01)
+        sender.service.is_let_go.set()
+        sender.send("there", "nobody")
+        await settled()
+        await asyncio.wait_for(asyncio.gather(*sender.tasks), 30)
+        (error,) = sender.failures
+        assert isinstance(error, UnknownMachineError)
+        assert "no machine 'nobody' was spawned within 0.01 s, but a sent to it" in str(error)
+
+    asyncio.run(run())
