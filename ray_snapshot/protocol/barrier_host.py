@@ -43,7 +43,19 @@ from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.ledgers import NoLedgers
 from ray_snapshot.protocol.links import InLink
-from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NOTHING, NUMBER, Inbox, Mailbox, Message, end_of
+from ray_snapshot.protocol.mailbox import (
+    CALL,
+    COLOUR,
+    MAIL,
+    METHOD,
+    NUMBER,
+    Inbox,
+    Mailbox,
+    Message,
+    added,
+    end_of,
+    without_first,
+)
 from ray_snapshot.protocol.parts import Machine, MachineCopy, OutChannel
 from ray_snapshot.protocol.turning import Turning
 
@@ -120,9 +132,7 @@ class StreamInbox(Inbox):
         if self.alignment.mode is Mode.UNALIGNED or self._is_parked(mailbox):
             self._meet(mailbox, message[COLOUR])
             return
-        if mailbox.queue is NOTHING:
-            mailbox.queue = deque()
-        mailbox.queue.append(message)
+        mailbox.queue = added(mailbox.queue, message)
         self.step(BarrierQueued((mailbox.source, mailbox.kind), message[COLOUR]))
         if len(mailbox.queue) == 1:
             self.offer(mailbox)
@@ -132,7 +142,7 @@ class StreamInbox(Inbox):
         super().park(mailbox)
         barriers = [message for message in mailbox.queue if message[NUMBER] == 0]
         for barrier in barriers:
-            mailbox.queue.remove(barrier)
+            mailbox.queue = deque(message for message in mailbox.queue if message is not barrier)
             self._meet(mailbox, barrier[COLOUR])
 
     def _is_parked(self, mailbox: Mailbox) -> bool:
@@ -140,10 +150,12 @@ class StreamInbox(Inbox):
 
     def offer(self, mailbox: Mailbox) -> None:
         """The mailbox has a new head: barriers are met, and what is behind them waits if they block."""
-        queue, key = mailbox.queue, (mailbox.source, mailbox.kind)
-        while queue and queue[0][NUMBER] == 0 and not self.alignment.is_blocked(key):
-            self._meet(mailbox, queue.popleft()[COLOUR])
-        if not queue:
+        key = mailbox.source, mailbox.kind
+        while mailbox.queue and mailbox.queue[0][NUMBER] == 0 and not self.alignment.is_blocked(key):
+            barrier = mailbox.queue[0]
+            mailbox.queue = without_first(mailbox.queue)
+            self._meet(mailbox, barrier[COLOUR])
+        if not mailbox.queue:
             self.spare(mailbox)
         elif not self.alignment.is_blocked(key):
             super().offer(mailbox)

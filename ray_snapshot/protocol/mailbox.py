@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence, Set
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
@@ -37,11 +37,31 @@ def end_of(machine: str, kind: str) -> End:
 
 
 NOTHING: Any = ()
-"""In place of a list or a queue that nothing has been put into: most machines of many wait for nothing, and an empty queue of
-Python's own takes 760 bytes. Whoever puts something in makes one."""
+"""In place of a list or a queue that nothing has been put into: most machines of many wait for nothing. Whoever puts something
+in makes one."""
+
+Queue = Sequence[Any]
+"""What waits, in order: `NOTHING`, one thing alone in a tuple, or a deque. An empty deque takes 760 bytes, and where a million
+messages wait, most wait alone on their channel."""
 
 KEPT_QUEUES = 2
-"""A machine with no more senders than that keeps empty queues, theirs and its own: to make one costs 2% of a message."""
+"""A machine with no more senders than that keeps empty deques, theirs and its own: to make one costs 2% of a message."""
+
+
+def added(queue: Queue, item: Any) -> Queue:
+    """The queue with one more at its end."""
+    if isinstance(queue, deque):
+        queue.append(item)
+        return queue
+    return deque((queue[0], item)) if queue else (item,)
+
+
+def without_first(queue: Queue) -> Queue:
+    """The queue without what is at its front."""
+    if isinstance(queue, deque):
+        queue.popleft()
+        return queue
+    return ()
 
 
 class _NoEntries(dict[Any, Any]):
@@ -74,7 +94,7 @@ class Mailbox:
         self.link = link
         """The host that the channel comes from; None if its source lives on this host."""
         self.index = index
-        self.queue: deque[Message] = NOTHING
+        self.queue: Queue = NOTHING
         self.arrived = 0
         self.accepted = 0
         self.acknowledged = 0
@@ -95,7 +115,7 @@ class Inbox:
     def __init__(self, joins: Sequence[tuple[str, ...]] = (), machine: Any = None) -> None:
         self.machine = machine
         self.mailboxes: dict[End, Mailbox] = NO_ENTRIES
-        self.ready: deque[Mailbox] = NOTHING
+        self.ready: Queue = NOTHING
         self.joins: list[tuple[str, ...]] = NOTHING
         self.ports: Set[str] = _NO_PORTS
         self.parked: dict[str, deque[Mailbox]] = NO_ENTRIES
@@ -105,8 +125,8 @@ class Inbox:
 
     def set_joins(self, joins: Sequence[tuple[str, ...]]) -> None:
         """Declare the patterns; what is already in the mailboxes is chosen by them from now on."""
-        for waiting in self.parked.values():
-            self.ready = deque((*self.ready, *waiting))
+        for mailbox in chain.from_iterable(self.parked.values()):
+            self.ready = added(self.ready, mailbox)
         if not joins:
             self.joins, self.ports, self.parked = NOTHING, _NO_PORTS, NO_ENTRIES
             return
@@ -133,10 +153,12 @@ class Inbox:
                 f"message {message[1]} from {mailbox.source} arrived where {number} was due", source=mailbox.source
             )
         queue = mailbox.queue
-        if queue is NOTHING:
-            queue = mailbox.queue = deque()
-        queue.append(message)
-        if len(queue) == 1:
+        is_head = not queue
+        if type(queue) is deque:
+            queue.append(message)
+        else:
+            mailbox.queue = (message,) if is_head else deque((queue[0], message))
+        if is_head:
             self.offer(mailbox)
         elif self.ports:
             self._unpark(mailbox, message[2])
@@ -144,9 +166,10 @@ class Inbox:
     def offer(self, mailbox: Mailbox) -> None:
         """The mailbox has a new head: it takes part in the choice."""
         ready = self.ready
-        if ready is NOTHING:
-            ready = self.ready = deque()
-        ready.append(mailbox)
+        if type(ready) is deque:
+            ready.append(mailbox)
+        else:
+            self.ready = deque((ready[0], mailbox)) if ready else (mailbox,)
 
     def let_go(self) -> None:
         """Nothing waits here: keep no room for it."""
@@ -168,9 +191,11 @@ class Inbox:
 
     def take(self) -> list[tuple[Mailbox, Message]] | None:
         """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
-        ready = self.ready
-        while ready:
-            mailbox = ready.popleft()
+        while ready := self.ready:
+            if type(ready) is deque:
+                mailbox = ready.popleft()
+            else:
+                mailbox, self.ready = ready[0], NOTHING
             if self.ports and mailbox.queue[0][2] in self.ports:
                 self.park(mailbox)
                 if len(self.joins) > 1:
@@ -178,14 +203,18 @@ class Inbox:
                 if (joined := self._join()) is not None:
                     return joined
                 continue
-            message = mailbox.queue.popleft()
             mailbox.accepted += 1
-            if mailbox.queue:
-                self.offer(mailbox)
-            elif len(self.mailboxes) > KEPT_QUEUES:
-                mailbox.queue = NOTHING
-                if not ready:
-                    self.ready = NOTHING
+            queue = mailbox.queue
+            if type(queue) is deque:
+                message = queue.popleft()
+                if queue:
+                    self.offer(mailbox)
+                elif len(self.mailboxes) > KEPT_QUEUES:
+                    mailbox.queue = NOTHING
+            else:
+                message, mailbox.queue = queue[0], NOTHING
+            if not self.ready and len(self.mailboxes) > KEPT_QUEUES:
+                self.ready = NOTHING
             return [(mailbox, message)]
         return None
 
@@ -198,8 +227,10 @@ class Inbox:
 
         So the choice is among all joins that are enabled: else one of many ports would starve behind those of few.
         """
-        for mailbox in [mailbox for mailbox in self.ready if mailbox.queue[0][2] in self.ports]:
-            self.ready.remove(mailbox)
+        waiting = [mailbox for mailbox in self.ready if mailbox.queue[0][2] in self.ports]
+        if waiting:
+            self.ready = deque(mailbox for mailbox in self.ready if mailbox not in waiting)
+        for mailbox in waiting:
             self.park(mailbox)
 
     def _join(self) -> list[tuple[Mailbox, Message]] | None:
@@ -246,7 +277,8 @@ class Inbox:
         for port, mailbox in chosen:
             if mailbox in self.parked[port]:
                 self.parked[port].remove(mailbox)
-            found[port] = mailbox, mailbox.queue.popleft()
+            found[port] = mailbox, mailbox.queue[0]
+            mailbox.queue = without_first(mailbox.queue)
             mailbox.accepted += 1
         for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen):
             if mailbox.queue:

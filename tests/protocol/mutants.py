@@ -6,6 +6,7 @@ guard in `HostCore` that refuses red messages is taken out where it would catch 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -316,7 +317,8 @@ def mailboxes_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
     def push(self: Inbox, mailbox: Any, message: Any) -> None:
         put(self, mailbox, message)
-        mailbox.queue.rotate(1)
+        first, *others = reversed(mailbox.queue)
+        mailbox.queue = deque((first, *reversed(others)))
 
     patch.setattr(Inbox, "put", push)
 
