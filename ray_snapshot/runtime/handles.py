@@ -42,6 +42,12 @@ ENTRANCES: list[Entrance] = []
 
 _INTERNED: dict[tuple[str, str], MachineHandle] = {}
 
+MOST_BY_NAME = 100_000
+"""So many handles that say no more than a name are kept at least; past twice as many all of them are made anew when asked for.
+A machine among millions, which each other one knows by name, would keep half a kilobyte for it in every host."""
+
+_most_kept = 2 * MOST_BY_NAME
+
 
 KINDS: dict[str, Any] = {}
 """By run: the classes of the machines that this process, as its driver, has spawned (`spawned.Kinds`)."""
@@ -102,12 +108,23 @@ def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
         run_id, host = _ALIASES[run_id], None
     found = _INTERNED.get((run_id, name))
     if found is None:
+        if len(_INTERNED) >= _most_kept:
+            _forget_names()
         found = _INTERNED[run_id, name] = MachineHandle(run_id, name, host)
         if KINDS and (kinds := KINDS.get(run_id)) is not None:
             found.__dict__["_kind"] = kinds.of(name)
     elif host is not None and found._host is None:
         found.__dict__["_host"] = host
     return found
+
+
+def _forget_names() -> None:
+    """Drop the handles that know no host; but of runs of which this process is the driver, which tells them their classes."""
+    global _most_kept
+    for key, handle in [*_INTERNED.items()]:
+        if handle._host is None and key[0] not in KINDS:
+            del _INTERNED[key]
+    _most_kept = 2 * (len(_INTERNED) + MOST_BY_NAME)
 
 
 def interned(run_id: str, name: str) -> MachineHandle | None:
