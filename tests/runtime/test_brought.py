@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_kept_rows import ASKED, resting, snapshots
+from rows_kept import ASKED, resting, snapshots
 from towns import COLUMNS
 
 import ray_snapshot as rs

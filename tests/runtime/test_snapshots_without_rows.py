@@ -1,0 +1,107 @@
+"""What a snapshot answers whose rows of machines at rest are elsewhere, and what it asks for."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from rows_kept import ASKED, snapshots, without
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+from ray_snapshot.errors import SnapshotRowsLostError
+from ray_snapshot.glances import glance_of
+from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.verdicts import evaluate
+
+
+@given(snapshots())
+def test_every_answer_is_that_of_the_whole(given: tuple[Snapshot, list[str], list[int]]) -> None:
+    whole, absent, cuts = given
+    for item in ASKED:
+        assert (evaluate(item, whole).holds is None) <= ("cannot be told" in evaluate(item, whole).sentence)
+        found, expected = (evaluate(item, one) for one in (without(whole, absent, cuts)[0], whole))
+        assert (found.holds, found.evidence, found.sentence) == (expected.holds, expected.evidence, expected.sentence)
+    part, _ = without(whole, absent)
+    told, expected_told = glance_of(part, 1, ()), glance_of(whole, 1, ())
+    assert (told.classes, told.backlogs) == (expected_told.classes, expected_told.backlogs)
+    assert part.problems() == whole.problems() == []
+    assert part.tables["machines"].equals(whole.tables["machines"])
+    assert dict(part.tables).keys() == dict(whole.tables).keys()
+
+
+def test_nothing_is_asked_for_that_counts_can_say_and_rows_once_for_all() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "abcd"])
+    part, elsewhere = without(whole, "bcd")
+    for item in (detectors.Termination(), detectors.Deadlock()):
+        evaluate(item, part)
+    glance_of(part, 1, ())
+    part.verify()
+    assert elsewhere.asked == []
+    assert part.rows_of(["b"])["machine"].to_pylist() == ["b"]
+    assert elsewhere.asked == [["b"]]
+    assert (part.machines["d"].state, len(part.machines), part.parted[1]) == ({"tokens": 1}, 4, None)
+    part.to_arrow()
+    assert elsewhere.asked == [["b"], None]
+
+
+def test_of_a_deadlock_only_rows_of_those_concerned_are_fetched() -> None:
+    machines = [{"machine": name, "waits_for": [on]} for name, on in ("ab", "ba", "cd")]
+    whole = Snapshot.from_rows(
+        machines=[*machines, *({"machine": name} for name in "defgh")], messages=[{"source": "e", "target": "f"}]
+    )
+    part, elsewhere = without(whole, "defgh")
+    found, expected = evaluate(detectors.Deadlock(), part), evaluate(detectors.Deadlock(), whole)
+    assert found.holds is True
+    assert (found.evidence, found.sentence) == (expected.evidence, expected.sentence)
+    assert [sorted(names or "everything") for names in elsewhere.asked] == [["a", "b", "c", "d", "e", "f"]]
+
+
+def test_a_machine_that_is_not_there_is_a_problem_before_any_row_is_fetched() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name} for name in "abcd"])
+    part, elsewhere = without(whole, "bcd")
+    part.__dict__["machine_count"] = 5
+    assert part.problems() == ["machine_count is 5, but the table machines has 4 rows"]
+    assert elsewhere.asked == []
+
+
+def _lost(*_: Any) -> Any:
+    raise SnapshotRowsLostError("rows of snapshot x are lost", snapshot_id="x", hosts=["h"])
+
+
+def test_what_is_lost_is_said_and_no_verdict_is_made_up() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
+    part = Snapshot(
+        {**whole.tables, "machines": whole.tables["machines"][:1]}, Absent({"": 1}, {"": 1}, {"": 0.0}, 0, _lost, _lost)
+    )
+    said = evaluate(detectors.TokenConservation(total=2), part)
+    assert (said.holds, said.alarm) == (None, False)
+    assert said.sentence == "conservation cannot be told: rows of snapshot x are lost."
+    with pytest.raises(SnapshotRowsLostError):
+        _ = part.machines["b"]
+
+
+def test_what_was_added_up_is_remembered_when_rows_are_gone() -> None:
+    """The snapshot that later ones are compared with may be old: its sum is known, and what changed since is left out."""
+    standing = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
+    before, _ = without(standing, "b")
+    item = detectors.TokenConservation()
+    evaluate(item, before, earlier=before)
+    for name in ("fetch", "partials"):
+        object.__setattr__(before.parted[1], name, _lost)
+    now = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 2}} for name in "ab"])
+    said = evaluate(item, now, earlier=before)
+    assert (said.holds, said.evidence["expected"], said.evidence["found"]) == (False, 2, 4)
+    assert (said.evidence["since"], "changed" in said.evidence) == (before.snapshot_id, False)
+
+
+def test_what_a_users_detector_makes_of_rows_is_not_remembered() -> None:
+    taken = Snapshot.from_rows(machines=[{"machine": name} for name in "abc"])
+
+    @rs.detector(partial=lambda part: [*part.machines], merge=operator.add)
+    def first(names: list[str]) -> Any:
+        return True, {"first": names.pop(0)}
+
+    assert [evaluate(first, taken).evidence["first"] for _ in range(2)] == ["a", "a"]
