@@ -7,6 +7,8 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+from ray.exceptions import RayActorError
+
 from ray_snapshot.errors import UnknownMachineError
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
@@ -22,9 +24,14 @@ class Directory:
         self.is_let_go = asyncio.Event()
         self.has_more = asyncio.Event()
         self.locate = self
+        self.error: Exception | None = None
+        """What becomes of the next question."""
 
     async def remote(self, names: list[str], timeout: float) -> dict[str, str]:
         self.questions.append(names)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
         await self.is_let_go.wait()
         while timeout and not {*names} <= self.names:
             self.has_more.clear()
@@ -128,16 +135,36 @@ def test_a_machine_that_is_not_spawned_yet_keeps_no_mail_to_others_waiting() -> 
 
 def test_what_is_sent_before_a_rollback_asks_no_more_and_what_is_sent_behind_it_does() -> None:
     async def run() -> None:
-        sender = Sender(Directory("there", "behind"))
-        sender.send("there")
+        sender = Sender(Directory("there", "behind"), spawn_timeout=0.01)
+        sender.send("there", "nobody")
         await settled()
         sender.core = HostCore("A")
         sender.machine = sender.core.born("a", object())
         sender.send("behind")
         sender.service.is_let_go.set()
         await settled()
+        await asyncio.wait_for(asyncio.gather(*sender.tasks), 30)
         assert sender.known == {"behind"}
-        assert sender.service.questions == [["there"], ["behind"]]
+        assert sender.service.questions == [["there", "nobody"], ["behind"]]
+        assert not sender.failures, "who sent to it has not"
+
+    asyncio.run(run())
+
+
+def test_behind_a_rollback_for_a_service_that_has_died_names_are_asked_for_again() -> None:
+    async def run() -> None:
+        sender = Sender(Directory("there"))
+        sender.service.is_let_go.set()
+        sender.service.error = RayActorError()
+        sender.send("there")
+        await settled()
+        assert isinstance(sender.tasks[0].exception(), RayActorError)
+        assert sender.known == set()
+        sender.core = HostCore("A")
+        sender.machine = sender.core.born("a", object())
+        sender.send("there")
+        await settled()
+        assert sender.known == {"there"}
 
     asyncio.run(run())
 

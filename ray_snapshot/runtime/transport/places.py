@@ -43,15 +43,20 @@ class Places:
 
     async def _ask(self) -> None:
         """Ask the directory for names until there are none to ask for."""
-        while not self.member.is_closing:
+        try:
+            while True:
+                with self.member.lock:
+                    core = self.carrier.core
+                    names = core.addresses.take_unresolved()
+                    if not names or self.member.is_closing:
+                        self.is_asking = False
+                        return
+                if missing := await self._resolve(core, names, 0.0):
+                    self.member.start(self._wait_for(core, missing))
+        except BaseException:  # the service is gone: what the next one is to say is asked for anew, behind a rollback
             with self.member.lock:
-                core = self.carrier.core
-                names = core.addresses.take_unresolved()
-                if not names:
-                    self.is_asking = False
-                    return
-            if missing := await self._resolve(core, names, 0.0):
-                self.member.start(self._wait_for(core, missing))
+                self.is_asking = False
+            raise
 
     async def _wait_for(self, core: HostCore, names: list[str]) -> None:
         """Ask for names that nobody bears yet, until they are spawned or the bound is over."""
