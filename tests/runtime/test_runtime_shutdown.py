@@ -18,6 +18,7 @@ from started import started
 from until import until
 
 import ray_snapshot as rs
+from ray_snapshot.runtime.cluster import running_systems
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -34,10 +35,6 @@ def _await_end(pids: list[int]) -> None:
     until(lambda: [pid for pid in pids if os.path.exists(f"/proc/{pid}")], good=lambda left: not left)
 
 
-def _systems() -> list[str]:
-    return [item["name"] for item in ray.util.list_named_actors(all_namespaces=True)]
-
-
 @pytest.mark.parametrize("how", ["the block ends", pytest.param("the block raises", marks=pytest.mark.nightly)])
 def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
     pids: list[int] = []
@@ -46,7 +43,7 @@ def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
         with rs.System("passing") as system:
             machines = [system.spawn(Here), *system.spawn_many(Here, count=2)]
             pids.extend({ray.get(machine.pid.remote()) for machine in machines})
-            assert "system:passing" in _systems()
+            assert "passing" in running_systems()
             if how == "the block raises":
                 raise ZeroDivisionError("of the program's own")
 
@@ -57,7 +54,7 @@ def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
         work()
     assert len(pids) == 2
     _await_end(pids)
-    assert "system:passing" not in _systems()
+    assert "passing" not in running_systems()
     assert "ray_snapshot" not in ray.get.__module__
 
 
