@@ -197,7 +197,7 @@ def test_a_script_leaves_nothing_behind_and_keeps_its_history(how: str, tmp_path
     for word in ("was destroyed", "never awaited", "Unhandled", "Exception in thread", "never retrieved"):
         assert word not in errors, errors
     _await_end([pid])
-    assert "system:scripted" not in _systems()
+    assert "scripted" not in running_systems()
     assert len(rs.History(tmp_path / "history").snapshots()) >= 1
 
 
