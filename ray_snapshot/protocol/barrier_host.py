@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ray_snapshot.protocol.barriers import (
     Alignment,
@@ -142,7 +142,7 @@ class StreamInbox(Inbox):
         super().park(mailbox)
         barriers = [message for message in mailbox.queue if message[NUMBER] == 0]
         for barrier in barriers:
-            mailbox.queue = deque(message for message in mailbox.queue if message is not barrier)
+            cast("deque[Message]", mailbox.queue).remove(barrier)  # behind a head
             self._meet(mailbox, barrier[COLOUR])
 
     def _is_parked(self, mailbox: Mailbox) -> bool:

@@ -253,7 +253,8 @@ def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     source, target, kind = (ends[name].combine_chunks() for name in ("source", "target", "kind"))
     ways, kinds = len(target.dictionary) * len(kind.dictionary), len(kind.dictionary)
     keys = [column.indices.to_numpy().astype(np.int64) for column in (source, target, kind)]
-    key, places = _numbered(keys[0] * ways + keys[1] * kinds + keys[2])
+    channels = pa.array(keys[0] * ways + keys[1] * kinds + keys[2]).dictionary_encode()
+    places, key = channels.indices.to_numpy(), channels.dictionary.to_numpy()
     counts = ("sent", "accepted", "in_flight", "held", "duplicates")
     sent, accepted, in_flight, held, duplicates = (_sums(ends[name].to_numpy(), places, len(key)) for name in counts)
     found = {
@@ -271,22 +272,7 @@ def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     return pa.table([found.get(item.name, none) for item in schema], schema=schema)
 
 
-def _numbered(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The unlike ones, rising, and for each key its place among them.
-
-    Sorted, not hashed: a table of millions is looked up all over memory, and ends stand nearly in order.
-    """
-    order = np.argsort(keys, kind="stable")
-    rising = keys[order]
-    is_new = np.empty(len(keys), bool)
-    is_new[:1] = True
-    np.not_equal(rising[1:], rising[:-1], out=is_new[1:])
-    places = np.empty(len(keys), np.int64)
-    places[order] = np.cumsum(is_new) - 1
-    return rising[is_new], places
-
-
-def _sums(values: npt.NDArray[np.int64], places: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def _sums(values: npt.NDArray[np.int64], places: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int64]:
     """By place, of so many: the sum of the values that have it."""
     if not values.any():
         return np.zeros(count, np.int64)

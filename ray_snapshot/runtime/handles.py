@@ -6,6 +6,7 @@ constructor arguments, and compared. Sending goes through the process's `Post` f
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -47,6 +48,8 @@ MOST_BY_NAME = 100_000
 A machine among millions, which each other one knows by name, would keep half a kilobyte for it in every host."""
 
 _most_kept = 2 * MOST_BY_NAME
+_FORGETTING = threading.Lock()
+_OWN = frozenset({"_run_id", "_name", "_host", "_kind"})
 
 
 KINDS: dict[str, Any] = {}
@@ -121,10 +124,14 @@ def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
 def _forget_names() -> None:
     """Drop the handles that know no host; but of runs of which this process is the driver, which tells them their classes."""
     global _most_kept
-    for key, handle in [*_INTERNED.items()]:
-        if handle._host is None and key[0] not in KINDS:
-            del _INTERNED[key]
-    _most_kept = 2 * (len(_INTERNED) + MOST_BY_NAME)
+    with _FORGETTING:
+        if len(_INTERNED) < _most_kept:  # another thread has
+            return
+        for key, handle in [*_INTERNED.items()]:
+            if handle._host is None and key[0] not in KINDS and _INTERNED.pop(key, None) is handle:
+                for name in vars(handle).keys() - _OWN:  # its senders, which have it in their turn
+                    vars(handle).pop(name, None)
+        _most_kept = 2 * (len(_INTERNED) + MOST_BY_NAME)
 
 
 def interned(run_id: str, name: str) -> MachineHandle | None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -31,6 +37,48 @@ def test_handles_that_say_no_more_than_a_name_are_not_kept_for_ever() -> None:
     assert again is not held[0]
     assert (again, hash(again)) == (held[0], hash(held[0]))
     assert handle_of(HOSTS, NAMES[0]) is again
+
+
+def test_what_is_dropped_is_free_at_once() -> None:
+    gc.disable()
+    try:
+        seen = weakref.ref(handle_of(HOSTS, NAMES[0]).add.handle)
+        assert seen() is not None
+        for name in NAMES[1:]:
+            handle_of(HOSTS, name)
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_names_are_gone_through_the_more_seldom_the_more_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = list[int]()
+
+    class Counted(dict[Any, Any]):
+        def items(self) -> Any:
+            walks.append(len(self))
+            return super().items()
+
+    monkeypatch.setattr(handles, "_INTERNED", Counted())
+    for name in [f"{name}-{more}" for name in NAMES for more in range(20)]:
+        handle_of(HOSTS, name, "host-1")
+    assert sum(walks) < 2 * 20 * len(NAMES)
+
+
+def test_threads_that_meet_names_at_the_same_time_are_not_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "MOST_BY_NAME", 1_000)
+    begun, switch = threading.Barrier(4), sys.getswitchinterval()
+
+    def meet(thread: int) -> int:
+        begun.wait(30)
+        return sum(handle_of(HOSTS, f"m{thread}-{number}")._name != "" for number in range(20_000))
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(meet, range(4))] == [20_000] * 4
+    finally:
+        sys.setswitchinterval(switch)
 
 
 def test_a_handle_that_says_where_its_machine_lives_is_kept_and_hears_that_it_may_have_moved() -> None:

@@ -33,7 +33,7 @@ class Directory:
             error, self.error = self.error, None
             raise error
         await self.is_let_go.wait()
-        while timeout and not {*names} <= self.names:
+        while timeout and not {*names} & self.names:
             self.has_more.clear()
             try:
                 await asyncio.wait_for(self.has_more.wait(), timeout)
@@ -53,6 +53,7 @@ class Sender:
         self.places = Places(self, self, spawn_timeout)  # type: ignore[arg-type]
         self.tasks: list[asyncio.Task[None]] = []
         self.failures: list[Exception] = []
+        self.told: list[str] = []
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -60,9 +61,10 @@ class Sender:
     start_soon = start
 
     def flush(self) -> None:
-        """Nothing is carried."""
+        self.told.append("flush")
 
-    wake = flush
+    def wake(self) -> None:
+        self.told.append("wake")
 
     def fail(self, error: Exception) -> None:
         self.failures.append(error)
@@ -117,9 +119,10 @@ def test_a_machine_that_is_not_spawned_yet_keeps_no_mail_to_others_waiting() -> 
     async def run() -> None:
         sender = Sender(Directory("there"))
         sender.service.is_let_go.set()
-        sender.send("late", "there")
+        sender.send("late", "there", "later")
         await settled()
         assert sender.known == {"there"}
+        assert sender.told == ["flush", "wake"]
         sender.service.names |= {"late", "another"}
         sender.send("another")
         await settled()
@@ -127,6 +130,10 @@ def test_a_machine_that_is_not_spawned_yet_keeps_no_mail_to_others_waiting() -> 
         sender.service.has_more.set()
         await settled()
         assert sender.known == {"there", "another", "late"}
+        sender.service.names.add("later")
+        sender.service.has_more.set()
+        await settled()
+        assert sender.known == {"there", "another", "late", "later"}
         assert not sender.core.addresses.unresolved
         assert not sender.failures
 

@@ -7,7 +7,8 @@ nothing has changed since the last one; it is the answer to the service, if that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.faults import in_a_line
-from ray_snapshot.runtime.giving_back import give_back
+from ray_snapshot.runtime.giving_back import give_back, is_large
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.answers import Answers, is_small
 from ray_snapshot.runtime.host.at_rest import AtRest
@@ -169,7 +170,7 @@ class Reporter:
             payload = self._payload_at_once(build, recording, late, creations)
             if payload is None:
                 payload = await self.member.loop.run_in_executor(
-                    self.pool, self._timed, self._payload_alone, build, recording, late, creations
+                    self.pool, self._timed_payload, build, recording, late, creations
                 )
             if calls is not None:
                 payload = replace(payload, calls=calls)
@@ -180,6 +181,7 @@ class Reporter:
             if self._is_over or (is_first and self._has_answered(payload)):
                 return
             await self.trace.report(payload, self.pool)
+            self._give_back(len(payload.part))
         except (RayActorError, RayTaskError):  # the service is gone, or is wrong
             raise
         except Exception as error:  # Arrow, no memory, a full store: the snapshot cannot be had, and the system goes on
@@ -191,6 +193,12 @@ class Reporter:
         finally:
             if is_first:
                 self.answers.give(number, None)
+
+    def _give_back(self, size: int) -> None:
+        """In the thread that has made the report, when it has nothing else to do."""
+        if is_large(size):
+            with suppress(RuntimeError):  # it has been shut down
+                self.pool.submit(give_back, size)
 
     def _has_answered(self, payload: HostPayload) -> bool:
         is_plain = self.trace.tracer is None and payload.calls is None
@@ -217,20 +225,14 @@ class Reporter:
                 and self.at_rest.shows(recording.number, self.standing.resting)
                 and self.pool.is_idle
             )
-            return self._timed(self._payload, build, recording, late, creations) if stands else None
+            return self._timed_payload(build, recording, late, creations) if stands else None
 
-    def _payload_alone(self, *given: Any) -> HostPayload:
-        """The payload, and nothing of what was needed to make it; in the thread of reports."""
-        found = self._payload(*given)
-        give_back(len(found.part))
-        return found
-
-    def _timed(self, make: Callable[..., HostPayload], *given: Any) -> HostPayload:
+    def _timed_payload(self, *given: Any) -> HostPayload:
         """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports, or while
         it is idle under the lock."""
         began = time.thread_time()
         with TURNS.brisk():
-            found = make(*given)
+            found = self._payload(*given)
         with self.member.lock:
             copying_s = self.meter.take()
         building_s, self.at_rest.building_s = self.at_rest.building_s + self.at_rest.kept.spent(), 0.0

@@ -265,7 +265,7 @@ class Service:
         return found
 
     async def locate(self, names: list[str], timeout: float) -> dict[str, str]:
-        """Where machines live; waits up to `timeout` seconds for those that do not exist yet, and leaves out the rest."""
+        """Where those of these machines live that there are; if there is none, waits up to `timeout` seconds for one."""
         await self.course.opened.wait()
         return await self.directory.located(names, timeout, self.course)
 

@@ -97,12 +97,12 @@ class Directory:
         return names
 
     async def located(self, names: list[str], timeout: float, course: Course) -> dict[str, str]:
-        """Where machines live; waits up to `timeout` seconds for those that do not exist yet, and leaves out the rest.
+        """Where those of these machines live that there are; if there is none, waits up to `timeout` seconds for one.
 
         Raises what stopped the system, rather than wait for what will never be spawned.
         """
         deadline = time.monotonic() + timeout
-        while not all(name in self.places for name in names) and not course.is_closing:
+        while not any(name in self.places for name in names) and not course.is_closing:
             if course.failure is not None:
                 raise course.failure.with_traceback(None)
             left = deadline - time.monotonic()

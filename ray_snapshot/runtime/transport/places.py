@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ray.exceptions import RayError
 
 from ray_snapshot.errors import UnknownMachineError
@@ -60,7 +62,10 @@ class Places:
 
     async def _wait_for(self, core: HostCore, names: list[str]) -> None:
         """Ask for names that nobody bears yet, until they are spawned or the bound is over."""
-        if missing := await self._resolve(core, names, self.spawn_timeout):
+        until, missing = time.monotonic() + self.spawn_timeout, names
+        while missing and (left := until - time.monotonic()) > 0:
+            missing = await self._resolve(core, missing, left)
+        if missing:
             senders = {channel.owner.name for name in missing for channel in core.addresses.unresolved.get(name, ())}
             self.member.fail(
                 UnknownMachineError(
