@@ -7,11 +7,14 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+from lone_service import fail
 from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import UnknownMachineError
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.directory import Directory as TheDirectory
 from ray_snapshot.runtime.transport.places import Places
 
 
@@ -186,5 +189,21 @@ def test_a_name_that_nobody_comes_to_bear_stops_the_system_and_says_who_sent_to_
         (error,) = sender.failures
         assert isinstance(error, UnknownMachineError)
         assert "no machine 'nobody' was spawned within 0.01 s, but a sent to it" in str(error)
+
+    asyncio.run(run())
+
+
+def test_the_directory_answers_when_one_of_the_names_is_there() -> None:
+    async def run() -> None:
+        course, directory = Course("shop", fail), TheDirectory("shop", "observer")
+        directory.places["there"] = "A"
+        assert await directory.located(["late", "there"], 30.0, course) == {"there": "A"}
+        asked = asyncio.ensure_future(directory.located(["late", "later"], 30.0, course))
+        await settled()
+        assert not asked.done()
+        directory.places["later"] = "B"
+        await course.notify()
+        assert await asyncio.wait_for(asked, 30) == {"later": "B"}
+        assert await directory.located(["late"], 0.0, course) == {}
 
     asyncio.run(run())
