@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence, Set
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
@@ -116,7 +116,7 @@ class Inbox:
     def __init__(self, joins: Sequence[tuple[str, ...]] = (), machine: Any = None) -> None:
         self.machine = machine
         self.mailboxes: dict[End, Mailbox] = NO_ENTRIES
-        self.ready: Queue = NOTHING
+        self.ready: deque[Mailbox] = NOTHING
         self.joins: list[tuple[str, ...]] = NOTHING
         self.ports: Set[str] = _NO_PORTS
         self.parked: dict[str, deque[Mailbox]] = NO_ENTRIES
@@ -126,8 +126,8 @@ class Inbox:
 
     def set_joins(self, joins: Sequence[tuple[str, ...]]) -> None:
         """Declare the patterns; what is already in the mailboxes is chosen by them from now on."""
-        for mailbox in chain.from_iterable(self.parked.values()):
-            self.ready = added(self.ready, mailbox)
+        for waiting in self.parked.values():
+            self.ready = deque((*self.ready, *waiting))
         if not joins:
             self.joins, self.ports, self.parked = NOTHING, _NO_PORTS, NO_ENTRIES
             return
@@ -169,12 +169,9 @@ class Inbox:
     def offer(self, mailbox: Mailbox) -> None:
         """The mailbox has a new head: it takes part in the choice."""
         ready = self.ready
-        if type(ready) is deque:
-            ready.append(mailbox)
-        elif not ready and len(self.mailboxes) > KEPT_QUEUES:
-            self.ready = (mailbox,)
-        else:
-            self.ready = deque((*ready, mailbox))
+        if ready is NOTHING:
+            ready = self.ready = deque()
+        ready.append(mailbox)
 
     def let_go(self) -> None:
         """Nothing waits here: keep no room for it."""
@@ -196,11 +193,9 @@ class Inbox:
 
     def take(self) -> list[tuple[Mailbox, Message]] | None:
         """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
-        while ready := self.ready:
-            if type(ready) is deque:
-                mailbox = ready.popleft()
-            else:
-                mailbox, self.ready = ready[0], NOTHING
+        ready = self.ready
+        while ready:
+            mailbox = ready.popleft()
             if self.ports and mailbox.queue[0][2] in self.ports:
                 self.park(mailbox)
                 if len(self.joins) > 1:
@@ -218,7 +213,7 @@ class Inbox:
                     mailbox.queue = NOTHING
             else:
                 message, mailbox.queue = queue[0], NOTHING
-            if not self.ready and len(self.mailboxes) > KEPT_QUEUES:
+            if not ready and len(self.mailboxes) > KEPT_QUEUES:
                 self.ready = NOTHING
             return [(mailbox, message)]
         return None
@@ -232,11 +227,8 @@ class Inbox:
 
         So the choice is among all joins that are enabled: else one of many ports would starve behind those of few.
         """
-        waiting, others = list[Mailbox](), deque[Mailbox]()
-        for mailbox in self.ready:
-            (waiting if mailbox.queue[0][2] in self.ports else others).append(mailbox)
-        self.ready = others
-        for mailbox in waiting:
+        for mailbox in [mailbox for mailbox in self.ready if mailbox.queue[0][2] in self.ports]:
+            self.ready.remove(mailbox)
             self.park(mailbox)
 
     def _join(self) -> list[tuple[Mailbox, Message]] | None:

@@ -81,7 +81,7 @@ def test_a_channel_takes_less_than_450_bytes_at_both_ends_together() -> None:
     assert taken < 450
 
 
-def test_where_each_channel_has_one_message_waiting_it_and_the_message_take_less_than_600_bytes() -> None:
+def test_where_each_channel_has_one_message_waiting_it_and_the_message_take_less_than_650_bytes() -> None:
     cores = two_hosts()
 
     def all_has_come() -> None:
@@ -91,7 +91,7 @@ def test_where_each_channel_has_one_message_waiting_it_and_the_message_take_less
     taken = taken_by(all_has_come)
     machines = [machine for core in cores for machine in core.machines.values()]
     assert sum(len([*machine.inbox.waiting()]) for machine in machines) == MACHINES * WAYS
-    assert taken < 600
+    assert taken < 650
 
 
 def test_queues_are_kept_by_machines_of_few_senders_and_by_no_others() -> None:
