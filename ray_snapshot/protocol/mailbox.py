@@ -203,18 +203,19 @@ class Inbox:
                 if (joined := self._join()) is not None:
                     return joined
                 continue
-            mailbox.accepted += 1
             queue = mailbox.queue
             if type(queue) is deque:
                 message = queue.popleft()
-                if queue:
-                    self.offer(mailbox)
-                elif len(self.mailboxes) > KEPT_QUEUES:
-                    mailbox.queue = NOTHING
             else:
-                message, mailbox.queue = queue[0], NOTHING
-            if not ready and len(self.mailboxes) > KEPT_QUEUES:
-                self.ready = NOTHING
+                message = queue[0]
+                queue = mailbox.queue = NOTHING
+            mailbox.accepted += 1
+            if queue:
+                self.offer(mailbox)
+            elif len(self.mailboxes) > KEPT_QUEUES:
+                mailbox.queue = NOTHING
+                if not ready:
+                    self.ready = NOTHING
             return [(mailbox, message)]
         return None
 
