@@ -43,9 +43,9 @@ ENTRANCES: list[Entrance] = []
 
 _INTERNED: dict[tuple[str, str], MachineHandle] = {}
 
-MOST_BY_NAME = 100_000
+MOST_BY_NAME = 1_000_000
 """So many handles that say no more than a name are kept at least; past twice as many all of them are made anew when asked for.
-A machine among millions, which each other one knows by name, would keep half a kilobyte for it in every host."""
+Who sends to ever new names would keep half a kilobyte for each, for ever; to make one anew takes some microseconds."""
 
 _most_kept = 2 * MOST_BY_NAME
 _FORGETTING = threading.Lock()
