@@ -29,6 +29,7 @@ class Directory:
         self.locate = self
         self.error: Exception | None = None
         """What becomes of the next question."""
+        self.is_closing = False
 
     async def remote(self, names: list[str], timeout: float) -> dict[str, str]:
         self.questions.append(names)
@@ -36,7 +37,7 @@ class Directory:
             error, self.error = self.error, None
             raise error
         await self.is_let_go.wait()
-        while timeout and not {*names} & self.names:
+        while timeout and not self.is_closing and not {*names} & self.names:
             self.has_more.clear()
             try:
                 await asyncio.wait_for(self.has_more.wait(), timeout)
@@ -175,6 +176,19 @@ def test_behind_a_rollback_for_a_service_that_has_died_names_are_asked_for_again
         sender.send("there")
         await settled()
         assert sender.known == {"there"}
+
+    asyncio.run(run())
+
+
+def test_a_directory_that_waits_no_more_is_not_asked_again_and_again() -> None:
+    async def run() -> None:
+        sender = Sender(Directory())
+        sender.service.is_let_go.set()
+        sender.service.is_closing = True
+        sender.send("nobody")
+        await settled()
+        assert sender.service.questions == [["nobody"], ["nobody"]]
+        assert len(sender.failures) == 1
 
     asyncio.run(run())
 

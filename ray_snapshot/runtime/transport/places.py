@@ -62,9 +62,11 @@ class Places:
 
     async def _wait_for(self, core: HostCore, names: list[str]) -> None:
         """Ask for names that nobody bears yet, until they are spawned or the bound is over."""
-        until, missing = time.monotonic() + self.spawn_timeout, names
-        while missing and (left := until - time.monotonic()) > 0:
-            missing = await self._resolve(core, missing, left)
+        until, missing, some_came = time.monotonic() + self.spawn_timeout, names, True
+        while some_came and missing:  # none has come when the bound is over, or the system ends
+            asked, left = missing, until - time.monotonic()
+            missing = await self._resolve(core, asked, max(0.0, left))
+            some_came = len(missing) < len(asked)
         if missing:
             senders = {channel.owner.name for name in missing for channel in core.addresses.unresolved.get(name, ())}
             self.member.fail(
