@@ -7,6 +7,7 @@ Arrow stream format takes a table as a whole, and is read without copying.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -75,6 +76,28 @@ def whole(sent: pa.Buffer | list[_Batch]) -> pa.Table:
     return pa.Table.from_batches([_joined(*one) for one in sent]) if isinstance(sent, list) else unpacked(sent)
 
 
+Columns = tuple[int, Mapping[str, pa.Array]]
+"""How many rows, and by name what each of them has: an array of so many values, or of the one that all have."""
+
+
+def unspread(sent: pa.Buffer | list[_Batch]) -> list[Columns]:
+    """The same in batches, for those who need no array of a million equal values."""
+    if isinstance(sent, list):
+        return [(rows, _chunks(unpacked(of_one)) | _chunks(unpacked(others))) for rows, _, of_one, others in sent]
+    return in_batches(unpacked(sent))
+
+
+def in_batches(table: pa.Table | pa.RecordBatch) -> list[Columns]:
+    """A table of this process in the same way."""
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    return [(batch.num_rows, dict(zip(batch.schema.names, batch.columns, strict=True))) for batch in batches]
+
+
+def _chunks(table: pa.Table) -> dict[str, pa.Array]:
+    """The columns of a table of one batch."""
+    return {name: table[name].chunk(0) for name in table.column_names}
+
+
 def _split(batch: pa.RecordBatch) -> _Batch:
     names = batch.schema.names
     of_one = [name for name, column in zip(names, batch.columns, strict=True) if _has_one_value(column)]
@@ -83,9 +106,7 @@ def _split(batch: pa.RecordBatch) -> _Batch:
 
 
 def _joined(rows: int, names: list[str], of_one: pa.Buffer, others: pa.Buffer) -> pa.RecordBatch:
-    few, many = unpacked(of_one), unpacked(others)
-    found = {name: _repeated(few[name].chunk(0), rows) for name in few.column_names}
-    found |= {name: many[name].chunk(0) for name in many.column_names}
+    found = {name: _repeated(one, rows) for name, one in _chunks(unpacked(of_one)).items()} | _chunks(unpacked(others))
     return pa.RecordBatch.from_arrays([found[name] for name in names], names)
 
 

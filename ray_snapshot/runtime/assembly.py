@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,14 +25,13 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
 from ray_snapshot.runtime.brought import BroughtRows, Label
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
+from ray_snapshot.runtime.joined_ends import joined_ends
 from ray_snapshot.runtime.kept_rows import FETCH_S, KeptRows
 from ray_snapshot.runtime.report import HostPart, Kept
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Absent, Snapshot, satisfy_waits
 
 _META = pa.struct([*SNAPSHOTS])
-_EXACT = 2**53
-"""A floating-point number is exact for integers up to here."""
 
 
 @dataclass(slots=True)
@@ -64,7 +62,7 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     messages = _concat([*(part.messages for part in parts), *also.of("messages")], MESSAGES)
     if len(full) < len(parts):  # late reports come in any order
         messages = in_order(messages, ("source", "target", "kind", "number"))
-    ends = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
+    ends = joined_ends(chain.from_iterable(part.batches_of_ends for part in parts), RECORDED_BY[header.protocol])
     channels = _concat([ends, *also.of("channels")], CHANNELS)
     inputs = {name: found for part in full for name, found in part.inputs.items()}
     waiting, undeclared = waits_by_inputs(inputs, messages) if inputs else ({}, {})
@@ -244,43 +242,6 @@ def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: 
     need not be)."""
     is_whole = header.is_kept and header.abort_reason is None and not header.uncovered
     return is_whole and not obstacles and (consistent or header.protocol == AT_LEAST_ONCE)
-
-
-def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
-    """Channels, each joined from what its sender counted and what its receiver did."""
-    if not ends.num_rows:
-        return nothing(CHANNELS)
-    source, target, kind = (ends[name].combine_chunks() for name in ("source", "target", "kind"))
-    ways, kinds = len(target.dictionary) * len(kind.dictionary), len(kind.dictionary)
-    keys = [column.indices.to_numpy().astype(np.int64) for column in (source, target, kind)]
-    channels = pa.array(keys[0] * ways + keys[1] * kinds + keys[2]).dictionary_encode()
-    places, key = channels.indices.to_numpy(), channels.dictionary.to_numpy()
-    counts = ("sent", "accepted", "in_flight", "held", "duplicates")
-    sent, accepted, in_flight, held, duplicates = (_sums(ends[name].to_numpy(), places, len(key)) for name in counts)
-    found = {
-        "source": source.dictionary.take(pa.array(key // ways)),
-        "target": target.dictionary.take(pa.array(key // kinds % len(target.dictionary))),
-        "kind": kind.dictionary.take(pa.array(key % kinds)),
-        "sent_count": sent,
-        "accepted_count": accepted,
-        "in_flight_count": in_flight + held,
-        "duplicate_count": duplicates,
-        "recorded_by": pc.if_else(pa.array(held > 0), "sender", recorded_by),
-    }
-    none = np.zeros(len(key), np.int64)
-    schema = inner(CHANNELS)
-    return pa.table([found.get(item.name, none) for item in schema], schema=schema)
-
-
-def _sums(values: npt.NDArray[np.int64], places: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int64]:
-    """By place, of so many: the sum of the values that have it."""
-    if not values.any():
-        return np.zeros(count, np.int64)
-    if max(int(values.max()), -int(values.min())) < _EXACT // len(values):
-        return np.bincount(places, values, count).astype(np.int64)
-    found = np.zeros(count, np.int64)
-    np.add.at(found, places, values)
-    return found
 
 
 def _as_table(part: Any) -> pa.Table:

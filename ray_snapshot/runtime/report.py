@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot.columns import LEAST_SQUEEZED, inner, lean, squeezed, whole
+from ray_snapshot.columns import LEAST_SQUEEZED, Columns, in_batches, inner, lean, squeezed, unspread, whole
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.parts.reporting import Late, LateRun, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, Recording
@@ -94,7 +94,8 @@ class HostPart:
     """One host's part of one snapshot, as it is put together where the snapshot is needed."""
 
     messages: pa.RecordBatch | pa.Table
-    ends: pa.RecordBatch | pa.Table
+    ends: pa.RecordBatch | pa.Table | list[Columns]
+    """Such batches where it has come to."""
     machines: pa.RecordBatch | pa.Table | None = None
     """The rows of machines; None in a part that came after the report."""
     waits: list[dict[str, Any]] = field(default_factory=list)
@@ -110,6 +111,11 @@ class HostPart:
     """The shapes of the states of its machines, each once."""
     kept: Kept | None = None
     """Of machines at rest that are not among `machines`."""
+
+    @property
+    def batches_of_ends(self) -> list[Columns]:
+        """The ends, wherever this part is."""
+        return self.ends if isinstance(self.ends, list) else in_batches(self.ends)
 
     def __reduce__(self) -> tuple[Any, ...]:
         tables = (self.messages, self.ends, self.machines)
@@ -131,11 +137,13 @@ class HostPart:
 
 def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     """`batches`: messages, ends and machines; False: there are none, None: they are not told."""
-    tables: list[Any] = [
-        empty if buffer is False else None if buffer is None else whole(buffer)
-        for empty, buffer in zip(_empty(), batches, strict=True)
-    ]
-    return HostPart(*tables, *rest)
+    (messages, ends, machines), (none, _, no_machines) = batches, _empty()
+    return HostPart(
+        none if messages is False else whole(messages),
+        [] if ends is False else unspread(ends),
+        no_machines if machines is False else None if machines is None else whole(machines),
+        *rest,
+    )
 
 
 @cache

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+from itertools import chain, groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ray_snapshot.columns import inner, packed, unpacked
-from ray_snapshot.runtime import assembly, ends
+from ray_snapshot import columns
+from ray_snapshot.columns import Columns, inner, lean, packed, unpacked, unspread
+from ray_snapshot.runtime import ends, joined_ends
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.resting import RestingRows, Rows
 from ray_snapshot.runtime.rows import END_ROW
@@ -37,21 +41,36 @@ def joined(parts: list[list[Row]]) -> list[dict[str, Any]]:
     return rows
 
 
-def table(part: list[Row]) -> pa.Table:
-    """As a part brings it: its names are its own."""
+def sent(part: list[Row]) -> list[Columns]:
+    """As a part brings it: its names are its own, and a column of one value has one row."""
     made = pa.Table.from_pylist([dict(zip(END_ROW, row, strict=True)) for row in part], schema=ENDS)
-    return unpacked(packed(made))
+    return unspread(pickle.loads(pickle.dumps(lean(made), protocol=5)))
 
 
-@given(st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=3))
-@example(
-    [[("a", "b", "mail", 2**53, 0, 0, 0, 0)], [("b", "a", "mail", 0, 0, 0, 0, 0), ("a", "b", "mail", 1, 0, 0, 0, 0)]]
-)
-@example([[("b", "a", "call", 1, 0, 0, 0, 0)], [("a", "b", "mail", 0, 1, 0, 0, 0)]])
-def test_a_channel_is_what_both_ends_say(parts: list[list[Row]]) -> None:
-    found = assembly._channels(pa.concat_tables([table(part) for part in parts]), "marker")
-    assert found.to_pylist() == joined(parts)
+def found_in(parts: list[list[Row]]) -> list[dict[str, Any]]:
+    """What is made of these parts; of one source all channels stand together."""
+    found = joined_ends.joined_ends(chain.from_iterable(map(sent, parts)), "marker")
     assert found.schema == inner(CHANNELS)
+    sources = [name for name, _ in groupby(found["source"].to_pylist())]
+    assert len(sources) == len({*sources})
+    return in_order(found.to_pylist())
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["source"], row["target"], row["kind"]))
+
+
+@pytest.mark.parametrize("least", [1, 1_000], ids=["lean", "plain"])
+@given(parts=st.lists(st.lists(ROW, max_size=6), min_size=1, max_size=3))
+@example(
+    parts=[[("a", "b", "mail", 2**53, 0, 0, 0, 0)], [("b", "a", "mail", *[0] * 5), ("a", "b", "mail", 1, 0, 0, 0, 0)]]
+)
+@example(parts=[[("b", "a", "call", 1, 0, 0, 0, 0)], [("a", "b", "mail", 0, 1, 0, 0, 0)]])
+@example(parts=[[("a", "b", "mail", 1, 2, 3, 4, 5)] * 2, []])
+def test_a_channel_is_what_both_ends_say(least: int, parts: list[list[Row]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LEAST_LEAN", least)
+        assert found_in(parts) == in_order(joined(parts))
 
 
 def test_a_name_that_is_there_twice_is_one_name() -> None:
@@ -64,21 +83,43 @@ def test_a_name_that_is_there_twice_is_one_name() -> None:
 
 
 def counts_are_those_of_the_next(patch: pytest.MonkeyPatch) -> None:
-    sums = assembly._sums
-    patch.setattr(assembly, "_sums", lambda values, places, count: sums(values, (places + 1) % count, count))
+    numbered = joined_ends._numbered
+    patch.setattr(joined_ends, "_numbered", lambda keys: (np.roll(numbered(keys)[0], 1), numbered(keys)[1]))
 
 
 def sums_are_rounded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(assembly, "_EXACT", 2**80)
+    add = np.add
+
+    class Rounded:
+        @staticmethod
+        def at(found: Any, places: Any, values: Any) -> None:
+            add.at(found, places, values.astype(np.float64).astype(np.float32).astype(np.int64))
+
+    patch.setattr(np, "add", Rounded)
 
 
-@pytest.mark.parametrize("mutant", [counts_are_those_of_the_next, sums_are_rounded], ids=lambda mutant: mutant.__name__)
+def one_value_stands_for_one_row(patch: pytest.MonkeyPatch) -> None:
+    add = np.add
+
+    class Once:
+        @staticmethod
+        def at(found: Any, places: Any, values: Any) -> None:
+            add.at(found, places[: len(values)], values)
+
+    patch.setattr(np, "add", Once)
+
+
+MUTANTS = [counts_are_those_of_the_next, sums_are_rounded, one_value_stands_for_one_row]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "LEAST_LEAN", 1)
     parts = [[(f"m{one}", f"m{other}", "mail", 2**53 + one, 1, 0, 0, 0) for one in range(9) for other in range(9)]] * 2
-    expected = joined(parts)
-    assert assembly._channels(pa.concat_tables(map(table, parts)), "marker").to_pylist() == expected
+    expected = in_order(joined(parts))
+    assert found_in(parts) == expected
     mutant(monkeypatch)
-    assert assembly._channels(pa.concat_tables(map(table, parts)), "marker").to_pylist() != expected
+    assert found_in(parts) != expected
 
 
 @pytest.mark.parametrize("left", [0, 1, 7])
