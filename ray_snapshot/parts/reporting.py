@@ -7,6 +7,7 @@ known yet), balance by themselves and are not counted.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby, repeat
@@ -105,11 +106,10 @@ class LinkCounts:
 
     def group(self, copy: GroupCopy) -> None:
         """The channels of machines that were copied together."""
-        _add(self.accepted_from, [box.link for box in copy.boxes], copy.accepted_of)
-        ahead = _ahead(copy.channels)
+        behind, ahead = copy.behind, copy.ahead
+        _add(self.accepted_from, behind, copy.accepted_of)
         _add(self.sent_to, ahead, copy.sent_on)
-        full = [(copy.boxes[row].link, len(messages)) for row, messages in copy.queued.items() if messages]
-        _add(self.in_flight_from, [link for link, _ in full], [count for _, count in full])
+        _add(self.in_flight_from, [behind[row] for row in copy.queued], map(len, copy.queued.values()))
         _add(self.sent_to, [ahead[row] for row in copy.waiting], [-len(waiting) for waiting in copy.waiting.values()])
 
     def late(self, late: Sequence[LateRun]) -> None:
@@ -215,9 +215,12 @@ def _ahead(channels: Iterable[OutChannel]) -> list[str | None]:
 
 def _add(sums: dict[str, int], hosts: Iterable[str | None], counts: Iterable[int]) -> None:
     """Add counts to the sums of the hosts at the other end; None: this one, whose channels balance by themselves."""
+    found = defaultdict[str | None, int](int)
     for host, count in zip(hosts, counts, strict=True):
-        if host is not None:
-            sums[host] = sums.get(host, 0) + count
+        found[host] += count
+    for name, total in found.items():
+        if name is not None:
+            sums[name] = sums.get(name, 0) + total
 
 
 def taken(recording: Recording) -> tuple[Sequence[Late], Sequence[Creation]]:

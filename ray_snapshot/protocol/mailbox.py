@@ -36,6 +36,14 @@ def end_of(machine: str, kind: str) -> End:
     return machine if kind == MAIL else (machine, kind)
 
 
+def names_and_kinds(ends: Sequence[End]) -> tuple[Sequence[str], str | list[str]]:
+    """The machines at some other ends, and of what kind the channels are: one kind, where they are all mail."""
+    if {*map(type, ends)} <= {str}:
+        return ends, MAIL  # type: ignore[return-value]
+    both = [(end, MAIL) if isinstance(end, str) else end for end in ends]
+    return [name for name, _ in both], [kind for _, kind in both]
+
+
 NOTHING: Any = ()
 """In place of a list or a queue that nothing has been put into: most machines of many wait for nothing. Whoever puts something
 in makes one."""

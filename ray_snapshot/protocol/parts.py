@@ -180,7 +180,8 @@ def white_of(queued: dict[Any, list[Message]], is_white: Callable[[Colour], bool
 
 
 _COLOUR = itemgetter(COLOUR)
-_NAME, _ACCEPTED, _SENT = attrgetter("name"), attrgetter("accepted"), attrgetter("sent")
+_NAME, _ACCEPTED, _SENT, _LINK = map(attrgetter, ("name", "accepted", "sent", "link"))
+_QUEUE, _HELD, _TIMERS = map(attrgetter, ("queue", "held", "timers"))
 
 
 class GroupCopy:
@@ -192,13 +193,16 @@ class GroupCopy:
     __slots__ = (
         "accepted",
         "accepted_of",
+        "ahead",
+        "behind",
         "box_counts",
-        "boxes",
         "channel_counts",
-        "channels",
         "extras",
+        "found",
         "machines",
         "queued",
+        "receivers",
+        "senders",
         "sent",
         "sent_on",
         "waiting",
@@ -206,43 +210,53 @@ class GroupCopy:
 
     def __init__(self, machines: Sequence[Machine], extras: Any, is_white: Callable[[Colour], bool]) -> None:
         """`extras`: of all, what iterates over the `extra` of each; `is_white`: whether a message of that colour is."""
+        self.found = machines
         self.machines = [*map(_NAME, machines)]
         self.accepted = [*map(_ACCEPTED, machines)]
         self.sent = [*map(_SENT, machines)]
-        boxes = [machine.inbox.mailboxes for machine in machines]
-        channels = [machine.outputs for machine in machines]
-        self.box_counts = [*map(len, boxes)]
-        self.boxes: list[Mailbox] = [*chain.from_iterable(map(dict.values, boxes))] if any(boxes) else []
-        """Of the first machine, then of the second, and so on."""
-        self.accepted_of = [*map(_ACCEPTED, self.boxes)]
-        self.queued: dict[int, list[Message]] = {row: [*box.queue] for row, box in enumerate(self.boxes) if box.queue}
-        """The white messages in mailboxes that have some, by place in `boxes`."""
-        if self.queued:
-            self.queued = white_of(self.queued, is_white)
-        self.channel_counts = [*map(len, channels)]
-        self.channels: list[OutChannel] = [*chain.from_iterable(map(dict.values, channels))] if any(channels) else []
-        self.sent_on = [*map(_SENT, self.channels)]
-        self.waiting: dict[int, list[Message]] = {
-            row: channel.waiting() for row, channel in enumerate(self.channels) if channel.held or channel.timers
-        }
-        """The messages that wait at the sending end, by place in `channels`."""
+        mailboxes = [machine.inbox.mailboxes for machine in machines]
+        outputs = [machine.outputs for machine in machines]
+        boxes = [*chain.from_iterable(map(dict.values, mailboxes))] if any(mailboxes) else NOTHING
+        queues = [*map(_QUEUE, boxes)]
+        self.box_counts = [*map(len, mailboxes)]
+        self.senders: list[End] = [*chain.from_iterable(mailboxes)]
+        """Of the mailboxes of the first machine, then of those of the second, and so on: where they lead from."""
+        self.behind: list[str | None] = [*map(_LINK, boxes)]
+        """The hosts that these channels come from; None: this one."""
+        self.accepted_of = [*map(_ACCEPTED, boxes)]
+        self.queued: dict[int, list[Message]] = {}
+        """The white messages in mailboxes that have some, by place in `senders`."""
+        if any(queues):
+            self.queued = white_of({row: [*queue] for row, queue in enumerate(queues) if queue}, is_white)
+        channels = [*chain.from_iterable(map(dict.values, outputs))] if any(outputs) else NOTHING
+        self.channel_counts = [*map(len, outputs)]
+        self.receivers: list[End] = [*chain.from_iterable(outputs)]
+        """Where the channels lead to that these machines send on."""
+        self.ahead = [None if link is None else link.target for link in map(_LINK, channels)]
+        """The hosts of the same; None: this one, or it is not known yet."""
+        self.sent_on = [*map(_SENT, channels)]
+        self.waiting: dict[int, list[Message]] = {}
+        """The messages that wait at the sending end, by place in `receivers`."""
+        if any(map(_HELD, channels)) or any(map(_TIMERS, channels)):
+            self.waiting = {row: one.waiting() for row, one in enumerate(channels) if one.held or one.timers}
         self.extras = extras
 
     def each(self) -> Iterator[MachineCopy]:
         """The machines one by one."""
         box, channel = 0, 0
-        columns = (self.machines, self.accepted, self.sent, self.box_counts, self.channel_counts, self.extras)
-        for name, accepted, sent, boxes, channels, extra in zip(*columns, strict=True):
+        columns = (self.found, self.accepted, self.sent, self.box_counts, self.channel_counts, self.extras)
+        for machine, accepted, sent, boxes, channels, extra in zip(*columns, strict=True):
             found = MachineCopy.__new__(MachineCopy)
-            found.machine, found.is_born, found.extra = name, True, extra
+            found.machine, found.is_born, found.extra = machine.name, True, extra
             found.accepted, found.sent = accepted, sent
-            of_boxes, of_channels = range(box, box + boxes), range(channel, channel + channels)
-            found.boxes = self.boxes[box : box + boxes]
+            # Channels are only ever added, and stay in their order: the first so many were there.
+            found.boxes = [*machine.inbox.mailboxes.values()][:boxes]
             found.accepted_of = self.accepted_of[box : box + boxes]
-            found.queued = {self.boxes[row]: self.queued[row] for row in of_boxes if row in self.queued}
-            found.channels = self.channels[channel : channel + channels]
+            found.queued = {one: self.queued[row] for row, one in enumerate(found.boxes, box) if row in self.queued}
+            found.channels = [*machine.outputs.values()][:channels]
             found.sent_on = self.sent_on[channel : channel + channels]
-            found.waiting = {self.channels[row]: self.waiting[row] for row in of_channels if row in self.waiting}
+            ahead = enumerate(found.channels, channel)
+            found.waiting = {one: self.waiting[row] for row, one in ahead if row in self.waiting}
             found.duplicates, found.alignment_s, found.blocked_count = NO_ENTRIES, None, 0
             yield found
             box, channel = box + boxes, channel + channels

@@ -5,7 +5,7 @@ What identifies a channel is read off its two ends when the columns are made, in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter, eq
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.protocol.mailbox import Mailbox
+from ray_snapshot.protocol.mailbox import Mailbox, names_and_kinds
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.rows import END_ROW
 
@@ -29,7 +29,7 @@ ENDS = pa.schema([pa.field(name, NAMES if at < 3 else pa.int64()) for at, name i
 OWNED = pa.schema([*ENDS, *(pa.field(name, pa.string()) for name in ("owner", "host_behind", "host_ahead"))])
 """Ends of channels; whose end each is; and where its link comes from, or leads to."""
 
-_SOURCE, _TARGET, _KIND = map(attrgetter, ("source", "target", "kind"))
+_SOURCE, _TARGET, _KIND, _LINK = map(attrgetter, ("source", "target", "kind", "link"))
 
 Sparse = dict[int, int]
 """Counts that are mostly 0, by row."""
@@ -62,49 +62,50 @@ class Ends:
 
     def add(self, copy: MachineCopy) -> None:
         """A machine's channels, as it counts them."""
-        if copy.boxes:
+        boxes, channels = copy.boxes, copy.channels
+        if boxes:
             if copy.queued or copy.duplicates:
                 self._note(copy)
-            self.receiving.add(copy.boxes, map(_SOURCE, copy.boxes), copy.accepted_of)
-            self.receiving.owners.add(copy.machine, len(copy.boxes))
-        if copy.channels:
+            self.receiving.add(map(_SOURCE, boxes), [*map(_KIND, boxes)], map(_LINK, boxes), copy.accepted_of)
+            self.receiving.owners.add(copy.machine, len(boxes))
+        if channels:
             if copy.waiting:
-                for row, channel in enumerate(copy.channels, len(self.sending.ends)):
+                for row, channel in enumerate(channels, len(self.sending.counts)):
                     self.held[row] = len(copy.waiting.get(channel, ()))
-            self.sending.add(copy.channels, map(_TARGET, copy.channels), copy.sent_on)
-            self.sending.owners.add(copy.machine, len(copy.channels))
+            ahead = (None if link is None else link.target for link in map(_LINK, channels))
+            self.sending.add(map(_TARGET, channels), [*map(_KIND, channels)], ahead, copy.sent_on)
+            self.sending.owners.add(copy.machine, len(channels))
 
     def add_group(self, copy: GroupCopy) -> None:
         """The channels of machines that were copied together."""
-        if copy.boxes:
-            first = len(self.receiving.ends)
+        if copy.senders:
+            first = len(self.receiving.counts)
             self.in_flight.update((first + row, len(messages)) for row, messages in copy.queued.items())
-            self.receiving.add(copy.boxes, map(_SOURCE, copy.boxes), copy.accepted_of)
+            self.receiving.add(*names_and_kinds(copy.senders), copy.behind, copy.accepted_of)
             self.receiving.owners.add_all(copy.machines, copy.box_counts)
-        if copy.channels:
-            first = len(self.sending.ends)
+        if copy.receivers:
+            first = len(self.sending.counts)
             self.held.update((first + row, len(messages)) for row, messages in copy.waiting.items())
-            self.sending.add(copy.channels, map(_TARGET, copy.channels), copy.sent_on)
+            self.sending.add(*names_and_kinds(copy.receivers), copy.ahead, copy.sent_on)
             self.sending.owners.add_all(copy.machines, copy.channel_counts)
 
     def add_late(self, box: Mailbox, machine: str, count: int) -> None:
         """So many messages more are in flight on the channel of a mailbox of this machine."""
-        self.in_flight[len(self.receiving.ends)] = count
-        self.receiving.add((box,), (box.source,), (0,))
+        self.in_flight[len(self.receiving.counts)] = count
+        self.receiving.add((box.source,), [box.kind], (box.link,), (0,))
         self.receiving.owners.add(machine, 1)
 
     def _note(self, copy: MachineCopy) -> None:
-        for row, box in enumerate(copy.boxes, len(self.receiving.ends)):
+        for row, box in enumerate(copy.boxes, len(self.receiving.counts)):
             self.in_flight[row] = len(copy.queued.get(box, ()))
             self.duplicates[row] = copy.duplicates.get((box.source, box.kind), 0)
 
     def table(self, schema: pa.Schema = ENDS) -> pa.Table:
         """All of them, in the columns of `ENDS`, or of `OWNED`."""
-        boxes, channels = self.receiving.ends, self.sending.ends
-        if not boxes and not channels:
+        behind, ahead = len(self.receiving.counts), len(self.sending.counts)
+        if not behind and not ahead:
             return schema.empty_table()
         receivers, senders = self.receiving.owners.column(), self.sending.owners.column()
-        behind, ahead = len(boxes), len(channels)
         one = {
             "source": _names(self.receiving.others),
             "target": receivers,
@@ -121,34 +122,33 @@ class Ends:
             "held": _counts(self.held, ahead),
         }
         if "owner" in schema.names:
-            one |= {"owner": receivers.dictionary_decode(), "host_behind": texts([box.link for box in boxes])}
-            hosts = [None if one.link is None else one.link.target for one in channels]
-            other |= {"owner": senders.dictionary_decode(), "host_ahead": texts(hosts)}
+            one |= {"owner": receivers.dictionary_decode(), "host_behind": texts(self.receiving.hosts)}
+            other |= {"owner": senders.dictionary_decode(), "host_ahead": texts(self.sending.hosts)}
         return pa.Table.from_batches([_batch(one, schema, behind), _batch(other, schema, ahead)])
 
 
 class _Side:
-    """Mailboxes, or sending ends: of each what is at the other end, its kind, its count, and whose it is.
-
-    Read off them as they come: behind a copy they are still in the processor's cache, and a million are not.
-    """
+    """Mailboxes, or sending ends: of each the machine at the other end and its host, the kind, the count, and whose it is."""
 
     def __init__(self) -> None:
-        self.ends: list[Any] = []
         self.others: list[str] = []
+        self.hosts: list[str | None] = []
         self.kinds = _Runs()
         self.counts: list[int] = []
         self.owners = _Runs()
 
-    def add(self, ends: Sequence[Any], others: Iterable[str], counts: Iterable[int]) -> None:
-        """Some, of the next owners; at least one."""
-        kinds = [*map(_KIND, ends)]
-        if _are_the_same(kinds):
+    def add(
+        self, others: Iterable[str], kinds: str | list[str], hosts: Iterable[str | None], counts: Collection[int]
+    ) -> None:
+        """Some, of the next owners; at least one. `kinds`: of each, or of all."""
+        if isinstance(kinds, str):
+            self.kinds.add(kinds, len(counts))
+        elif _are_the_same(kinds):
             self.kinds.add(kinds[0], len(kinds))
         else:
             self.kinds.add_all(kinds, [1] * len(kinds))
-        self.ends += ends
         self.others += others
+        self.hosts += hosts
         self.counts += counts
 
 

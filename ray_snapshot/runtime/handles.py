@@ -41,15 +41,14 @@ class Entrance(Protocol):
 ENTRANCES: list[Entrance] = []
 """One at most; in the process of a watched actor."""
 
-_INTERNED: dict[tuple[str, str], MachineHandle] = {}
-
 MOST_BY_NAME = 1_000_000
-"""So many handles that say no more than a name are kept at least; past twice as many all of them are made anew when asked for.
-Who sends to ever new names would keep half a kilobyte for each, for ever; to make one anew takes some microseconds."""
+"""So many handles of a run that say no more than a name are kept at least; past twice as many all of them are made anew when
+asked for. Who sends to ever new names would keep 0.2 kB for each, for ever; to make one anew takes some microseconds."""
 
-_most_kept = 2 * MOST_BY_NAME
 _FORGETTING = threading.Lock()
 _OWN = frozenset({"_run_id", "_name", "_host", "_kind"})
+_SET = object.__setattr__
+"""What a handle says is set by this, never through its `__dict__`, which would be made for it and take as much again."""
 
 
 KINDS: dict[str, Any] = {}
@@ -72,7 +71,9 @@ class MachineHandle(Generic[K_co]):
     """
 
     def __init__(self, run_id: str, name: str, host: str | None = None) -> None:
-        self.__dict__.update(_run_id=run_id, _name=name, _host=host)
+        _SET(self, "_run_id", run_id)
+        _SET(self, "_name", name)
+        _SET(self, "_host", host)
 
     @staticmethod
     def __machine_name__(handle: MachineHandle) -> str:
@@ -86,7 +87,7 @@ class MachineHandle(Generic[K_co]):
         except UnicodeEncodeError:
             raise AttributeError(f"{method!r} cannot be a method's name: it holds half of a surrogate pair") from None
         sender = MethodSender(self, method)
-        self.__dict__[method] = sender
+        _SET(self, method, sender)
         return sender
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -105,45 +106,63 @@ class MachineHandle(Generic[K_co]):
         return handle_of, (self._run_id, self._name, self._host)
 
 
+class _Handles(dict[str, MachineHandle]):
+    """Those of one run, by name."""
+
+    most = 2 * MOST_BY_NAME
+    """With so many, those that say no more than a name are dropped."""
+
+
+_INTERNED: dict[str, _Handles] = {}
+"""By run."""
+
+
 def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
     """The handle of a machine; one object per process and machine, so that its method senders are made once."""
     if run_id in _ALIASES:  # recorded in another run, which this one goes on from; its hosts are others
         run_id, host = _ALIASES[run_id], None
-    found = _INTERNED.get((run_id, name))
+    handles = _INTERNED.get(run_id)
+    if handles is None:
+        handles = _INTERNED.setdefault(run_id, _Handles())
+    found = handles.get(name)
     if found is None:
-        if len(_INTERNED) >= _most_kept:
-            _forget_names()
-        found = _INTERNED[run_id, name] = MachineHandle(run_id, name, host)
+        if len(handles) >= handles.most and run_id not in KINDS:  # a driver tells its own their classes
+            _forget_names(handles)
+        found = handles[name] = MachineHandle(run_id, name, host)
         if KINDS and (kinds := KINDS.get(run_id)) is not None:
-            found.__dict__["_kind"] = kinds.of(name)
+            note_kind(found, kinds.of(name))
     elif host is not None and found._host is None:
-        found.__dict__["_host"] = host
+        _SET(found, "_host", host)
     return found
 
 
-def _forget_names() -> None:
-    """Drop the handles that know no host; but of runs of which this process is the driver, which tells them their classes."""
-    global _most_kept
+def note_kind(handle: MachineHandle, kind: type | None) -> None:
+    """What this process, as its driver, knows of the class of a machine."""
+    _SET(handle, "_kind", kind)
+
+
+def _forget_names(handles: _Handles) -> None:
+    """Drop those that know no host."""
     with _FORGETTING:
-        if len(_INTERNED) < _most_kept:  # another thread has
+        if len(handles) < handles.most:  # another thread has
             return
-        for key, handle in [*_INTERNED.items()]:
-            if handle._host is None and key[0] not in KINDS and _INTERNED.pop(key, None) is handle:
-                for name in vars(handle).keys() - _OWN:  # its senders, which have it in their turn
-                    vars(handle).pop(name, None)
-        _most_kept = 2 * (len(_INTERNED) + MOST_BY_NAME)
+        for name, handle in [*handles.items()]:
+            if handle._host is None and handles.pop(name, None) is handle:
+                for method in vars(handle).keys() - _OWN:  # its senders, which have it in their turn
+                    vars(handle).pop(method, None)
+        handles.most = 2 * (len(handles) + MOST_BY_NAME)
 
 
 def interned(run_id: str, name: str) -> MachineHandle | None:
     """The handle of a machine, if this process has one."""
-    return _INTERNED.get((run_id, name))
+    handles = _INTERNED.get(run_id)
+    return None if handles is None else handles.get(name)
 
 
 def forget_places(run_id: str, aliases: Iterable[str] = ()) -> None:
     """The machines of a run may live elsewhere from now on; handles of `aliases` mean its machines."""
-    for (run, _), handle in [*_INTERNED.items()]:
-        if run == run_id:
-            handle.__dict__["_host"] = None
+    for handle in [*_INTERNED.get(run_id, _Handles()).values()]:
+        _SET(handle, "_host", None)
     _ALIASES.update((alias, run_id) for alias in aliases)
 
 
@@ -155,8 +174,7 @@ def forget_all_handles() -> None:
 def forget_handles(run_id: str) -> None:
     """Drop the interned handles of a run that is over."""
     KINDS.pop(run_id, None)
-    for key in [key for key in _INTERNED if key[0] == run_id]:
-        del _INTERNED[key]
+    _INTERNED.pop(run_id, None)
 
 
 class MethodSender:

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
-from operator import attrgetter, is_, itemgetter
+from operator import is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from ray_snapshot.encoding import PLAIN_ITEMS, dumped, to_json
 from ray_snapshot.encoding_many import fit, texts_of_values
 from ray_snapshot.large_columns import PIECE, joined, taken
 from ray_snapshot.plain import LARGEST_INTEGER
-from ray_snapshot.protocol.mailbox import ARGS, CALL, MAIL, METHOD, NUMBER, SENT_AT, TIMER, Message
+from ray_snapshot.protocol.mailbox import ARGS, CALL, MAIL, METHOD, NUMBER, SENT_AT, TIMER, Message, names_and_kinds
 from ray_snapshot.protocol.parts import GroupCopy
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MESSAGES
@@ -39,7 +39,6 @@ MOST_BESIDE = 512
 """So many are written one by one, at most, for one of them that must be looked at by itself."""
 
 _NUMBER, _METHOD, _ARGS, _SENT_AT = map(itemgetter, (NUMBER, METHOD, ARGS, SENT_AT))
-_SOURCE, _TARGET, _KIND = map(attrgetter, ("source", "target", "kind"))
 _SPECIAL = re.compile(r'[\x00-\x1f"\\]')
 """What JSON does not write as it is."""
 
@@ -70,19 +69,19 @@ class InFlight:
         """The messages in flight to machines that were copied together, then those that wait at them."""
         if copy.queued:
             owners = [*chain.from_iterable(map(repeat, copy.machines, copy.box_counts))]
-            boxes = [copy.boxes[row] for row in copy.queued]
-            self._add_all(map(_SOURCE, boxes), (owners[row] for row in copy.queued), map(_KIND, boxes), copy.queued)
+            names, kinds = names_and_kinds([copy.senders[row] for row in copy.queued])
+            self._add_all(names, (owners[row] for row in copy.queued), kinds, copy.queued)
         if copy.waiting:
             owners = [*chain.from_iterable(map(repeat, copy.machines, copy.channel_counts))]
-            found = [copy.channels[row] for row in copy.waiting]
-            self._add_all((owners[row] for row in copy.waiting), map(_TARGET, found), map(_KIND, found), copy.waiting)
+            names, kinds = names_and_kinds([copy.receivers[row] for row in copy.waiting])
+            self._add_all((owners[row] for row in copy.waiting), names, kinds, copy.waiting)
 
     def _add_all(
-        self, sources: Iterable[str], targets: Iterable[str], kinds: Iterable[str], messages: dict[int, list[Message]]
+        self, sources: Iterable[str], targets: Iterable[str], kinds: str | list[str], messages: dict[int, list[Message]]
     ) -> None:
         self.sources += sources
         self.targets += targets
-        self.kinds += kinds
+        self.kinds += repeat(kinds, len(messages)) if isinstance(kinds, str) else kinds
         self.counts += map(len, messages.values())
         self.messages += chain.from_iterable(messages.values())
 

@@ -118,6 +118,7 @@ class HostPart:
         return self.ends if isinstance(self.ends, list) else in_batches(self.ends)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        assert not isinstance(self.ends, list), "a part is sent once"
         tables = (self.messages, self.ends, self.machines)
         batches = [table if table is None else table.num_rows > 0 and lean(table) for table in tables]
         return _received, (

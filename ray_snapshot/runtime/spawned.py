@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
-from ray_snapshot.runtime.handles import KINDS, MachineHandle, handle_of, interned
+from ray_snapshot.runtime.handles import KINDS, MachineHandle, handle_of, interned, note_kind
 from ray_snapshot.runtime.numbered import run_of, split
 
 M = TypeVar("M")
@@ -75,7 +75,7 @@ class Kinds:
             self.numbered.setdefault(names[0].rpartition("-")[0], []).append((numbers, kind))
         for name in names:
             if (handle := interned(run_id, name)) is not None:
-                handle.__dict__["_kind"] = kind
+                note_kind(handle, kind)
 
     def of(self, name: str) -> type | None:
         """The class of a machine; None if this driver has not spawned it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ NAMES = [f"m{number}" for number in range(500)]
 def _few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(handles, "_INTERNED", {})
     monkeypatch.setattr(handles, "MOST_BY_NAME", 10)
-    monkeypatch.setattr(handles, "_most_kept", 20)
+    monkeypatch.setattr(handles._Handles, "most", 20)
     yield
     for run in RUNS:
         forget_handles(run)
@@ -32,7 +33,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_handles_that_say_no_more_than_a_name_are_not_kept_for_ever() -> None:
     held = [handle_of(HOSTS, name) for name in NAMES]
-    assert len(handles._INTERNED) <= 20
+    assert len(handles._INTERNED[HOSTS]) <= 20
     again = handle_of(HOSTS, NAMES[0])
     assert again is not held[0]
     assert (again, hash(again)) == (held[0], hash(held[0]))
@@ -51,15 +52,27 @@ def test_what_is_dropped_is_free_at_once() -> None:
         gc.enable()
 
 
+def test_a_handle_has_no_dictionary_of_its_own() -> None:
+    tracemalloc.start()
+    try:
+        handle_of(HOSTS, NAMES[0]).add  # noqa: B018 - its sender is made
+        before = tracemalloc.get_traced_memory()[0]
+        for name in NAMES[1:19]:
+            handle_of(HOSTS, name).add  # noqa: B018
+        assert tracemalloc.get_traced_memory()[0] - before < 18 * 250
+    finally:
+        tracemalloc.stop()
+
+
 def test_names_are_gone_through_the_more_seldom_the_more_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     walks = list[int]()
 
-    class Counted(dict[Any, Any]):
+    class Counted(handles._Handles):
         def items(self) -> Any:
             walks.append(len(self))
             return super().items()
 
-    monkeypatch.setattr(handles, "_INTERNED", Counted())
+    monkeypatch.setattr(handles, "_INTERNED", {HOSTS: Counted()})
     for name in [f"{name}-{more}" for name in NAMES for more in range(20)]:
         handle_of(HOSTS, name, "host-1")
     assert sum(walks) < 2 * 20 * len(NAMES)
@@ -86,7 +99,7 @@ def test_a_handle_that_says_where_its_machine_lives_is_kept_and_hears_that_it_ma
     for name in NAMES:
         handle_of(HOSTS, f"other-{name}")
     assert all(interned(HOSTS, handle._name) is handle for handle in placed)
-    assert len(handles._INTERNED) <= 2 * (len(placed) + 10)
+    assert len(handles._INTERNED[HOSTS]) <= 2 * (len(placed) + 10)
     forget_places(HOSTS)
     assert {handle._host for handle in placed} == {None}
 
