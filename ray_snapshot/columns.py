@@ -36,10 +36,20 @@ def _of_schema(schema: pa.Schema) -> tuple[pa.Schema, pa.Schema, pa.Table]:
     return found
 
 
+PIECE_ROWS = 1 << 17
+"""A column of one value in more rows is one piece of so many, again and again."""
+
+
+def alike(value: Any, rows: int) -> pa.ChunkedArray:
+    """A column that has this value (an Arrow scalar) in all rows; of ten million it takes no more room than of `PIECE_ROWS`."""
+    piece, (whole, rest) = pa.repeat(value, min(rows, PIECE_ROWS)), divmod(rows, PIECE_ROWS)
+    return pa.chunked_array([*[piece] * whole, *([piece[:rest]] if rest else [])], value.type)
+
+
 def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:
     """Rows with the columns that have one value in a snapshot."""
     for position, (name, value) in enumerate((("snapshot_id", snapshot_id), ("run_id", run_id))):
-        table = table.add_column(position, name, pa.repeat(pa.scalar(value), table.num_rows))
+        table = table.add_column(position, name, alike(pa.scalar(value), table.num_rows))
     return table
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.columns import Columns, inner, nothing
+from ray_snapshot.columns import Columns, alike, inner, nothing
 from ray_snapshot.schema import CHANNELS
 
 
@@ -43,18 +43,21 @@ def joined_ends(batches: Iterable[Columns], recorded_by: str) -> pa.Table:
                 np.add.at(found, channel[span], values)
         return found
 
-    held = total("held")
+    held, count = total("held"), len(keys)
+    is_held = pa.array(held > 0) if held.any() else None
     found = {
-        "source": source.names.take(pa.array(keys // (len(target.names) * len(kind.names)))),
-        "target": target.names.take(pa.array(keys // len(kind.names) % len(target.names))),
-        "kind": kind.names.take(pa.array(keys % len(kind.names))),
+        "source": source.of(keys // (len(target.names) * len(kind.names))),
+        "target": target.of(keys // len(kind.names) % len(target.names)),
+        "kind": alike(kind.names[0], count) if len(kind.names) == 1 else kind.of(keys % len(kind.names)),
         "sent_count": total("sent"),
         "accepted_count": total("accepted"),
         "in_flight_count": total("in_flight") + held,
         "duplicate_count": total("duplicates"),
-        "recorded_by": pc.if_else(pa.array(held > 0), "sender", recorded_by),
+        "recorded_by": alike(pa.scalar(recorded_by), count)
+        if is_held is None
+        else pc.if_else(is_held, "sender", recorded_by),
     }
-    none = np.zeros(len(keys), np.int64)
+    none = alike(pa.scalar(0, pa.int64()), count)
     schema = inner(CHANNELS)
     return pa.table([found.get(item.name, none) for item in schema], schema=schema)
 
@@ -76,3 +79,10 @@ class _Names:
         chunks = pa.chunked_array(pieces).unify_dictionaries().chunks
         self.names: pa.Array = chunks[0].dictionary
         self.places = [chunk.indices.to_numpy() for chunk in chunks]
+
+    def of(self, places: npt.NDArray[np.int64]) -> pa.Array:
+        """The names at these places.
+
+        In memory of C's: what is large goes back to the machine as soon as it is let go of, in whatever thread that is.
+        """
+        return pc.take(self.names, pa.array(places), memory_pool=pa.system_memory_pool())

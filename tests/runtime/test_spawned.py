@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from ray_snapshot.runtime import handles
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of, interned
 from ray_snapshot.runtime.spawned import Handles, Kinds
 
@@ -79,7 +78,7 @@ def test_the_class_is_known_of_handles_that_are_there_and_of_those_that_come() -
     assert handle_of(RUN, "unheard-of")._kind is None
     assert handle_of(RUN, "Account-x")._kind is None
     assert handle_of("another run", "Account-1")._kind is None
-    del handles._INTERNED["another run", "Account-1"]
+    forget_handles("another run")
 
 
 def test_what_others_have_spawned_under_such_a_name_is_not_known() -> None:
