@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from sys import intern
 from typing import Literal
 
 from ray_snapshot.errors import NameNotAllowedError
@@ -24,6 +25,12 @@ OnDeadlock = Literal["report", "raise", "exit"]
 
 _MACHINE = re.compile(r"[A-Za-z0-9_.-]+")
 _SYSTEM = re.compile(r"[a-z_.-][a-z0-9_.-]*")
+
+
+def one_of(name: str) -> str:
+    """The one text of this process for all that are the same name: each message and each answer brings its own along, and where
+    a million names are kept by several tables they would take as much as what they name."""
+    return intern(name) if type(name) is str else name
 
 
 def check_machine_name(name: object) -> str:

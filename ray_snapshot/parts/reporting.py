@@ -16,8 +16,8 @@ from typing import Protocol, TypeGuard
 
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, Machine, Recording
-from ray_snapshot.protocol.mailbox import Mailbox, Message
-from ray_snapshot.protocol.parts import GroupCopy, MachineCopy, OutChannel
+from ray_snapshot.protocol.mailbox import Mailbox, Message, hosts_behind
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy, hosts_ahead
 
 LINK = "link"
 """The kind under which the sums of a link are reported."""
@@ -91,9 +91,13 @@ class LinkCounts:
         return {(source, self.host, LINK): count for source, count in self.in_flight_from.items()}
 
     def ends_of(self, copy: MachineCopy) -> None:
-        """A machine's channels, as it counts them."""
-        _add(self.accepted_from, [box.link for box in copy.boxes], copy.accepted_of)
-        ahead = _ahead(copy.channels)
+        """A machine's channels, as it counts them.
+
+        Where they lead is read once, for a host may become known meanwhile: what waits for it must be taken from the same sum
+        as it was added to.
+        """
+        behind, ahead = hosts_behind(copy.boxes), hosts_ahead(copy.channels)
+        _add(self.accepted_from, behind, copy.accepted_of)
         _add(self.sent_to, ahead, copy.sent_on)
         for box, messages in copy.queued.items():
             if messages:
@@ -102,7 +106,7 @@ class LinkCounts:
             _add(self.sent_to, ahead, [-len(copy.waiting.get(one, ())) for one in copy.channels])
         if copy.duplicates:
             repeated = [-copy.duplicates.get((box.source, box.kind), 0) for box in copy.boxes]
-            _add(self.accepted_from, [box.link for box in copy.boxes], repeated)
+            _add(self.accepted_from, behind, repeated)
 
     def group(self, copy: GroupCopy) -> None:
         """The channels of machines that were copied together."""
@@ -205,12 +209,6 @@ def _runs(late: Iterable[Late]) -> list[LateRun]:
         of_one = [*some]
         found.append((mailbox, of_one[0][1].name, [*map(itemgetter(2), of_one)]))
     return found
-
-
-def _ahead(channels: Iterable[OutChannel]) -> list[str | None]:
-    """The hosts that the links of channels lead to; read once, for a host may become known meanwhile: what waits for it must be
-    taken from the same sum as it was added to."""
-    return [None if (link := one.link) is None else link.target for one in channels]
 
 
 def _add(sums: dict[str, int], hosts: Iterable[str | None], counts: Iterable[int]) -> None:

@@ -42,7 +42,7 @@ from ray_snapshot.protocol.chandy_lamport import (
 from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.ledgers import NoLedgers
-from ray_snapshot.protocol.links import InLink
+from ray_snapshot.protocol.links import InLink, OutLink
 from ray_snapshot.protocol.mailbox import (
     CALL,
     COLOUR,
@@ -289,10 +289,11 @@ class BarrierCore(HostCore):
 
     def _put_barrier(self, channel: OutChannel, colour: Colour) -> bool:
         barrier = (channel.index, 0, BARRIER, None, 0.0, colour)
-        if channel.link is not None:
-            channel.link.messages.append(barrier)
-        elif channel.mailbox is not None:
-            self._put(channel.mailbox, channel.mailbox.owner.machine, barrier)
+        way = channel.way
+        if isinstance(way, OutLink):
+            way.messages.append(barrier)
+        elif way is not None:
+            self._put(way, way.owner.machine, barrier)
         else:
             return False  # it is not known where it leads; its first message will say the colour
         return True

@@ -168,7 +168,7 @@ class Copying:
             return False
         if machine.outputs and any(channel.held or channel.timers for channel in machine.outputs.values()):
             return False
-        return not (machine.inbox.mailboxes and any(box.queue for box in machine.inbox.mailboxes.values()))
+        return not (machine.inbox.mailboxes and any(box.kept for box in machine.inbox.mailboxes.values()))
 
     def _all_copied(self) -> None:
         self._due = (None, [], False)  # it would keep what was recorded
@@ -207,7 +207,7 @@ class Copying:
         """Whether nothing waits for a machine that has just been copied, nor in it."""
         if machine.is_held or machine.is_suspended or machine.over or copy.waiting or copy.extra is None:
             return False
-        return not (copy.boxes and any(box.queue for box in copy.boxes))
+        return not (copy.boxes and any(box.kept for box in copy.boxes))
 
     def _due_of(self, copied: Colour) -> tuple[list[Recording], bool]:
         """The recordings that a machine copied up to that colour is missing from; whether these are all that are not whole yet.
@@ -263,7 +263,7 @@ class Copying:
     def copy_of(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
         """What a recording holds of the machine as it is now, `extra` of its body."""
         found = MachineCopy(machine, extra)
-        if full := [box for box in found.boxes if box.queue]:
+        if full := [box for box in found.boxes if box.kept]:
             is_white = self.turning.is_white
             found.queued = white_of({box: [*box.queue] for box in full}, lambda colour: is_white(colour, number))
         if keeping := [channel for channel in found.channels if channel.held or channel.timers]:

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
-from sys import intern
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
+from ray_snapshot.names import one_of
 from ray_snapshot.protocol.addresses import Addresses
 from ray_snapshot.protocol.chandy_lamport import (
     AttachNumber,
@@ -117,6 +117,7 @@ class HostCore:
         """The machine `name` of this host; made, without a body, if messages come before its creation."""
         found = self.machines.get(name)
         if found is None:
+            name = one_of(name)
             found = self.machines[name] = self.copying.awake[name] = self._new_machine(name)
         return found
 
@@ -200,12 +201,11 @@ class HostCore:
         colour = machine.copied
         channel.sent = number = channel.sent + 1
         machine.sent += 1
-        link = channel.link
-        if link is not None:
-            link.messages.append((channel.index, number, method, args, now, colour))
-        elif channel.mailbox is not None:
-            mailbox = channel.mailbox
-            self._put(mailbox, mailbox.owner.machine, (0, number, method, args, now, colour))
+        way = channel.way
+        if type(way) is OutLink:
+            way.messages.append((channel.index, number, method, args, now, colour))
+        elif type(way) is Mailbox:
+            self._put(way, way.owner.machine, (0, number, method, args, now, colour))
         else:
             channel.hold((0, number, method, args, now, colour))
         if (
@@ -251,7 +251,7 @@ class HostCore:
     def resolve(self, name: str, host: str) -> None:
         """`name` lives on `host`: what was held for it goes out."""
         if host != self.host:
-            self.addresses.places[name] = host
+            self.addresses.places[one_of(name)] = one_of(host)
         else:
             self.machine(name)
         for channel in self.addresses.found(name):
@@ -283,21 +283,22 @@ class HostCore:
         target = channel.target
         if target in self.machines:
             self.copying.wake(self.machines[target])
-            channel.mailbox = self.machines[target].inbox.mailbox(channel.owner.name, channel.kind)
-            channel.mailbox.channel = channel
+            channel.way = mailbox = self.machines[target].inbox.mailbox(channel.owner.name, channel.kind)
+            mailbox.behind = channel
         elif (place := self.addresses.places.get(target)) is not None:
-            channel.link = self.output(place)
-            channel.index = channel.link.declare(channel, channel.owner.name, target, channel.kind)
+            channel.way = link = self.output(place)
+            channel.index = link.declare(channel, channel.owner.name, target, channel.kind)
         else:
             self.addresses.await_place(channel)
 
     def _dispatch(self, channel: OutChannel, message: Message) -> None:
         _, number, method, args, sent_at, _ = message
         message = (channel.index, number, method, args, sent_at, self.colour_of(channel.owner))
-        if channel.link is not None:
-            channel.link.messages.append(message)
-        elif channel.mailbox is not None:
-            self._put(channel.mailbox, self.machines[channel.target], message)
+        way = channel.way
+        if isinstance(way, OutLink):
+            way.messages.append(message)
+        elif way is not None:
+            self._put(way, way.owner.machine, message)
         else:
             channel.hold(message)
 
@@ -340,8 +341,7 @@ class HostCore:
             )
         machine = self.machine(target)
         self.copying.wake(machine)
-        source = intern(source) if type(source) is str else source  # each of its channels has brought its name along
-        link.mailboxes.append(machine.inbox.mailbox(source, kind, link.source, index))
+        link.mailboxes.append(machine.inbox.mailbox(one_of(source), kind, link.source, index))
 
     def _deliver(self, link: InLink, messages: list[Message]) -> None:
         mailboxes = link.mailboxes
@@ -419,14 +419,14 @@ class HostCore:
 
     def _acknowledge_sender(self, mailbox: Mailbox) -> None:
         mailbox.acknowledged = mailbox.accepted
-        if mailbox.link is None:
-            if mailbox.channel is not None:
-                mailbox.channel.acknowledged = mailbox.accepted
-                self._release(mailbox.channel.owner)
-        elif mailbox.link in self.polled_acknowledgements:
-            self.polled_acknowledgements[mailbox.link][mailbox.index] = mailbox.accepted
-        else:
-            self.output(mailbox.link).acknowledgements[mailbox.index] = mailbox.accepted
+        behind = mailbox.behind
+        if isinstance(behind, OutChannel):
+            behind.acknowledged = mailbox.accepted
+            self._release(behind.owner)
+        elif behind in self.polled_acknowledgements:
+            self.polled_acknowledgements[behind][mailbox.index] = mailbox.accepted
+        elif behind is not None:
+            self.output(behind).acknowledgements[mailbox.index] = mailbox.accepted
             self.must_flush = True
 
     def end_action(self, machine: Machine) -> None:

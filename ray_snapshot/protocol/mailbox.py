@@ -12,8 +12,9 @@ A message is a plain tuple, not a class: a host moves hundreds of thousands of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, takewhile
+from operator import attrgetter
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
@@ -36,12 +37,21 @@ def end_of(machine: str, kind: str) -> End:
     return machine if kind == MAIL else (machine, kind)
 
 
+def name_of(end: End) -> str:
+    """The machine there."""
+    return end if type(end) is str else end[0]
+
+
+def kind_of(end: End) -> str:
+    """What kind of channel leads there."""
+    return MAIL if type(end) is str else end[1]
+
+
 def names_and_kinds(ends: Sequence[End]) -> tuple[Sequence[str], str | list[str]]:
     """The machines at some other ends, and of what kind the channels are: one kind, where they are all mail."""
     if {*map(type, ends)} <= {str}:
         return ends, MAIL  # type: ignore[return-value]
-    both = [(end, MAIL) if isinstance(end, str) else end for end in ends]
-    return [name for name, _ in both], [kind for _, kind in both]
+    return [*map(name_of, ends)], [*map(kind_of, ends)]
 
 
 NOTHING: Any = ()
@@ -55,6 +65,9 @@ messages wait, most wait alone on their channel."""
 KEPT_QUEUES = 2
 """A machine with no more senders than that has deques from the first message on, theirs and its own, and keeps them when they
 are empty: to make one costs 2% of a message."""
+
+LONG = 32
+"""What is ready is in a list, which for a few takes a quarter of the room of a deque, until it is as long as that."""
 
 
 def added(queue: Queue, item: Any) -> Queue:
@@ -90,26 +103,57 @@ NO_ENTRIES: Any = _NoEntries()
 
 _NO_PORTS: frozenset[str] = frozenset()
 
+_BEHIND = attrgetter("behind")
+
 
 class Mailbox:
     """What has arrived on one channel and was not accepted yet."""
 
-    __slots__ = ("accepted", "acknowledged", "arrived", "channel", "index", "kind", "link", "owner", "queue", "source")
+    __slots__ = ("accepted", "acknowledged", "arrived", "behind", "end", "index", "kept", "owner")
+    # Eight take 96 bytes; there may be millions.
 
     def __init__(self, source: str, kind: str, owner: Inbox, link: str | None = None, index: int = 0) -> None:
-        self.source = source
-        self.kind = kind
+        self.end = end_of(source, kind)
         self.owner = owner
-        self.link = link
-        """The host that the channel comes from; None if its source lives on this host."""
+        self.behind: Any = link
+        """The host that the channel comes from; or its sending end, where that is on this host and known."""
         self.index = index
-        self.queue: Queue = NOTHING
+        self.kept: Any = NOTHING
+        """What waits: `NOTHING`, a deque, or the one message itself."""
         self.arrived = 0
         self.accepted = 0
         self.acknowledged = 0
         """How many acceptances the sender has been told of."""
-        self.channel: Any = None
-        """The sending end, if it is on this host."""
+
+    @property
+    def source(self) -> str:
+        """The machine that sends."""
+        return name_of(self.end)
+
+    @property
+    def kind(self) -> str:
+        """What is sent."""
+        return kind_of(self.end)
+
+    @property
+    def link(self) -> str | None:
+        """The host that the channel comes from; None if its source lives on this host."""
+        return self.behind if type(self.behind) is str else None
+
+    @property
+    def queue(self) -> Queue:
+        """What waits, in order."""
+        kept = self.kept
+        return kept if type(kept) is deque or kept is NOTHING else (kept,)
+
+    @queue.setter
+    def queue(self, queue: Queue) -> None:
+        self.kept = queue if type(queue) is deque or not queue else queue[0]
+
+
+def hosts_behind(boxes: Iterable[Mailbox]) -> list[str | None]:
+    """Of each its `link`."""
+    return [behind if type(behind) is str else None for behind in map(_BEHIND, boxes)]
 
 
 class Inbox:
@@ -124,7 +168,7 @@ class Inbox:
     def __init__(self, joins: Sequence[tuple[str, ...]] = (), machine: Any = None) -> None:
         self.machine = machine
         self.mailboxes: dict[End, Mailbox] = NO_ENTRIES
-        self.ready: deque[Mailbox] = NOTHING
+        self.ready: list[Mailbox] | deque[Mailbox] = NOTHING
         self.joins: list[tuple[str, ...]] = NOTHING
         self.ports: Set[str] = _NO_PORTS
         self.parked: dict[str, deque[Mailbox]] = NO_ENTRIES
@@ -161,14 +205,16 @@ class Inbox:
             raise ProtocolError(
                 f"message {message[1]} from {mailbox.source} arrived where {number} was due", source=mailbox.source
             )
-        queue = mailbox.queue
-        is_head = not queue
-        if type(queue) is deque:
-            queue.append(message)
-        elif is_head and len(self.mailboxes) > KEPT_QUEUES:
-            mailbox.queue = (message,)
+        kept = mailbox.kept
+        is_head = not kept
+        if type(kept) is deque:
+            kept.append(message)
+        elif not is_head:
+            mailbox.kept = deque((kept, message))
+        elif len(self.mailboxes) > KEPT_QUEUES:
+            mailbox.kept = message
         else:
-            mailbox.queue = deque((*queue, message))
+            mailbox.kept = deque((message,))
         if is_head:
             self.offer(mailbox)
         elif self.ports:
@@ -178,19 +224,21 @@ class Inbox:
         """The mailbox has a new head: it takes part in the choice."""
         ready = self.ready
         if ready is NOTHING:
-            ready = self.ready = deque()
+            ready = self.ready = deque() if len(self.mailboxes) <= KEPT_QUEUES else []
+        elif len(ready) == LONG and type(ready) is list:
+            ready = self.ready = deque(ready)
         ready.append(mailbox)
 
     def let_go(self) -> None:
         """Nothing waits here: keep no room for it."""
         self.ready = NOTHING
         for mailbox in self.mailboxes.values():
-            mailbox.queue = NOTHING
+            mailbox.kept = NOTHING
 
     def spare(self, mailbox: Mailbox) -> None:
         """Nothing waits in this one: where there are many, it keeps no room for it."""
         if len(self.mailboxes) > KEPT_QUEUES:
-            mailbox.queue = NOTHING
+            mailbox.kept = NOTHING
 
     def _unpark(self, mailbox: Mailbox, method: str) -> None:
         """What waits for the rest of its join looks again when a port arrives right behind it."""
@@ -201,9 +249,8 @@ class Inbox:
 
     def take(self) -> list[tuple[Mailbox, Message]] | None:
         """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
-        ready = self.ready
-        while ready:
-            mailbox = ready.popleft()
+        while ready := self.ready:
+            mailbox = ready.popleft() if isinstance(ready, deque) else ready.pop(0)
             if self.ports and mailbox.queue[0][2] in self.ports:
                 self.park(mailbox)
                 if len(self.joins) > 1:
@@ -211,17 +258,17 @@ class Inbox:
                 if (joined := self._join()) is not None:
                     return joined
                 continue
-            queue = mailbox.queue
-            if type(queue) is deque:
-                message = queue.popleft()
+            kept = mailbox.kept
+            if type(kept) is deque:
+                message = kept.popleft()
             else:
-                message = queue[0]
-                queue = mailbox.queue = NOTHING
+                message, kept = kept, NOTHING
+                mailbox.kept = NOTHING
             mailbox.accepted += 1
-            if queue:
+            if kept:
                 self.offer(mailbox)
             elif len(self.mailboxes) > KEPT_QUEUES:
-                mailbox.queue = NOTHING
+                mailbox.kept = NOTHING
                 if not ready:
                     self.ready = NOTHING
             return [(mailbox, message)]

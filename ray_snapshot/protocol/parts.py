@@ -5,14 +5,26 @@ Plain records with no rules of their own; read `host` for what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.links import OutLink
-from ray_snapshot.protocol.mailbox import COLOUR, NO_ENTRIES, NOTHING, End, Inbox, Mailbox, Message
+from ray_snapshot.protocol.mailbox import (
+    COLOUR,
+    NO_ENTRIES,
+    NOTHING,
+    End,
+    Inbox,
+    Mailbox,
+    Message,
+    end_of,
+    hosts_behind,
+    kind_of,
+    name_of,
+)
 
 RESTING: Any = None
 """The `copied` of a machine at rest: no colour, so that whatever is about to touch it sees that it is to be woken."""
@@ -21,22 +33,35 @@ RESTING: Any = None
 class OutChannel:
     """The sending end of a channel."""
 
-    __slots__ = ("acknowledged", "held", "index", "kind", "link", "mailbox", "owner", "sent", "target", "timers")
+    __slots__ = ("acknowledged", "end", "held", "index", "owner", "sent", "timers", "way")  # as few as a `Mailbox` has
 
     def __init__(self, owner: Machine, target: str, kind: str) -> None:
         self.owner = owner
-        self.target = target
-        self.kind = kind
+        self.end = end_of(target, kind)
         self.sent = 0
         self.acknowledged = 0
-        self.link: OutLink | None = None
+        self.way: OutLink | Mailbox | None = None
+        """The link to another host; or the receiving end, if it is on this one; None while it is not known which."""
         self.index = 0
-        self.mailbox: Mailbox | None = None
-        """The receiving end, if it is on this host."""
         self.held: list[Message] = NOTHING
         """Sent, but the target's host is not known yet."""
         self.timers: dict[int, tuple[float, Message]] = NO_ENTRIES
         """Pending timers by message number: (when due, message)."""
+
+    @property
+    def target(self) -> str:
+        """The machine that it leads to."""
+        return name_of(self.end)
+
+    @property
+    def kind(self) -> str:
+        """What is sent."""
+        return kind_of(self.end)
+
+    @property
+    def link(self) -> OutLink | None:
+        """The link to another host, if it leads there."""
+        return self.way if isinstance(self.way, OutLink) else None
 
     @property
     def outstanding(self) -> int:
@@ -54,6 +79,11 @@ class OutChannel:
         if not self.held and not self.timers:
             return []
         return [*self.held, *(message for _, message in sorted(self.timers.values(), key=lambda timer: timer[1][1]))]
+
+
+def hosts_ahead(channels: Iterable[OutChannel]) -> list[str | None]:
+    """The hosts that channels lead to; None: this one, or it is not known yet."""
+    return [way.target if type(way) is OutLink else None for way in map(_WAY, channels)]
 
 
 class Machine:
@@ -180,8 +210,8 @@ def white_of(queued: dict[Any, list[Message]], is_white: Callable[[Colour], bool
 
 
 _COLOUR = itemgetter(COLOUR)
-_NAME, _ACCEPTED, _SENT, _LINK = map(attrgetter, ("name", "accepted", "sent", "link"))
-_QUEUE, _HELD, _TIMERS = map(attrgetter, ("queue", "held", "timers"))
+_NAME, _ACCEPTED, _SENT, _WAY = map(attrgetter, ("name", "accepted", "sent", "way"))
+_KEPT, _HELD, _TIMERS = map(attrgetter, ("kept", "held", "timers"))
 
 
 class GroupCopy:
@@ -217,22 +247,22 @@ class GroupCopy:
         mailboxes = [machine.inbox.mailboxes for machine in machines]
         outputs = [machine.outputs for machine in machines]
         boxes = [*chain.from_iterable(map(dict.values, mailboxes))] if any(mailboxes) else NOTHING
-        queues = [*map(_QUEUE, boxes)]
+        kept = [*map(_KEPT, boxes)]
         self.box_counts = [*map(len, mailboxes)]
         self.senders: list[End] = [*chain.from_iterable(mailboxes)]
         """Of the mailboxes of the first machine, then of those of the second, and so on: where they lead from."""
-        self.behind: list[str | None] = [*map(_LINK, boxes)]
+        self.behind = hosts_behind(boxes)
         """The hosts that these channels come from; None: this one."""
         self.accepted_of = [*map(_ACCEPTED, boxes)]
         self.queued: dict[int, list[Message]] = {}
         """The white messages in mailboxes that have some, by place in `senders`."""
-        if any(queues):
-            self.queued = white_of({row: [*queue] for row, queue in enumerate(queues) if queue}, is_white)
+        if any(kept):
+            self.queued = white_of({row: [*boxes[row].queue] for row, some in enumerate(kept) if some}, is_white)
         channels = [*chain.from_iterable(map(dict.values, outputs))] if any(outputs) else NOTHING
         self.channel_counts = [*map(len, outputs)]
         self.receivers: list[End] = [*chain.from_iterable(outputs)]
         """Where the channels lead to that these machines send on."""
-        self.ahead = [None if link is None else link.target for link in map(_LINK, channels)]
+        self.ahead = hosts_ahead(channels)
         """The hosts of the same; None: this one, or it is not known yet."""
         self.sent_on = [*map(_SENT, channels)]
         self.waiting: dict[int, list[Message]] = {}

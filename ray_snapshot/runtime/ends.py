@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.protocol.mailbox import Mailbox, names_and_kinds
-from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
+from ray_snapshot.protocol.mailbox import Mailbox, hosts_behind, names_and_kinds
+from ray_snapshot.protocol.parts import GroupCopy, MachineCopy, hosts_ahead
 from ray_snapshot.runtime.rows import END_ROW
 
 NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -29,7 +29,7 @@ ENDS = pa.schema([pa.field(name, NAMES if at < 3 else pa.int64()) for at, name i
 OWNED = pa.schema([*ENDS, *(pa.field(name, pa.string()) for name in ("owner", "host_behind", "host_ahead"))])
 """Ends of channels; whose end each is; and where its link comes from, or leads to."""
 
-_SOURCE, _TARGET, _KIND, _LINK = map(attrgetter, ("source", "target", "kind", "link"))
+_END = attrgetter("end")
 
 Sparse = dict[int, int]
 """Counts that are mostly 0, by row."""
@@ -66,14 +66,13 @@ class Ends:
         if boxes:
             if copy.queued or copy.duplicates:
                 self._note(copy)
-            self.receiving.add(map(_SOURCE, boxes), [*map(_KIND, boxes)], map(_LINK, boxes), copy.accepted_of)
+            self.receiving.add(*names_and_kinds([*map(_END, boxes)]), hosts_behind(boxes), copy.accepted_of)
             self.receiving.owners.add(copy.machine, len(boxes))
         if channels:
             if copy.waiting:
                 for row, channel in enumerate(channels, len(self.sending.counts)):
                     self.held[row] = len(copy.waiting.get(channel, ()))
-            ahead = (None if link is None else link.target for link in map(_LINK, channels))
-            self.sending.add(map(_TARGET, channels), [*map(_KIND, channels)], ahead, copy.sent_on)
+            self.sending.add(*names_and_kinds([*map(_END, channels)]), hosts_ahead(channels), copy.sent_on)
             self.sending.owners.add(copy.machine, len(channels))
 
     def add_group(self, copy: GroupCopy) -> None:

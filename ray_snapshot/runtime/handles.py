@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ray_snapshot.errors import NotAMachineError
+from ray_snapshot.names import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -128,6 +129,7 @@ def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
     if found is None:
         if len(handles) >= handles.most and run_id not in KINDS:  # a driver tells its own their classes
             _forget_names(handles)
+        name = one_of(name)
         found = handles[name] = MachineHandle(run_id, name, host)
         if KINDS and (kinds := KINDS.get(run_id)) is not None:
             note_kind(found, kinds.of(name))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.protocol.host import HostCore, Machine
+from ray_snapshot.protocol.links import OutLink
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error
@@ -121,12 +122,11 @@ class Post(ABC):
                 tracer.sent(channel, method, payload, core.colour_of(machine))
             if self.journal is not None:
                 self.journal.append((core.colour_of(machine), Sent(channel.target, MAIL, method, payload, None)))
-            link = channel.link
-            if link is not None:
-                if link.in_flight < WINDOW:
-                    self.carrier.flush()
-            elif channel.mailbox is None:
+            way = channel.way
+            if way is None:
                 self.places.look_up()
+            elif type(way) is OutLink and way.in_flight < WINDOW:
+                self.carrier.flush()
         if machine.over:
             self.hold_back(machine)
 
