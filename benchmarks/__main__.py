@@ -50,6 +50,7 @@ NAMES = {
     "snapshot-backlog": backlog,
     "million": million,
     "million-busy": million,
+    "million-busy-throughput": million,
     "history-own-parts": own_parts,
     "checkpoint-throughput": restoring,
     "restore-scaling": restoring,

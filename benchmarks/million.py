@@ -57,17 +57,23 @@ class Busy(rs.SnapshotMixin):
             for way in range(WAYS):
                 self.machine(f"Busy-{(self.number * WAYS + way) % self.count}").go.send(turn)
 
+    def ask(self) -> None:
+        """Start a snapshot, and wait for nothing."""
+        self.request_snapshot()
+
     def counts(self) -> tuple[int, int]:
         """What all machines of this process have done."""
         return Busy.gone, Busy.taken
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures `million` and `million-busy`."""
+    """Yield the figures `million`, `million-busy` and `million-busy-throughput`."""
     if "million" in names:
         yield _at_rest()
     if "million-busy" in names:
         yield _busy()
+    if "million-busy-throughput" in names:
+        yield _busy_throughput()
 
 
 def _at_rest() -> Result:
@@ -105,6 +111,19 @@ def _unchanged_s(system: rs.System) -> float:
     began = time.monotonic()
     system.snapshot()
     return time.monotonic() - began
+
+
+def _busy_throughput() -> Result:
+    """Two rounds with a snapshot in the first, over two without: of a million they take some 120 s."""
+    with _Town("benchmark-busy-throughput", BUSY) as town:
+        town.snapshot_s()
+        return alternate(
+            "million-busy-throughput",
+            ">= 0.9",
+            ("messages_per_s_with", lambda: town.messages_per_s(is_with=True)),
+            ("messages_per_s_without", lambda: town.messages_per_s(is_with=False)),
+            pairs=4,
+        )
 
 
 def _busy() -> Result:
@@ -164,6 +183,17 @@ class _Town:
             spent.update(cpu_s() - before)
             self.snapshots += 1
         return seconds
+
+    def messages_per_s(self, *, is_with: bool) -> float:
+        """Of two rounds, with a snapshot that a machine asks for or without; all of it is over when they are."""
+        if is_with:
+            self.machines[0].ask.send()
+        seconds = 0.0
+        for _ in range(2):
+            self._send()
+            seconds += self.round_s
+        ray.get(self.system._analyst.drain.remote(LONGEST_S))
+        return 2 * self.channels / seconds
 
     def _send(self) -> None:
         """A round: each machine sends, and accepts what is sent to it."""

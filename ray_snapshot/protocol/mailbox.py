@@ -63,8 +63,8 @@ Queue = Sequence[Any]
 messages wait, most wait alone on their channel."""
 
 KEPT_QUEUES = 2
-"""A machine with no more senders than that has deques from the first message on, theirs and its own, and keeps them when they
-are empty: to make one costs 2% of a message."""
+"""A machine with no more senders than that has deques for theirs, from the second message on, and keeps them when they are empty:
+to make one costs 2% of a message."""
 
 LONG = 32
 """What is ready is in a list, which for a few takes a quarter of the room of a deque, until it is as long as that."""
@@ -211,7 +211,7 @@ class Inbox:
             kept.append(message)
         elif not is_head:
             mailbox.kept = deque((kept, message))
-        elif len(self.mailboxes) > KEPT_QUEUES:
+        elif number == 1 or len(self.mailboxes) > KEPT_QUEUES:
             mailbox.kept = message
         else:
             mailbox.kept = deque((message,))
@@ -224,7 +224,7 @@ class Inbox:
         """The mailbox has a new head: it takes part in the choice."""
         ready = self.ready
         if ready is NOTHING:
-            ready = self.ready = deque() if len(self.mailboxes) <= KEPT_QUEUES else []
+            ready = self.ready = []
         elif len(ready) == LONG and type(ready) is list:
             ready = self.ready = deque(ready)
         ready.append(mailbox)

@@ -148,8 +148,9 @@ def _forget_names(handles: _Handles) -> None:
     with _FORGETTING:
         if len(handles) < handles.most:  # another thread has
             return
-        for name, handle in [*handles.items()]:
-            if handle._host is None and handles.pop(name, None) is handle:
+        for name in [*handles]:  # no object is made for each, so no other thread comes in between
+            handle = handles.get(name)
+            if handle is not None and handle._host is None and handles.pop(name, None) is handle:
                 for method in vars(handle).keys() - _OWN:  # its senders, which have it in their turn
                     vars(handle).pop(method, None)
         handles.most = 2 * (len(handles) + MOST_BY_NAME)

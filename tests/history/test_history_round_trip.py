@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from histories import START, full_snapshot, snapshot, verdict, write
 
 import ray_snapshot as rs
+from ray_snapshot import columns
 from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.history.tables import ORDER, in_order, stored_schema
@@ -32,6 +33,21 @@ def test_every_column_of_every_table_comes_back(tmp_path: Path) -> None:
     expected = full_snapshot()
     write(tmp_path, expected)
     assert_same(rs.History(tmp_path).load("full-1"), expected)
+
+
+def test_columns_of_one_value_that_are_in_pieces_come_back_in_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = snapshot(1, machines=10)
+    monkeypatch.setattr(columns, "PIECE_ROWS", 3)
+    inside = {name: table.drop_columns(["snapshot_id", "run_id"]) for name, table in given.tables.items()}
+    tables = {name: columns.labelled(table, given.snapshot_id, given.run_id) for name, table in inside.items()}
+    tables["snapshots"] = given.tables["snapshots"]
+    assert tables["machines"]["snapshot_id"].num_chunks == 4
+    found = Snapshot(tables)
+    assert found.problems() == given.problems()
+    write(tmp_path, found)
+    assert_same(rs.History(tmp_path).load(given.snapshot_id), given)
 
 
 def test_every_field_of_a_verdict_comes_back_with_the_run_of_its_snapshot(tmp_path: Path) -> None:

@@ -59,6 +59,35 @@ print(held, of_a_small_one, once, megabytes() - before)
 """
 
 
+DROPPED = """
+import os
+
+import numpy as np
+import pyarrow as pa
+from ray_snapshot.runtime.joined_ends import joined_ends
+
+def megabytes():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+def named(places, names):
+    return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(names))
+
+def channels(count):
+    places = np.arange(count * count)
+    names = [f"{number:01000}" for number in range(count)]
+    counts = dict.fromkeys(("sent", "accepted", "in_flight", "held", "duplicates"), pa.array([0]))
+    ends = {"source": named(places // count, names), "target": named(places % count, names), "kind": named([0], ["mail"])}
+    return joined_ends([(len(places), ends | counts)], "marker")
+
+channels(10)
+before = megabytes()
+found = channels(300)
+held = megabytes() - before
+del found
+print(held, megabytes() - before)
+"""
+
+
 class Idle(rs.SnapshotMixin):
     """A machine."""
 
@@ -95,6 +124,16 @@ def test_a_process_that_was_at_work_on_a_large_snapshot_is_small_again(whose: st
     assert of_a_small_one > 0.9 * held, "for a small one it is not worth the time"
     assert left < 0.5 * held
     assert at_once_again > left + 50, "it is not done for each of many snapshots"
+
+
+def test_channels_of_a_large_snapshot_go_back_when_it_is_dropped() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED], env={}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    held, left = map(float, done.stdout.split())
+    assert held > 180, "two columns of names, of 90 MB each"
+    assert left < 0.2 * held
 
 
 def test_a_host_does_so_where_it_has_made_its_report(given: list[tuple[int, str]]) -> None:

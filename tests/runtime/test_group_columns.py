@@ -110,7 +110,7 @@ def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
     recording = recorded(0)
     core = HostCore("here")
     machine, sender = core.born("m", object()), core.born("s", object())
-    box = core.channel(sender, "m", MAIL).mailbox
+    box = core.channel(sender, "m", MAIL).way
     late: Any = [(box, machine, (0, number, "m", (number, "a"), 1.5, 0)) for number in (1, 2)]
     part = pickle.loads(host_payload("here", recording, Facts(7.0, 1), late=late).part)
     alone = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
@@ -124,7 +124,7 @@ def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
 def test_late_messages_of_several_channels_stay_in_their_order() -> None:
     core = HostCore("here")
     machine, *senders = (core.born(name, object()) for name in ("m", "s", "o"))
-    box, other = (core.channel(sender, "m", MAIL).mailbox for sender in senders)
+    box, other = (core.channel(sender, "m", MAIL).way for sender in senders)
     order = [(box, 1), (box, 2), (other, 1), (box, 3)]
     late: Any = [(one, machine, (0, number, "m", (number,), 1.5, 0)) for one, number in order]
     part = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime import handles
 from ray_snapshot.runtime.handles import KINDS, forget_handles, forget_places, handle_of, interned
 from ray_snapshot.runtime.spawned import Kinds
@@ -52,6 +53,15 @@ def test_what_is_dropped_is_free_at_once() -> None:
         gc.enable()
 
 
+def test_a_name_is_there_once_however_often_it_has_come() -> None:
+    names = ["".join(["m", "-", "17"]) for _ in range(2)]
+    assert names[0] is not names[1]
+    core = HostCore("A")
+    core.resolve(names[0], "B")
+    assert handle_of(HOSTS, names[1])._name is next(iter(core.addresses.places))
+    assert core.machine("".join(["m", "-", "18"])).name is handle_of(HOSTS, "".join(["m", "-", "18"]))._name
+
+
 def test_a_handle_has_no_dictionary_of_its_own() -> None:
     tracemalloc.start()
     try:
@@ -68,13 +78,14 @@ def test_names_are_gone_through_the_more_seldom_the_more_there_are(monkeypatch: 
     walks = list[int]()
 
     class Counted(handles._Handles):
-        def items(self) -> Any:
+        def __iter__(self) -> Any:
             walks.append(len(self))
-            return super().items()
+            return super().__iter__()
 
     monkeypatch.setattr(handles, "_INTERNED", {HOSTS: Counted()})
     for name in [f"{name}-{more}" for name in NAMES for more in range(20)]:
         handle_of(HOSTS, name, "host-1")
+    assert walks
     assert sum(walks) < 2 * 20 * len(NAMES)
 
 

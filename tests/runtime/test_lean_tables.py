@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ray_snapshot import columns
-from ray_snapshot.columns import inner, lean, packed, whole
+from ray_snapshot.columns import PIECE_ROWS, alike, inner, lean, packed, whole
 from ray_snapshot.runtime.ends import ENDS, NAMES
 from ray_snapshot.schema import MACHINES, MESSAGES
 
@@ -119,3 +119,14 @@ def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert come(table).equals(table)
     mutant(monkeypatch)
     assert not come(table).equals(table)
+
+
+@pytest.mark.parametrize("rows", [0, 1, PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 1, 5 * PIECE_ROWS + 7])
+@pytest.mark.parametrize("value", [pa.scalar("a name"), pa.scalar(3, pa.int64()), pa.scalar(None, pa.string())])
+def test_a_column_of_one_value_takes_no_more_room_than_a_piece_of_it(rows: int, value: Any) -> None:
+    before = pa.total_allocated_bytes()
+    found = alike(value, rows)
+    taken = pa.total_allocated_bytes() - before
+    assert found.equals(pa.chunked_array([pa.repeat(value, rows)]))
+    assert found.type == value.type
+    assert taken < 16 * PIECE_ROWS + 1_000
