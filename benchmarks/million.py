@@ -26,6 +26,9 @@ BUSY = int(os.environ.get("RAY_SNAPSHOT_BENCHMARK_MACHINES", "30000"))
 WAYS = 10
 """Channels out of each of these."""
 
+ROUNDS = 3
+"""So many are from one snapshot to the next: of a million machines they take some 120 s."""
+
 LONGEST_S = 600.0
 
 
@@ -114,7 +117,7 @@ def _unchanged_s(system: rs.System) -> float:
 
 
 def _busy_throughput() -> Result:
-    """Two rounds with a snapshot in the first, over two without: of a million they take some 120 s."""
+    """`ROUNDS` with a snapshot in the first, over as many without."""
     with _Town("benchmark-busy-throughput", BUSY) as town:
         town.snapshot_s()
         return alternate(
@@ -185,15 +188,17 @@ class _Town:
         return seconds
 
     def messages_per_s(self, *, is_with: bool) -> float:
-        """Of two rounds, with a snapshot that a machine asks for or without; all of it is over when they are."""
+        """Of `ROUNDS`, with a snapshot that a machine asks for or without; all that it takes is over when this answers."""
         if is_with:
             self.machines[0].ask.send()
         seconds = 0.0
-        for _ in range(2):
+        for _ in range(ROUNDS):
             self._send()
             seconds += self.round_s
-        ray.get(self.system._analyst.drain.remote(LONGEST_S))
-        return 2 * self.channels / seconds
+        if is_with:
+            self.system.snapshot()  # is complete no sooner than the one before
+            ray.get(self.system._analyst.drain.remote(LONGEST_S))
+        return ROUNDS * self.channels / seconds
 
     def _send(self) -> None:
         """A round: each machine sends, and accepts what is sent to it."""
