@@ -43,7 +43,7 @@ PIECE_ROWS = 1 << 17
 def alike(value: Any, rows: int) -> pa.ChunkedArray:
     """A column that has this value (an Arrow scalar) in all rows; of ten million it takes no more room than of `PIECE_ROWS`."""
     piece, (whole, rest) = pa.repeat(value, min(rows, PIECE_ROWS)), divmod(rows, PIECE_ROWS)
-    return pa.chunked_array([*[piece] * whole, *([piece[:rest]] if rest else [])], value.type)
+    return pa.chunked_array([*[piece] * whole, *([piece[:rest]] if rest or not whole else [])])
 
 
 def labelled(table: pa.Table, snapshot_id: str, run_id: str) -> pa.Table:
@@ -101,6 +101,13 @@ def in_batches(table: pa.Table | pa.RecordBatch) -> list[Columns]:
     """A table of this process in the same way."""
     batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
     return [(batch.num_rows, dict(zip(batch.schema.names, batch.columns, strict=True))) for batch in batches]
+
+
+def spread(batch: Columns) -> pa.RecordBatch:
+    """Such a batch with a value of its own for each row."""
+    rows, columns = batch
+    whole = {name: one if len(one) == rows else _repeated(one, rows) for name, one in columns.items()}
+    return pa.RecordBatch.from_arrays([*whole.values()], [*whole])
 
 
 def _chunks(table: pa.Table) -> dict[str, pa.Array]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from sys import intern
-from typing import Literal
+from typing import Any, Literal
 
 from ray_snapshot.errors import NameNotAllowedError
 
@@ -23,14 +24,23 @@ EDITED = "-edited-"
 OnDeadlock = Literal["report", "raise", "exit"]
 """What is done about a deadlock that stands."""
 
+_FREES_NAMES = sys.version_info[:2] != (3, 12)
+"""Python 3.12 keeps for ever what is interned."""
+
 _MACHINE = re.compile(r"[A-Za-z0-9_.-]+")
 _SYSTEM = re.compile(r"[a-z_.-][a-z0-9_.-]*")
 
 
-def one_of(name: str) -> str:
-    """The one text of this process for all that are the same name: each message and each answer brings its own along, and where
-    a million names are kept by several tables they would take as much as what they name."""
-    return intern(name) if type(name) is str else name
+def one_of(name: Any) -> Any:
+    """The one text of this process for all that are the same name, and of class `str` where it is of a class of the user's.
+
+    Each message and each answer brings its own along; where a million names are kept by several tables, they would take as much
+    as what they name.
+    """
+    if not isinstance(name, str):  # in the simulator it may be anything
+        return name
+    plain = name if type(name) is str else str.__str__(name)
+    return intern(plain) if _FREES_NAMES else plain
 
 
 def check_machine_name(name: object) -> str:
@@ -39,7 +49,7 @@ def check_machine_name(name: object) -> str:
         raise NameNotAllowedError(
             f"machine name {name!r} is not allowed: use letters, digits and _ . - only", name=name
         )
-    return name
+    return str.__str__(name)
 
 
 def is_machine_name(name: object) -> bool:

@@ -39,17 +39,17 @@ def end_of(machine: str, kind: str) -> End:
 
 def name_of(end: End) -> str:
     """The machine there."""
-    return end if type(end) is str else end[0]
+    return end[0] if isinstance(end, tuple) else end
 
 
 def kind_of(end: End) -> str:
     """What kind of channel leads there."""
-    return MAIL if type(end) is str else end[1]
+    return end[1] if isinstance(end, tuple) else MAIL
 
 
 def names_and_kinds(ends: Sequence[End]) -> tuple[Sequence[str], str | list[str]]:
     """The machines at some other ends, and of what kind the channels are: one kind, where they are all mail."""
-    if {*map(type, ends)} <= {str}:
+    if tuple not in {*map(type, ends)}:
         return ends, MAIL  # type: ignore[return-value]
     return [*map(name_of, ends)], [*map(kind_of, ends)]
 
@@ -63,8 +63,8 @@ Queue = Sequence[Any]
 messages wait, most wait alone on their channel: what a mailbox keeps of such a one is no more than the message."""
 
 KEPT_QUEUES = 2
-"""A machine with no more senders than that has deques for theirs, from the second message on, and keeps them when they are empty:
-to make one costs 2% of a message."""
+"""A machine with no more senders than that has deques for theirs, from the second message on, and keeps them when they are
+empty: to make one costs 2% of a message."""
 
 LONG = 32
 """What is ready is in a list, which for a few takes a quarter of the room of a deque, until it is as long as that."""
@@ -148,7 +148,10 @@ class Mailbox:
 
     @queue.setter
     def queue(self, queue: Queue) -> None:
-        self.kept = queue if type(queue) is deque or not queue else queue[0]
+        if type(queue) is deque or not queue:
+            self.kept = queue
+        else:
+            (self.kept,) = queue
 
 
 def hosts_behind(boxes: Iterable[Mailbox]) -> list[str | None]:

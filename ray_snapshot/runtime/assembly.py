@@ -249,7 +249,7 @@ def _as_table(part: Any) -> pa.Table:
 
 
 def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
-    """One table of the parts (tables or batches), each column in one piece."""
+    """One table of the parts (tables or batches), each column in one piece, but for columns of one value (`columns.alike`)."""
     tables = [_as_table(part) for part in parts if part.num_rows]
     if not tables:
         return nothing(schema)

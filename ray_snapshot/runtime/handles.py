@@ -47,9 +47,7 @@ MOST_BY_NAME = 1_000_000
 asked for. Who sends to ever new names would keep 0.2 kB for each, for ever; to make one anew takes some microseconds."""
 
 _FORGETTING = threading.Lock()
-_OWN = frozenset({"_run_id", "_name", "_host", "_kind"})
 _SET = object.__setattr__
-"""What a handle says is set by this, never through its `__dict__`, which would be made for it and take as much again."""
 
 
 KINDS: dict[str, Any] = {}
@@ -62,16 +60,20 @@ _ALIASES: dict[str, str] = {}
 class MachineHandle(Generic[K_co]):
     """A machine by name; `handle.method.send(...)`, `.send_after(seconds, ...)` and `.remote(...)` address its methods."""
 
+    __slots__ = ("__dict__", "__weakref__", "_host", "_kind", "_name", "_run_id")
+    # Its dictionary holds senders, and is made for the first of them: in slots the rest takes a third of the room.
+
     _run_id: str
     _name: str
     _host: str | None
-    _kind: type | None = None
+    _kind: type | None
     """Its class, in the driver that has spawned it: then what does not fit is refused there.
 
     Never in a host: whether a send between machines raises must not depend on which of them live together.
     """
 
     def __init__(self, run_id: str, name: str, host: str | None = None) -> None:
+        _SET(self, "_kind", None)
         _SET(self, "_run_id", run_id)
         _SET(self, "_name", name)
         _SET(self, "_host", host)
@@ -151,8 +153,7 @@ def _forget_names(handles: _Handles) -> None:
         for name in [*handles]:  # no object is made for each, so no other thread comes in between
             handle = handles.get(name)
             if handle is not None and handle._host is None and handles.pop(name, None) is handle:
-                for method in vars(handle).keys() - _OWN:  # its senders, which have it in their turn
-                    vars(handle).pop(method, None)
+                vars(handle).clear()  # its senders, which have it in their turn
         handles.most = 2 * (len(handles) + MOST_BY_NAME)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot.columns import LEAST_SQUEEZED, Columns, in_batches, inner, lean, squeezed, unspread, whole
+from ray_snapshot.columns import LEAST_SQUEEZED, Columns, in_batches, inner, lean, spread, squeezed, unspread, whole
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.parts.reporting import Late, LateRun, LinkCounts, late_report, report
 from ray_snapshot.protocol.host import Creation, Recording
@@ -117,9 +117,13 @@ class HostPart:
         """The ends, wherever this part is."""
         return self.ends if isinstance(self.ends, list) else in_batches(self.ends)
 
+    @property
+    def table_of_ends(self) -> pa.Table:
+        """The same, a value a row."""
+        return pa.Table.from_batches([spread(batch).select(ENDS.names) for batch in self.batches_of_ends], ENDS)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        assert not isinstance(self.ends, list), "a part is sent once"
-        tables = (self.messages, self.ends, self.machines)
+        tables = (self.messages, self.table_of_ends if isinstance(self.ends, list) else self.ends, self.machines)
         batches = [table if table is None else table.num_rows > 0 and lean(table) for table in tables]
         return _received, (
             batches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,9 @@ def the_busiest_mailbox_first(patch: Patch) -> None:
 
     def greedy(self: Inbox) -> Any:
         taken = take(self)
-        self.ready.rotate(1)
+        if self.ready:
+            self.ready = deque(self.ready)
+            self.ready.rotate(1)
         return taken
 
     patch.setattr(Inbox, "take", greedy)

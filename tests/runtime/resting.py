@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ends_told import ends_of
 from lone_host import LoneHost, lone_host
 from until import until
 
@@ -360,7 +359,7 @@ class Program:
                 "obstacles": sorted(part.obstacles),
                 "inputs": sorted(part.inputs.items()),
                 "shapes": sorted(part.shapes),
-                "ends": sorted(map(str, ends_of(part).to_pylist())),
+                "ends": sorted(map(str, part.table_of_ends.to_pylist())),
                 "messages": sorted(map(str, part.messages.drop_columns(["call_id", "sent_at", "due_at"]).to_pylist())),
                 "kept": kept,
             }

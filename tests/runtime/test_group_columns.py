@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ends_told import ends_of
 
 from ray_snapshot.parts import reporting
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
@@ -73,7 +72,7 @@ def told(recording: Recording) -> Any:
     """The report of a recording, in one order."""
     payload = host_payload("here", recording, Facts(7.0, 1))
     part = pickle.loads(payload.part)
-    columns = {"machines": part.machines, "ends": ends_of(part), "messages": part.messages}
+    columns = {"machines": part.machines, "ends": part.table_of_ends, "messages": part.messages}
     tables = {name: sorted(map(repr, table.to_pylist())) for name, table in columns.items()}
     in_order = defaultdict[Any, list[int]](list)
     for row in part.messages.to_pylist():
@@ -116,7 +115,7 @@ def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
     alone = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
     ends = ["s", "m", MAIL, 0, 0, 2, 0, 0]
     for found in (part, alone):
-        assert [[*row.values()] for row in ends_of(found).to_pylist()].count(ends) == 1
+        assert [[*row.values()] for row in found.table_of_ends.to_pylist()].count(ends) == 1
         told = [(row["source"], row["target"], row["args"]) for row in found.messages.to_pylist()]
         assert [row for row in told if row[0] == "s"] == [("s", "m", '[1,"a"]'), ("s", "m", '[2,"a"]')]
 
@@ -130,7 +129,11 @@ def test_late_messages_of_several_channels_stay_in_their_order() -> None:
     part = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
     told = [(row["source"], row["number"], row["args"]) for row in part.messages.to_pylist()]
     assert told == [("s", 1, "[1]"), ("s", 2, "[2]"), ("o", 1, "[1]"), ("s", 3, "[3]")]
-    assert [(row["source"], row["in_flight"]) for row in ends_of(part).to_pylist()] == [("s", 2), ("o", 1), ("s", 1)]
+    assert [(row["source"], row["in_flight"]) for row in part.table_of_ends.to_pylist()] == [
+        ("s", 2),
+        ("o", 1),
+        ("s", 1),
+    ]
 
 
 def rows_of_messages_are_swapped(patch: pytest.MonkeyPatch) -> None:

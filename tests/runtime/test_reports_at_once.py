@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ends_told import ends_of
 from lone_host import LoneHost, lone_host
 from resting import Flat, Volatile, resting_host
 from until import until
@@ -81,7 +80,7 @@ def _shown(part: Any) -> dict[str, Any]:
     """What a part says, but for its moment."""
     return {
         "machines": part.machines.drop_columns(["recorded_at"]).to_pylist(),
-        "ends": ends_of(part).to_pylist(),
+        "ends": part.table_of_ends.to_pylist(),
         "messages": part.messages.to_pylist(),
         "shapes": sorted(part.shapes),
         "inputs": part.inputs,

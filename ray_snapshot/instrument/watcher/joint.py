@@ -31,6 +31,8 @@ from ray_snapshot.snapshot import Snapshot
 def joint(collected: CollectedCalls) -> Snapshot:
     """The snapshot of a collection with parts of hosts; O(machines + channels + messages + calls)."""
     parts: list[HostPart] = [whole(pickle.loads(part)) for part in collected.parts]
+    for part in parts:
+        part.ends = part.table_of_ends  # to be looked at row by row
     mails = [one.mail for one in collected.recorded.values() if one.mail is not None]
     ends_of_the_dead = list(_closed(parts, mails))
     of_the_gone = dict.fromkeys(_of_the_gone(parts, collected))

@@ -77,7 +77,7 @@ class Actions:
         try:
             if len(taken) > 1:
                 calls, name, payload = self._joined(machine, taken)
-            elif type(mailbox.end) is not str:  # not mail
+            elif type(mailbox.end) is tuple:  # not mail
                 calls, payload = _unwrapped(mailbox.kind, payload)
             if calls:
                 self.replies.answering[machine.name] = calls

@@ -131,7 +131,7 @@ class Runner:
                     stage.action = action = None if isinstance(work, Creation) else (work[0], *work[1][0])
                     if action is not None:
                         self.unchanged.changed(action[0].name)
-                    if action is not None and type(action[1].end) is not str and action[1].kind == CALL:
+                    if action is not None and type(action[1].end) is tuple and action[1].kind == CALL:
                         self.actions.replies.answering[action[0].name] = (action[2][3][0],)
                     if tracer is not None and not isinstance(work, Creation):
                         tracer.accepted(work[0].name, work[1], core.colour_of(work[0]))
