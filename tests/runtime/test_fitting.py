@@ -12,7 +12,7 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot.runtime.driver.post import _check
 from ray_snapshot.runtime.fitting import check_fits, counts_of
-from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.handles import MachineHandle, note_kind
 from ray_snapshot.runtime.settings import OF_WATCHES, Settings, SettingsGiven, WatchSettingsGiven
 
 
@@ -71,7 +71,7 @@ FITS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 @pytest.mark.parametrize(("method", "args", "kwargs"), FITS, ids=str)
 def test_what_fits_is_sent(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     handle: MachineHandle[Account] = MachineHandle("a run", "a")
-    handle.__dict__["_kind"] = Account
+    note_kind(handle, Account)
     _check(handle, method, args, kwargs)
     check_fits(Account, "a", method, args, kwargs)
 
@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_a_type_error_with_the_methods_signature(
 ) -> None:
     handle: MachineHandle[Account] = MachineHandle("a run", "a")
     _check(handle, method, args, kwargs)  # by name alone nothing is known of it
-    handle.__dict__["_kind"] = Account
+    note_kind(handle, Account)
     for _ in range(2):
         with pytest.raises(TypeError) as caught:
             _check(handle, method, args, kwargs)
