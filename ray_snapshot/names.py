@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from sys import intern
 from typing import Any, Literal
 
 from ray_snapshot.errors import NameNotAllowedError
@@ -40,7 +39,7 @@ def one_of(name: Any) -> Any:
     if not isinstance(name, str):  # in the simulator it may be anything
         return name
     plain = name if type(name) is str else str.__str__(name)
-    return intern(plain) if _FREES_NAMES else plain
+    return sys.intern(plain) if _FREES_NAMES else plain
 
 
 def check_machine_name(name: object) -> str:
