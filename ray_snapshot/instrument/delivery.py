@@ -113,8 +113,7 @@ def own_node() -> str:
 
 
 def here_if_possible() -> NodeAffinitySchedulingStrategy:
-    """Schedules an actor on this node if possible: watcher and analyst belong here, for the history is a folder of
-    it."""
+    """Schedules an actor on this node if possible: the watcher belongs here, for the history is a folder of it."""
     return NodeAffinitySchedulingStrategy(node_id=own_node(), soft=True)
 
 

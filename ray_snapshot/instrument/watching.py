@@ -29,7 +29,7 @@ from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.pace import Every
 from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime import shutting_down
-from ray_snapshot.runtime.analyst.actor import AnalystActor
+from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, check_shared, connect
 from ray_snapshot.runtime.faults import first_line
@@ -142,17 +142,17 @@ class Watch(Session):
             self._on_watch(self)
 
     def _made_services(self) -> list[Any]:
-        """The watcher and the analyst, which writes the history, on the driver's own node; what to wait for."""
+        """The watcher, with the analyst, which writes the history, on the driver's own node; what to wait for."""
         check_shared(self.history, is_shared=self.settings.history_is_shared)
         ready = delivery.check_nodes(needs_hook=bool(_plans))
         options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
         settings, keeps = self.settings, self.is_checkpointing
         config = ServiceConfig(self.name, self.run_id, CALLS, settings.most_open, settings.snapshot_timeout, keeps)
-        analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
         try:
             self._service = WatcherActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
                 config,
-                analyst,
+                history=self.history,
+                paths=import_path(),
                 ready=ready,
                 keeps=keeps,
                 has_hook=bool(_plans),
@@ -164,19 +164,18 @@ class Watch(Session):
                 raises_inside=settings.victim is not None,
             )
         except ValueError:
-            ray.kill(analyst)
             raise SystemRunningError(
                 f"a system {self.name!r} is already running on this cluster: close it, or choose another name",
                 system=self.name,
             ) from None
-        self._analyst = analyst
+        self._analyst = AnalystInside(self._service)
         return [self._open_analyst(), self._service.last_number.remote()]
 
     def _await_services(self, opened: list[Any]) -> None:
         try:
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
-            self._kill([self._analyst, self._service])
+            self._kill([self._service])
             raise
 
     def _limits(self) -> Limits | None:
@@ -263,7 +262,7 @@ class Watch(Session):
         try:
             attaching.detach()
             self._part.close()
-            self._kill([self._service, self._analyst])
+            self._kill([self._service])
         finally:
             _watches.clear()
             WATCHES.clear()

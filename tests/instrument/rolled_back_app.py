@@ -388,7 +388,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "actors_of_job", dict)
     patch.setattr(shape, "ended_actors_of_job", set)
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
-    patch.setattr(shape, "actor_key", lambda handle: "the analyst's")
+    patch.setattr(shape, "actor_key", lambda handle: "a host's")
     patch.setattr(surroundings, "living_nodes", dict)
     patch.setattr(watchers, "LOOK_S", 0.0)
     patch.setattr(outboxes, "HEARD_S", 0.0)

@@ -136,7 +136,8 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
     seen = json.loads(done.output)
     assert (seen["moved"], seen["in_flight"], seen["terminated"]) == (30, 0, True)
     assert sorted(state["balance"] for state in seen["states"].values()) == [30, 70]
-    assert [line.rpartition(" ")[0] for line in seen["uncovered"]] == ["actor Analyst"]
+    assert [line.rpartition(" ")[0] for line in seen["uncovered"]] == ["actor Watcher"]
+    assert seen["actors"] == ["Account", "Account", "Watcher"], "one process of ours, whatever it does"
     assert "rs.install() comes before ray.init()" in seen["late"]
     assert "watched already" in seen["twice"]
     assert seen["can"] == []  # what is for machines of one's own is not there

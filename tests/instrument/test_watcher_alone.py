@@ -60,7 +60,7 @@ class World:
         monkeypatch.setattr(shape, "ended_actors_of_job", set)
         monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
-        monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
+        monkeypatch.setattr(shape, "actor_key", lambda handle: "a host's")
         monkeypatch.setattr(surroundings, "living_nodes", dict)
         monkeypatch.setattr(outboxes, "HEARD_S", 0.0)
 
@@ -204,7 +204,6 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
         await world.join(watcher, "Host:theirs")
         world.actors = {
             "the watcher's": "Watcher",
-            "the analyst's": "Analyst",
             "theirs": "Host",
             "0123456789": "Watcher",
             "abcdefghij": "Analyst",

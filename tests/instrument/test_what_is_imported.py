@@ -26,7 +26,7 @@ def imported(code: str) -> set[str]:
     "module",
     [
         "instrument.watcher.watcher",  # also where Ray loads the class of a handle to it: in every worker of the app
-        "runtime.analyst.actor",  # the same: the watcher has one
+        "runtime.analyst.actor",  # the same: a service has one
         "runtime.service.actor",  # one for each system, and it only passes on what hosts report
         "instrument.hooks.attaching",
         "instrument.hooks.calls",

@@ -10,6 +10,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.instrument import shape
 
 
 @rs.wrap
@@ -29,7 +30,7 @@ class Account:
         return int(ray.get(to.deposit.remote(amount)))
 
 
-class Analyst:
+class Watcher:
     """An actor of a name that one of ours has, too; nobody wrapped it."""
 
     def ready(self) -> bool:
@@ -39,16 +40,18 @@ class Analyst:
 
 def main(history: str) -> dict[str, Any]:
     """Watch, move money, and look."""
-    kind, stranger = ray.remote(Account), ray.remote(Analyst)
+    kind, stranger = ray.remote(Account), ray.remote(Watcher)
     with rs.watch("bank", history=history, detectors=[detectors.Termination(), detectors.Deadlock()]) as system:
         a, b = kind.remote(100), kind.remote(0)
         moved = ray.get(a.transfer.remote(b, 30))
         snapshot = system.snapshot(timeout=30)
         snapshot.verify()
         verdict = system.wait_for("termination", timeout=30)
-        analyst = stranger.remote()
-        ray.get(analyst.ready.remote())
+        actors = sorted(shape.actors_of_job().values())
+        namesake = stranger.remote()
+        ray.get(namesake.ready.remote())
         return {
+            "actors": actors,
             "uncovered": system.wait_for(unwatched, timeout=30).evidence["actors"],
             "moved": moved,
             "states": {name: machine.state for name, machine in snapshot.machines.items() if name != "driver"},

@@ -70,11 +70,8 @@ def given_up(number: int) -> Collected:
     return Collected(header, [])
 
 
-def test_it_answers_for_what_comes_again_however_much_that_is_new_waits_behind_a_gap(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_answers_for_what_comes_again_however_much_that_is_new_waits_behind_a_gap() -> None:
     """The next of what comes again is sent only once the one before has been answered."""
-    monkeypatch.setattr("os.nice", lambda _: 0)
 
     async def play() -> int:
         analyst = Analyst("shop", None, ())

@@ -109,7 +109,6 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     for module in (session, analysts, reporter):
         monkeypatch.setattr(module, "give_back", give_back)
     monkeypatch.setattr(giving_back, "LARGE", 0)
-    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,17 @@ async def opened(history: Path) -> analysts.Analyst:
     return analyst
 
 
-@pytest.fixture(autouse=True)
-def _as_quick_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
+def test_on_linux_the_threads_that_judge_and_write_come_second(tmp_path: Path) -> None:
+    async def play() -> dict[str, int]:
+        analyst = await opened(tmp_path)
+        found = {one.name: os.getpriority(os.PRIO_PROCESS, one.native_id or 0) for one in threading.enumerate()}
+        analyst.writer.close()
+        return found
+
+    found = asyncio.run(play())
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert found["analyst"] == found["history"] == min(19, own + analysts.NICENESS)
+    assert found["MainThread"] == own
 
 
 def test_whoever_asks_for_it_is_answered_when_the_history_lists_the_snapshot(tmp_path: Path) -> None:

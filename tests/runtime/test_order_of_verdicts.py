@@ -100,9 +100,7 @@ def test_at_the_end_nothing_that_is_complete_is_left_behind() -> None:
     assert with_service(play) == [(2, 1), (3, 2)]
 
 
-def test_the_analyst_takes_them_by_their_places_though_ray_swaps_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
-
+def test_the_analyst_takes_them_by_their_places_though_ray_swaps_the_calls() -> None:
     async def swapped() -> list[Any]:
         analyst = analysts.Analyst("shop", None, ())
         for found, place in (("third", 3), ("first", 1), ("second", 2)):

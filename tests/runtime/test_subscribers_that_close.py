@@ -19,9 +19,7 @@ from ray_snapshot.runtime.subscribers import AlarmTeller, Subscribers
 BOUND_S = 10.0
 
 
-def test_who_waits_for_verdicts_is_answered_when_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
-
+def test_who_waits_for_verdicts_is_answered_when_woken() -> None:
     async def woken() -> float:
         analyst = analysts.Analyst("app", None, ())
         analyst.opened.set()

@@ -420,7 +420,7 @@ class Processes:
         yield from (birth["key"] for birth in births.values())
         yield from (facts.get("key") for facts in self.roster.facts.values())
         yield shape.current_actor_key()  # an app may have a Watcher of its own
-        yield from map(shape.actor_key, (self.analyst, *self.directory.actors.values()))
+        yield from map(shape.actor_key, self.directory.actors.values())
 
     async def _look(self) -> None:
         """While snapshots are pending: hurry them, give them up, and find out which machines have died."""

@@ -23,10 +23,15 @@ from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
 from ray_snapshot.names import DRIVER, run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
+from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.recovery import Target
+
+TURN_S = 0.0003
+"""How long a thread that judges or writes keeps the interpreter when the event loop wants it; Python's own 5 ms are a long time
+for each step of a snapshot."""
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -37,8 +42,10 @@ class Watcher(Service):
     def __init__(
         self,
         config: ServiceConfig,
-        analyst: Any,
+        analyst: Any = None,
         *,
+        history: str | None = None,
+        paths: tuple[str, ...] = (),
         ready: Iterable[str] = (),
         keeps: bool = False,
         has_hook: bool = False,
@@ -49,7 +56,8 @@ class Watcher(Service):
         tells_callers: bool = False,
         raises_inside: bool = False,
     ) -> None:
-        """`limits`: where the app goes back by itself. `driver`: facts of the driver, which then takes part from the start.
+        """`analyst`: the handle of one; None: it lives in this process, writes `history`, and imports from `paths`, too.
+        `limits`: where the app goes back by itself. `driver`: facts of the driver, which then takes part from the start.
 
         For the others see `Processes`.
         """
@@ -66,6 +74,14 @@ class Watcher(Service):
         self.questions = Questions(self.processes.roster, self.processes.outboxes)
         self.joined: JoinedSystem | None = None
         self.lives = 0
+        self.inside: Any = None
+        """The analyst, where it lives in this process."""
+        if analyst is None:
+            from ray_snapshot.runtime.analyst.actor import Analyst
+
+            self.inside = Analyst(config.system, history, paths)
+            sys.setswitchinterval(TURN_S)
+            analyst = AnalystInside(ray.get_runtime_context().current_actor)
         super().__init__(config, analyst, self.processes)
         self.processes.begin(self, lambda: self.joined)
         if driver is not None:
@@ -214,6 +230,10 @@ class Watcher(Service):
         """Whether what a process has met will be undone; see `Recovering`."""
         return await self.processes.recovering.is_coming_back(key, generation)
 
+    async def ask_analyst(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """What the analyst in this process answers; see `AnalystInside`."""
+        return await getattr(self.inside, method)(*args, **kwargs)
+
     # ---- as a service ---------------------------------------------------------------------------------------------
 
     async def about(self) -> dict[str, Any]:
@@ -222,13 +242,6 @@ class Watcher(Service):
         found["hosts"] += len(self.processes.parties.machines)
         found["machines"] += len(self.processes.roster.facts) - 1
         return found
-
-    async def lost(self, host: str, reason: str, generation: int | None = None) -> None:
-        """A process is gone; of an app that we did not write nothing is stopped for an analyst that is gone."""
-        if host == "analyst":
-            await self.close()
-        else:
-            await super().lost(host, reason, generation)
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system of machines; without one the watching goes on."""

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -57,8 +58,7 @@ WARM_S = 30.0
 """How long an analyst waits for what detectors load beforehand."""
 
 NICENESS = 4
-"""The niceness of this process: where the machines use every core, evaluating and writing come second."""
-
+"""The niceness of the threads that evaluate and write: where the machines use every core, these come second."""
 
 MOST_MARKS = 1_000
 """Of so many of the latest snapshots it is known when the history lists them."""
@@ -75,7 +75,6 @@ class Analyst:
 
     def __init__(self, system: str, history: str | None, paths: tuple[str, ...]) -> None:
         extend_import_path(paths)
-        os.nice(NICENESS)
         waits.in_threads()
         self.system = system
         self.detectors: list[Detector] = []
@@ -101,6 +100,9 @@ class Analyst:
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
+        self.opening = asyncio.Lock()
+        self.second = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-opens", initializer=_come_second)
+        """Threads that are begun here come second, too."""
         self.marks: dict[str, int] = {}
         """By snapshot, the latest last: the `committed` of the writer from which on the history lists it."""
 
@@ -310,26 +312,32 @@ class Analyst:
         analysts of this system have died; `has_subscribers`: subscribers are to get every verdict; `telemetry`: see
         `spans.settings`. Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
-        if self.opened.is_set():
-            return
+        async with self.opening:
+            if not self.opened.is_set():
+                self.verdicts.begin(life * LIFE, has_subscribers=has_subscribers)
+                begin = partial(self._open, detectors, redacted, keeper, telemetry)
+                await self.loop.run_in_executor(self.second, begin)
+                self.opened.set()
+
+    def _open(
+        self, detectors: bytes, redacted: tuple[str, ...], keeper: Keeper | None, telemetry: Mapping[str, str] | None
+    ) -> None:
+        """Load what is needed, which takes its time, and begin to work."""
         redaction.redact(*redacted)
         from ray_snapshot.first_array import warm_up_without_pandas
 
         warm_up_without_pandas()
-        self.keeper = keeper
-        self.verdicts.begin(life * LIFE, has_subscribers=has_subscribers)
         loaded = _loaded(detectors)
-        self.warming = threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True)
-        self.warming.start()
-        self.detectors = loaded
-        if telemetry:
-            self.spans = _spans(self.system, telemetry)
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
             self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system, hosts=self.hosts))
+        self.keeper, self.detectors = keeper, loaded
+        if telemetry:
+            self.spans = _spans(self.system, telemetry)
+        self.warming = threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True)
+        self.warming.start()
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
-        self.opened.set()
 
     async def begin_session(self) -> str:
         """The service begins a session, and counts places from 1 again; snapshots of an earlier session are refused."""
@@ -444,6 +452,11 @@ class Analyst:
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
+
+
+def _come_second() -> None:
+    """In a thread: so it is with Linux, where each has a niceness of its own."""
+    os.nice(NICENESS)
 
 
 def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:
