@@ -41,6 +41,7 @@ NAMES = {
     "send-within-host": sending,
     "lone-send-latency": sending,
     "throughput-with-snapshots": snapshots,
+    "throughput-joined": snapshots,
     "snapshot-empty": snapshots,
     "snapshot-10000": snapshots,
     "throughput-few-act": snapshots,

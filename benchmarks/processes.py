@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_OURS = {"Host": "hosts", "Service": "service", "Analyst": "analyst"}
+_OURS = {"Host": "hosts", "Service": "service", "Analyst": "analyst", "Watcher": "watcher"}
 """What Ray calls the processes of our actors."""
 
 
@@ -83,7 +83,8 @@ class Spent:
         """
         more = self.snapshots[True] - self.snapshots[False] * self.seconds[True] / self.seconds[False]
         found = {}
-        for name in ("hosts", "service", "analyst", "driver", "ray"):
+        ours = [name for name in ("hosts", "service", "analyst", "watcher", "driver", "ray") if self.cpu[True][name]]
+        for name in ours:
             spent = (self._a_second(name, True) - self._a_second(name, False)) * self.seconds[True]
             found[f"{name}_cpu_ms"] = 1e3 * spent / more
         for words, is_with in (("with", True), ("without", False)):

@@ -18,7 +18,6 @@ import ray
 import ray_snapshot as rs
 from benchmarks.measure import Result, alternate
 from benchmarks.processes import Spent
-from ray_snapshot.runtime.cluster import service_of
 from ray_snapshot.schema import MACHINES
 
 EVERY_S = 0.25
@@ -65,10 +64,12 @@ class Resting(Idle):
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures `throughput-with-snapshots`, `throughput-few-act`, `snapshot-empty`, `snapshot-10000`,
-    `snapshot-unchanged`, `checkpoint-unchanged` and `snapshot-scaling`."""
+    """Yield the figures `throughput-with-snapshots`, `throughput-joined`, `throughput-few-act`, `snapshot-empty`,
+    `snapshot-10000`, `snapshot-unchanged`, `checkpoint-unchanged` and `snapshot-scaling`."""
     if "throughput-with-snapshots" in names:
         yield _throughput()
+    if "throughput-joined" in names:
+        yield _joined()
     if "throughput-few-act" in names:
         yield _few_act()
     if "snapshot-empty" in names:
@@ -105,9 +106,24 @@ def _median_ms(work: Callable[[], object]) -> float:
 
 def _throughput() -> Result:
     with tempfile.TemporaryDirectory() as folder, rs.System("benchmark-throughput", history=folder) as system:
-        machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
-        system.start()
-        return _compared("throughput-with-snapshots", ">= 0.95", system, machines)
+        return _of_runners("throughput-with-snapshots", ">= 0.95", system)
+
+
+def _joined() -> Result:
+    """The same in a program that is watched: one process takes the snapshots, and judges and writes them."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        rs.watch("benchmark-joined", history=folder),
+        rs.System("benchmark-throughput", history=folder) as system,
+    ):
+        return _of_runners("throughput-joined", ">= 0.8", system)
+
+
+def _of_runners(name: str, goal: str, system: rs.System) -> Result:
+    """Of a thousand that all act."""
+    machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
+    system.start()
+    return _compared(name, goal, system, machines)
 
 
 def _few_act() -> Result:
@@ -135,7 +151,7 @@ def _compared(name: str, goal: str, system: rs.System, machines: list[Any]) -> R
 
 def _rate(system: rs.System, metronome: Any, spent: Spent) -> float:
     """Messages accepted a second between two snapshots, with one every `EVERY_S` in between or with none."""
-    service = service_of(system.name)
+    service = system._service
     first = system.snapshot()
     with spent.measured(lambda: ray.get(service.last_number.remote()), is_with=metronome is not None):
         if metronome is not None:

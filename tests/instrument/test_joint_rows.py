@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from ray_snapshot.columns import inner
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
@@ -17,8 +21,10 @@ from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
-from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload
+from ray_snapshot.runtime.ends import ENDS
+from ray_snapshot.runtime.report import BodyCopy, Facts, HostPart, host_payload
 from ray_snapshot.runtime.rows import MailPart
+from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.snapshot import Snapshot
 
 UNBOUNDED = 1_000
@@ -259,3 +265,49 @@ def test_a_handle_of_an_actor_that_is_not_watched_is_an_obstacle_in_a_machines_s
     app = App()
     app.kept = frozenset({kept})
     assert (UNKNOWN in app.snapshot().obstacles) is is_obstacle
+
+
+# ---- rows that are told of as columns ---------------------------------------------------------------------------------------
+
+
+def shown(machines: list[dict[str, Any]], messages: list[dict[str, Any]], ends: list[dict[str, Any]]) -> Snapshot:
+    """The snapshot of one host with these rows, whose process has a parked thread, and of the actor."""
+    app = App()
+    app.threads = Threads((), ("parked",))
+    app.start()
+
+    def table(rows: list[dict[str, Any]], schema: pa.Schema, **common: Any) -> pa.Table:
+        return pa.Table.from_pylist([{**common, **row} for row in rows], schema=schema)
+
+    zeros = {"sent": 0, "accepted": 0, "in_flight": 0, "held": 0, "duplicates": 0}
+    part = HostPart(
+        table(messages, inner(MESSAGES), kind="mail", method="put", args="[]", sent_at=0),
+        table(ends, ENDS, kind="mail", **zeros),
+        table(machines, inner(MACHINES), class_name="M", host="host-0", recorded_at=0),
+    )
+    app.payload = replace(app.payload, part=pickle.dumps(part))
+    found = app.completed(1)
+    assert found is not None
+    return found
+
+
+def test_of_machines_that_wait_for_actors_the_names_are_those_for_people() -> None:
+    rows = [
+        {"machine": "m", "status": "active", "waits_for": [VAULT, "n"], "wait_mode": "all"},
+        {"machine": "n", "status": "passive", "waits_for": []},
+    ]
+    assert shown(rows, [], []).machines["m"].waits_for == ("Vault-0", "n")
+
+
+@pytest.mark.parametrize(("status", "may_act"), [("active", True), ("passive", False)])
+def test_a_machine_that_acts_may_wake_a_parked_thread(status: str, may_act: bool) -> None:
+    found = shown([{"machine": "m", "status": status, "waits_for": []}], [], [])
+    assert ("thread parked of host-0" in found.coverage["uncovered"]) is may_act
+
+
+def test_mail_between_machines_is_no_mail_of_the_gone() -> None:
+    rows = [{"machine": name, "status": "passive", "waits_for": []} for name in "mn"]
+    ends = [{"source": "n", "target": "m", "in_flight": 1}, {"source": "n", "target": "m", "sent": 1}]
+    found = shown(rows, [{"source": "n", "target": "m", "number": 1}], ends)
+    assert (found.problems(), found.in_flight_count) == ([], 1)
+    assert not [text for text in found.obstacles if "it is gone" in text]

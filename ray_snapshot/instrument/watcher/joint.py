@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.columns import inner
+from ray_snapshot.columns import inner, spread
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.joined import Tables
 from ray_snapshot.names import DRIVER, is_actor, life_of
@@ -31,8 +31,6 @@ from ray_snapshot.snapshot import Snapshot
 def joint(collected: CollectedCalls) -> Snapshot:
     """The snapshot of a collection with parts of hosts; O(machines + channels + messages + calls)."""
     parts: list[HostPart] = [whole(pickle.loads(part)) for part in collected.parts]
-    for part in parts:
-        part.ends = part.table_of_ends  # to be looked at row by row
     mails = [one.mail for one in collected.recorded.values() if one.mail is not None]
     ends_of_the_dead = list(_closed(parts, mails))
     of_the_gone = dict.fromkeys(_of_the_gone(parts, collected))
@@ -58,17 +56,18 @@ def joint(collected: CollectedCalls) -> Snapshot:
 def _of_the_gone(parts: Iterable[HostPart], collected: CollectedCalls) -> Iterable[str]:
     """Mail in flight of actors that are gone, or have started again since: there is no sender to send it once more."""
     for part in parts:
-        for source in part.messages["source"].to_pylist():
+        for source in filter(is_actor, pc.unique(part.messages["source"]).to_pylist()):
             name, life = life_of(source)
             report = collected.completed.machines.get(name)
-            if is_actor(source) and (report is None or report.incarnation != life):
+            if report is None or report.incarnation != life:
                 yield f"{collected.shown(name)}: it is gone, and mail of it is on its way"
 
 
 def _is_still(parts: Iterable[HostPart]) -> bool:
     """Whether no machine of a host will go on as things are, and no mail is on its way."""
     return not any(
-        part.messages.num_rows or (part.machines is not None and "active" in part.machines["status"].to_pylist())
+        part.messages.num_rows
+        or (part.machines is not None and pc.any(pc.equal(part.machines["status"], "active")).as_py())
         for part in parts
     )
 
@@ -90,9 +89,8 @@ def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tu
     for source, target, kind, count, _, _, held, _ in (row for one in mails for row in one.ends):
         sent[source, target, kind] += count - held
     for part in parts:
-        for source, target, kind, _, accepted, in_flight, *_ in _tuples(part.ends):
-            if is_actor(source):
-                come[source, target, kind] += accepted + in_flight
+        for source, target, kind, _, accepted, in_flight, *_ in _of_actors(part):
+            come[source, target, kind] += accepted + in_flight
     for key in {**sent, **come}:
         if key[0] not in known or sent[key] > come[key]:
             yield (*key, come[key] - sent[key], 0, 0, 0, 0)
@@ -100,7 +98,7 @@ def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tu
 
 def _number_on(parts: list[HostPart]) -> None:
     """Give messages of an actor that has had several lives the numbers that they have on the one channel that is shown."""
-    rows = [row for part in parts for row in _tuples(part.ends)]
+    rows = [row for part in parts for row in _of_actors(part)]
     again = {(life_of(source)[0], target, kind) for source, target, kind, *_ in rows if life_of(source)[1]}
     numbers: Counter[tuple[str, str, str]] = Counter()
     for source, target, kind, _, accepted, *_ in rows:
@@ -120,14 +118,18 @@ def _number_on(parts: list[HostPart]) -> None:
         shown.setdefault(id(part), part.messages["number"].to_pylist())[at] = numbers[key]
     for part in parts:
         if id(part) in shown:
-            table = _as_table(part.messages)
-            place = table.schema.get_field_index("number")
-            column = pa.array(shown[id(part)], table.schema.field(place).type)
-            part.messages = table.set_column(place, table.schema.field(place), column)
+            part.messages = _with(_as_table(part.messages), "number", shown[id(part)])
 
 
-def _tuples(batch: Any) -> Iterable[tuple[Any, ...]]:
-    return zip(*(batch[name].to_pylist() for name in END_ROW), strict=True)
+def _of_actors(part: HostPart) -> Iterable[tuple[Any, ...]]:
+    """The rows of a part's ends whose sources are actors: mostly there are none, and thousands of others."""
+    for rows, columns in part.batches_of_ends:
+        source = columns["source"]
+        places = [at for at, name in enumerate(source.dictionary.to_pylist()) if is_actor(name)]
+        if places:
+            batch = spread((rows, columns))
+            found = batch.filter(pc.is_in(batch["source"].indices, pa.array(places, source.indices.type)))
+            yield from zip(*(found[name].to_pylist() for name in END_ROW), strict=True)
 
 
 def _mail_part(mail: MailPart) -> HostPart:
@@ -146,28 +148,39 @@ def _show(part: HostPart, collected: CollectedCalls) -> None:
     def shown(name: Any) -> Any:
         return collected.shown(life_of(name)[0]) if isinstance(name, str) and ":" in name else name
 
-    part.ends = _renamed(part.ends, shown, "source", "target")
-    part.messages = _renamed(part.messages, shown, "source", "target")
+    part.ends = [(rows, {**columns, **_renamed(columns, shown)}) for rows, columns in part.batches_of_ends]
+    table = _as_table(part.messages)
+    for name, column in _renamed({name: table[name].combine_chunks() for name in ("source", "target")}, shown).items():
+        table = _with(table, name, column)
+    part.messages = table
     for row in part.calls:
         row["caller"] = shown(row.get("caller"))
-    if part.machines is not None and any(
-        ":" in name for names in part.machines["waits_for"].to_pylist() for name in names or ()
-    ):
-        names = [[shown(name) for name in names or ()] for names in part.machines["waits_for"].to_pylist()]
-        at = part.machines.schema.get_field_index("waits_for")
+    if part.machines is not None:
         table = _as_table(part.machines)
-        part.machines = table.set_column(at, table.schema.field(at), pa.array(names, table.schema.field(at).type))
+        if any(map(is_actor, pc.unique(pc.list_flatten(table["waits_for"])).to_pylist())):
+            names = [[shown(name) for name in names or ()] for names in table["waits_for"].to_pylist()]
+            part.machines = _with(table, "waits_for", names)
 
 
-def _renamed(batch: Any, shown: Any, *columns: str) -> pa.Table:
-    table = _as_table(batch)
-    for name in columns:
-        at = table.schema.get_field_index(name)
-        values = table[name].to_pylist()
-        if any(":" in value for value in values):
-            field = table.schema.field(at)
-            table = table.set_column(at, field, pa.array([shown(value) for value in values], field.type))
-    return table
+def _renamed(columns: Mapping[str, pa.Array], shown: Callable[[Any], Any]) -> dict[str, pa.Array]:
+    """Those of the columns `source` and `target` in which names of actors stand, with the names for people."""
+    found = {}
+    for name in ("source", "target"):
+        column = columns[name]
+        is_dictionary = pa.types.is_dictionary(column.type)
+        known = (column if is_dictionary else column.dictionary_encode()) if len(column) else None
+        if known is not None and any(map(is_actor, known.dictionary.to_pylist())):
+            names = pa.array([shown(one) for one in known.dictionary.to_pylist()], pa.string())
+            texts = names.take(known.indices)  # two actors may have one name
+            found[name] = texts.dictionary_encode() if is_dictionary else texts
+    return found
+
+
+def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """The table with another column of that name."""
+    place = table.schema.get_field_index(name)
+    field = table.schema.field(place)
+    return table.set_column(place, field, values if isinstance(values, pa.Array) else pa.array(values, field.type))
 
 
 def _with_calls(machines: Any, reports: Iterable[MachineReport]) -> pa.Table:
@@ -178,9 +191,7 @@ def _with_calls(machines: Any, reports: Iterable[MachineReport]) -> pa.Table:
         return table
     at = pc.index_in(table["machine"], pa.array(list(sent), table["machine"].type))
     more = pc.fill_null(pc.take(pa.array(list(sent.values()), pa.int64()), at), 0)
-    place = table.schema.get_field_index("sent_count")
-    field = table.schema.field(place)
-    return table.set_column(place, field, pc.add(table["sent_count"].cast(pa.int64()), more).cast(field.type))
+    return _with(table, "sent_count", pc.add(table["sent_count"], more).combine_chunks())
 
 
 def _as_table(part: Any) -> pa.Table:
