@@ -84,6 +84,7 @@ def test_why_an_actor_is_not_watched_is_told_without_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(attaching, "_attached", fail)
+    monkeypatch.setattr(attaching, "_refused", {})
     attaching.attach_actor("stamp", "key", colour=0, about={}, body=object())
     assert SHOWN in capsys.readouterr().err
 

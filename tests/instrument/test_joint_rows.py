@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ray_snapshot.columns import inner
+from ray_snapshot.columns import LEAST_LEAN, inner
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
@@ -311,3 +311,15 @@ def test_mail_between_machines_is_no_mail_of_the_gone() -> None:
     found = shown(rows, [{"source": "n", "target": "m", "number": 1}], ends)
     assert (found.problems(), found.in_flight_count) == ([], 1)
     assert not [text for text in found.obstacles if "it is gone" in text]
+
+
+def test_the_lives_of_an_actor_are_one_channel_where_columns_of_one_value_have_one_row() -> None:
+    machines = [{"machine": name, "status": "passive", "waits_for": []} for name in ("m", "n", "o")]
+    others = [{"source": "n", "target": "o"}] * LEAST_LEAN
+    ends = [{"source": sender_name(VAULT, life), "target": "m", "accepted": life} for life in (1, 2, 3)]
+    found = shown(machines, [], [*ends, *others])
+    rows = found.tables["channels"].to_pylist()
+    assert [(one["source"], one["target"], one["sent_count"], one["accepted_count"]) for one in rows] == [
+        ("Vault-0", "m", 6, 6),
+        ("n", "o", 0, 0),
+    ]

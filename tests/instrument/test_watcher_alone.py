@@ -12,7 +12,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
-from ray_snapshot.errors import SettingError
+from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -438,3 +438,18 @@ def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer
         assert {name: len(driver.outputs[name].log) for name in births} == {"S:1": 0, "S:2": 1, "S:3": 1}
 
     world.run(scenario)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_what_would_end_the_event_loop_is_an_error_for_who_has_asked(world: World, error: BaseException) -> None:
+    class Inside:
+        async def drain(self, seconds: float) -> None:
+            raise error
+
+    async def scenario(watcher: Watcher) -> str:
+        watcher.inside = Inside()
+        with pytest.raises(RaySnapshotError, match="when it was asked to drain") as found:
+            await watcher.ask_analyst("drain", 1.0)
+        return str(found.value)
+
+    assert type(error).__name__ in world.run(scenario)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lone_service import Program
 from played import Played
 from ray import cloudpickle
 
+from ray_snapshot.columns import packed
+from ray_snapshot.errors import DetectorError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.analyst.actor import Analyst
@@ -20,6 +26,8 @@ from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.planning import Ground, opened_share
+from ray_snapshot.schema import TABLES
+from ray_snapshot.verdicts import ReadyMade
 
 EARLIER = Checkpoint({"snapshot_id": "s", "number": 3, "run_id": "earlier", "aliases": ["first"]}, [])
 
@@ -87,3 +95,79 @@ def test_it_answers_for_what_comes_again_however_much_that_is_new_waits_behind_a
         return analyst.evaluated
 
     assert asyncio.run(play()) == 9
+
+
+# ---- code that is not ours, when it is loaded ------------------------------------------------------------------------------
+
+BOUND_S = 10.0
+LOADS = threading.Event()
+
+
+class Ends:
+    """Whose module ends its process when it is imported."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (3,)
+
+
+class Slow:
+    """Whose module takes as long to import as the test wants."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loaded_slowly, ()
+
+
+def _loaded_slowly() -> Any:
+    assert LOADS.wait(BOUND_S), "what waits for it is not done meanwhile"
+    return ReadyMade("termination")
+
+
+async def begun(*detectors: Any, history: Path | None = None) -> Analyst:
+    analyst = Analyst("shop", None if history is None else str(history), ())
+    await analyst.open(cloudpickle.dumps(list(detectors)))
+    return analyst
+
+
+def test_a_detector_whose_module_ends_its_process_is_refused_and_ends_nothing() -> None:
+    async def play() -> int:
+        analyst = await begun()
+        with pytest.raises(DetectorError, match="SystemExit"):
+            await analyst.watch(cloudpickle.dumps(Ends()))
+        with pytest.raises(DetectorError, match="SystemExit"):
+            await begun(Ends())
+        return await analyst.count()
+
+    assert asyncio.run(play()) == 0
+
+
+def test_while_a_detector_is_loaded_others_are_answered() -> None:
+    LOADS.clear()
+
+    async def play() -> list[str]:
+        analyst = await begun()
+        loading = asyncio.ensure_future(analyst.watch(cloudpickle.dumps(Slow())))
+        await asyncio.sleep(0)
+        assert await analyst.count() == 0
+        LOADS.set()
+        await loading
+        return [one.name for one in analyst.detectors]
+
+    assert asyncio.run(play()) == ["termination"]
+
+
+def test_a_trace_that_comes_while_it_is_being_opened_is_written(tmp_path: Path) -> None:
+    LOADS.clear()
+
+    async def play() -> int:
+        analyst = Analyst("shop", str(tmp_path), ())
+        opening = asyncio.ensure_future(analyst.open(cloudpickle.dumps([Slow()])))
+        rows = pa.Table.from_pylist([{"machine": "m", "acted_at": 0}], schema=TABLES["actions"])
+        giving = asyncio.ensure_future(analyst.add_trace([packed(rows)]))
+        await asyncio.sleep(0)
+        LOADS.set()
+        await asyncio.gather(opening, giving)
+        found = analyst.writer.writer.buffered_bytes
+        analyst.writer.close()
+        return found
+
+    assert asyncio.run(play()) > 0

@@ -42,6 +42,9 @@ from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
 REGISTER_S = 30.0
 """How long the watcher may take to answer a process that joins; the first ones may be there before it."""
 
+ONCE_MORE_S = 3.0
+"""The same where it has not answered this process before."""
+
 
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
@@ -117,13 +120,13 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
     with _attaching:  # two first calls at once
         if (worker := process_here()) is not None and worker.is_worker:  # Ray makes an actor of a worker
             worker.worker_tasks.retire()
-        if process_here() is None:
+        if process_here() is None and time.monotonic() >= _refused.get(stamp, 0.0):
             try:
                 settle_in(_attached(stamp, key, colour=colour, about=about, body=body))
             except RolledBackError:
                 raise
             except Exception as error:  # the app's actor must not fail for it
-                _say_unwatched(f"an actor of {type(body).__name__}", error)
+                _go_unwatched(stamp, f"an actor of {type(body).__name__}", error)
         return process_here()
 
 
@@ -143,7 +146,7 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
     try:
         watcher = _watchers.get(stamp) or watcher_of(stamp)
     except Exception as error:  # the app's task must not fail for it
-        _go_unwatched(stamp, error)
+        _go_unwatched(stamp, "a worker", error)
         return None
     if watcher is None:
         _refused[stamp] = math.inf
@@ -156,7 +159,7 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
         welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     except Exception as error:  # what it may still hear of us, it is to forget
         watcher.left.remote(MachineReport(name, 0, 0, 0, has_left=True, status="stopped"))
-        _go_unwatched(stamp, error)
+        _go_unwatched(stamp, "a worker", error)
         return None
     if welcome is None:
         _refused[stamp] = math.inf
@@ -169,15 +172,12 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
     return Process(system_of(stamp), watcher, ledger, {}, welcome.terms)
 
 
-def _go_unwatched(stamp: str, error: Exception) -> None:
-    _say_unwatched("a worker", error)
-    _refused[stamp] = time.monotonic() + AGAIN_S
-
-
-def _say_unwatched(who: str, error: Exception) -> None:
-    """Not where the watcher has ended, as at the end of every program that has begun more than it waits for."""
+def _go_unwatched(stamp: str, who: str, error: Exception) -> None:
+    """For some time. It is not said where the watcher has ended, as at the end of every program that has begun more than it
+    waits for."""
     if not isinstance(error, RayActorError):
         print(f"ray-snapshot: {who} is not watched: {named(error)}", file=sys.stderr)
+    _refused[stamp] = time.monotonic() + AGAIN_S
 
 
 def _retired(process: Process) -> None:
@@ -188,10 +188,10 @@ def _retired(process: Process) -> None:
 
 
 AGAIN_S = 30.0
-"""So long a worker runs unwatched, after the watcher has not answered, before it asks again."""
+"""So long a process runs unwatched, after the watcher has not answered, before it asks again."""
 
 _refused: dict[str, float] = {}
-"""By watch that this worker is no part of: until when."""
+"""By watch that this process is no part of: until when."""
 
 _watchers: dict[str, Any] = {}
 """The watcher of each watch that this worker was a part of."""
@@ -238,7 +238,8 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
 
 def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Welcome | None:
     """Tell the watcher of this machine; None if another app is watched under that name now."""
-    found: Welcome | None = watcher.join.remote(stamp, name, facts, colour).future().result(REGISTER_S)
+    seconds = ONCE_MORE_S if stamp in _refused else REGISTER_S
+    found: Welcome | None = watcher.join.remote(stamp, name, facts, colour).future().result(seconds)
     return found
 
 

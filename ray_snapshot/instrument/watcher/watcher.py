@@ -25,6 +25,7 @@ from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
 from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.collected import JoinedSystem
+from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.recovery import Target
@@ -232,7 +233,10 @@ class Watcher(Service):
 
     async def ask_analyst(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """What the analyst in this process answers; see `AnalystInside`."""
-        return await getattr(self.inside, method)(*args, **kwargs)
+        try:
+            return await getattr(self.inside, method)(*args, **kwargs)
+        except (SystemExit, KeyboardInterrupt) as error:  # the event loop would end, and nobody would hear of it
+            raise RaySnapshotError(f"the analyst was to end ({named(error)}) when it was asked to {method}") from None
 
     # ---- as a service ---------------------------------------------------------------------------------------------
 

@@ -60,6 +60,9 @@ WARM_S = 30.0
 NICENESS = 4
 """The niceness of the threads that evaluate and write: where the machines use every core, these come second."""
 
+MOST_AT_ONCE = 4
+"""So many calls that take their time are answered at once."""
+
 MOST_MARKS = 1_000
 """Of so many of the latest snapshots it is known when the history lists them."""
 
@@ -101,8 +104,9 @@ class Analyst:
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
         self.opening = asyncio.Lock()
-        self.second = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-opens", initializer=_come_second)
-        """Threads that are begun here come second, too."""
+        self.second = ThreadPoolExecutor(MOST_AT_ONCE, "ray-snapshot-second", _come_second)
+        """What takes its time, or runs code that is not ours, is done here, not on the event loop; threads that are begun here
+        come second, too."""
         self.marks: dict[str, int] = {}
         """By snapshot, the latest last: the `committed` of the writer from which on the history lists it."""
 
@@ -248,13 +252,13 @@ class Analyst:
     async def plan(self, snapshot_id: str, ground: Ground) -> Plan:
         """The checkpoint of a snapshot, dealt out; raises `NotRestorableError`, `CheckpointError`."""
         keeper = await self._keeper_of(snapshot_id)
-        found: Plan = await self.loop.run_in_executor(None, keeper.plan, snapshot_id, ground)
+        found: Plan = await self.loop.run_in_executor(self.second, keeper.plan, snapshot_id, ground)
         return found
 
     async def checkpoint_of(self, snapshot_id: str) -> Checkpoint:
         """The checkpoint of a snapshot, as it was kept; raises `NotRestorableError`, `CheckpointError`."""
         keeper = await self._keeper_of(snapshot_id)
-        found: Checkpoint = await self.loop.run_in_executor(None, keeper.fetch, snapshot_id)
+        found: Checkpoint = await self.loop.run_in_executor(self.second, keeper.fetch, snapshot_id)
         return found
 
     async def _keeper_of(self, snapshot_id: str) -> Keeper:
@@ -291,7 +295,7 @@ class Analyst:
         mark = self.marks.get(snapshot_id, 0)
         while mark and self.trouble is None and self.writer.committed < mark:
             try:
-                await self.loop.run_in_executor(None, self.writer.flush)
+                await self.loop.run_in_executor(self.second, self.writer.flush)
             except RaySnapshotError:  # the writer says so, and tries again
                 await asyncio.sleep(AGAIN_S)
         return bool(mark) and self.writer.committed >= mark
@@ -372,11 +376,15 @@ class Analyst:
 
     async def add_trace(self, traces: list[bytes]) -> None:
         """Rows of `actions` that came with no snapshot."""
+        await self.opened.wait()
         self._keep_trace(traces)
 
     async def watch(self, detector: bytes) -> None:
         """Evaluate one more detector from now on; raises `DetectorError`."""
         await self.opened.wait()
+        await self.loop.run_in_executor(self.second, self._add_detector, detector)
+
+    def _add_detector(self, detector: bytes) -> None:
         item = _loaded(detector)
         threading.Thread(target=_warm_up, args=([item],), name="warm-up", daemon=True).start()
         with self.lock:
@@ -385,6 +393,7 @@ class Analyst:
 
     async def forget(self, names: list[str]) -> None:
         """Evaluate these detectors no more."""
+        await self.opened.wait()
         with self.lock:
             self.detectors = [item for item in self.detectors if item.name not in names]
 
@@ -441,13 +450,13 @@ class Analyst:
         while self.evaluated < self.arrivals.received and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self.writer is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._commit)
+            await self.loop.run_in_executor(self.second, self._commit)
         return self.trouble
 
     async def send_spans(self) -> None:
         """Send what OpenTelemetry has not sent yet, within a bound."""
         if self.spans is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self.spans.flush)
+            await self.loop.run_in_executor(self.second, self.spans.flush)
 
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""
@@ -485,7 +494,7 @@ def _warm_up(detectors: Iterable[Any], machines: int | None = None) -> None:
 def _loaded(pickled: bytes) -> Any:
     try:
         return cloudpickle.loads(pickled)
-    except Exception as error:
+    except BaseException as error:  # a module of the user's may end its process, sys.exit(), when it is imported
         raise DetectorError(
             f"a detector cannot be loaded where detectors are evaluated ({type(error).__name__}: {first_line(error)}):"
             " its module must be importable there",
