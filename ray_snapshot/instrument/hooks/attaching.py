@@ -237,9 +237,12 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
 
 
 def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Welcome | None:
-    """Tell the watcher of this machine; None if another app is watched under that name now."""
+    """Tell the watcher of this machine; None if another app is watched under that name now. Raises `TimeoutError`."""
     seconds = ONCE_MORE_S if stamp in _refused else REGISTER_S
-    found: Welcome | None = watcher.join.remote(stamp, name, facts, colour).future().result(seconds)
+    try:
+        found: Welcome | None = watcher.join.remote(stamp, name, facts, colour).future().result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"its watcher has not answered for {seconds:g} s") from None
     return found
 
 
