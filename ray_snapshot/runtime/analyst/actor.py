@@ -1,7 +1,8 @@
 """The analyst of a system: the detector service, and the writer of its history.
 
-A Ray actor of its own, off the snapshot's path: snapshots arrive as they are completed, a thread evaluates every detector
-on each; another writes snapshots and verdicts in batches. Verdicts are kept for subscribers and `wait_for`, which poll.
+Off the snapshot's path: of a system it is a Ray actor of its own, of a watched app it lives in the watcher (`inside`).
+Snapshots arrive as they are completed, a thread evaluates every detector on each; another writes snapshots and verdicts in
+batches. Verdicts are kept for subscribers and `wait_for`, which poll.
 Arrow and the like are imported where they are used: Ray imports this module in every process that gets a handle of an analyst.
 """
 
@@ -74,7 +75,7 @@ LIFE = 10**9
 
 
 class Analyst:
-    """The actor: one task puts snapshots together and judges them, another writes what came of it."""
+    """A thread puts snapshots together and judges them, another writes what came of it; the event loop answers calls."""
 
     def __init__(self, system: str, history: str | None, paths: tuple[str, ...]) -> None:
         extend_import_path(paths)
