@@ -114,6 +114,7 @@ def idlers(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_it_looks_at_a_system_of_another_program_and_ends_when_that_ends(tmp_path: Path) -> None:
     env = clean_environment(HOME=str(tmp_path))
     with idlers(tmp_path) as program, started([PROGRAM, "top", "idlers", "--json"], env=env, seconds=120) as process:

@@ -146,7 +146,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         History(tmp_path).load("bank-00001")
 
 
-@pytest.mark.by_day(12)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_damage_gives_the_truth_or_a_clear_error_and_executes_nothing(tmp_path: Path, seed: int) -> None:
     write(tmp_path, snapshot(1), snapshot(2))

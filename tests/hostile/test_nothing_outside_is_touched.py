@@ -48,7 +48,7 @@ def outside(pristine: Path, tmp_path: Path) -> Path:
     return crafted.sentinel(tmp_path / "outside", pristine)
 
 
-@pytest.mark.by_day(8)
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("craft", crafted.CRAFTS, ids=lambda craft: craft.__name__)
 def test_no_command_touches_what_a_crafted_history_leads_to(
     history: Path, outside: Path, craft: Callable[[Path, Path], None], capsys: pytest.CaptureFixture[str]

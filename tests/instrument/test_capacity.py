@@ -53,12 +53,14 @@ def _as_needs(held: Any) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.by_day(4)
 def test_a_task_has_what_its_options_demand(name: str) -> None:
     task = _task().options(**OPTIONS[name])
     assert _as_needs(ray.get(task.remote())) == dict(capacity.of_task(OPTIONS[name]).needs)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.by_day(4)
 def test_an_actor_has_what_its_options_demand(name: str) -> None:
     actor = _actor().options(**OPTIONS[name]).remote()
     assert _as_needs(ray.get(actor.held.remote())) == dict(capacity.of_actor(OPTIONS[name]).needs)

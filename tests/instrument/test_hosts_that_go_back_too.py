@@ -255,6 +255,7 @@ def test_that_a_machine_has_stopped_in_the_past_is_no_news(monkeypatch: pytest.M
     played(monkeypatch, scenario)
 
 
+@pytest.mark.nightly
 def test_machines_that_have_stopped_cannot_go_on_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(app: App) -> None:
         app.host.is_silent = True

@@ -230,7 +230,7 @@ BAD: list[Any] = [None, 7, "text", [], [None, 7, {}, {"machine": 7}], {"machine"
        [{"machine": "a", "waits_for": [1, None], "waits_for_calls": {}, "k": "many", "call_site": 9, "needs": []}]]  # fmt: skip
 
 
-@pytest.mark.by_day(13)
+@pytest.mark.by_day(7)
 @pytest.mark.parametrize("bad", BAD, ids=repr)
 @pytest.mark.parametrize("name", ["members", "stuck_behind", "cores", "advice", "member_count", "depends_on"])
 def test_evidence_of_a_stranger_is_shown_as_far_as_it_can_be_read(tmp_path: Path, name: str, bad: Any) -> None:

@@ -85,6 +85,7 @@ def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: s
         assert of_driver(system.snapshot())[1] == sent + 1
 
 
+@pytest.mark.nightly
 def test_a_driver_in_repose_can_be_the_initiator_and_spawns(ray_cluster: None) -> None:
     with rs.System("repose-initiator") as system:
         system.spawn_many(Till, count=2, per_host=1)

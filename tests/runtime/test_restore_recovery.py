@@ -219,6 +219,7 @@ def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: st
         assert alarms == []
 
 
+@pytest.mark.nightly
 def test_a_machine_that_the_driver_has_stopped_stays_stopped_behind_what_it_had_done() -> None:
     with rs.System("stopped-for-good", recover="rollback") as system:
         noting = system.spawn(Noting, name="noting")

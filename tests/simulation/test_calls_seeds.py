@@ -55,7 +55,7 @@ def _acceptances(world: CallWorld) -> Counter[object]:
     return Counter(event.call for event in world.log.events if event.kind == "accept")
 
 
-@pytest.mark.by_day(8)
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("profile", CALL_PROFILES)
 def test_every_snapshot_of_calls_is_a_state_that_could_have_been(profile: str) -> None:
     seen = sum((_seen(run_calls(profile, seed)) for seed in range(SEEDS)), Counter())

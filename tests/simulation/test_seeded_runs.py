@@ -43,7 +43,7 @@ def _seen(world: World) -> Counter[str]:
     return seen
 
 
-@pytest.mark.by_day(12)
+@pytest.mark.by_day(6)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_snapshot_is_a_state_that_could_have_been(profile: str) -> None:
     seen = sum((_seen(run_seeded(profile, seed)) for seed in range(SEEDS)), Counter())

@@ -44,7 +44,7 @@ EXPECTED = {
 EXPECTED["mixed"] = EXPECTED["storm"]
 
 
-@pytest.mark.by_day(6)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", STORMS)
 def test_a_storm_ends_complete_and_right(name: str) -> None:
     count = RESTORES if name.startswith("restore") else SEEDS

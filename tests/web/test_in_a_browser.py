@@ -190,6 +190,7 @@ READ = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.by_day(1)
 def test_axe_finds_nothing_serious_on_any_page(browser: Browser, tmp_path: Path, scheme: str) -> None:
     with looking(browser, incident(tmp_path / "h"), traced(tmp_path / "traced"), color_scheme=scheme) as site:
         for path in READ:
