@@ -48,7 +48,7 @@ class Fresh:
     """A process that loads what a host loads, and does nothing."""
 
     def __init__(self) -> None:
-        from ray_snapshot.runtime import host_actor  # noqa: F401 - for the time that it takes
+        import ray_snapshot.runtime.host.actor  # noqa: F401 - for the time that it takes
 
     def pid(self) -> int:
         """Where it lives."""

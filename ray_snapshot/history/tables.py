@@ -401,7 +401,15 @@ def scan_encoded(
         parts = [_with_dictionaries(schema, encoded).empty_table().select(columns)]
     whole = pa.concat_tables(parts)
     bounds.check_encoded(allowance, files[0].top / name if files else Path(name), whole)
-    return whole.unify_dictionaries().combine_chunks()
+    return pa.table(list(map(_in_one, whole.unify_dictionaries().columns)), whole.schema)
+
+
+def _in_one(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece; its chunks have one dictionary. (Arrow would compare that of each with the first one's.)"""
+    if not pa.types.is_dictionary(column.type) or column.num_chunks < 2:
+        return column.combine_chunks()
+    places = pa.concat_arrays([chunk.indices for chunk in column.chunks])
+    return pa.DictionaryArray.from_arrays(places, column.chunk(0).dictionary, safe=False)
 
 
 def _of_snapshots(table: pa.Table, snapshot_ids: Collection[str]) -> pa.Table:
