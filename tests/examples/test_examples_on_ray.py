@@ -37,6 +37,7 @@ class Heard(list[rs.Verdict]):
         return {verdict.holds for verdict in self if verdict.detector == detector}
 
 
+@pytest.mark.nightly
 def test_no_snapshot_of_the_bank_loses_a_coin_though_money_is_in_flight_in_some() -> None:
     heard = Heard()
     facts = bank.play(on_verdict=heard.append, accounts=10)

@@ -138,6 +138,7 @@ def test_tiles_have_a_range_of_machines_each_and_are_sorted(history: History) ->
     assert history.compact()["machines"] == {"files_added": 0, "files_removed": 0}
 
 
+@pytest.mark.nightly
 def test_what_comes_after_a_compaction_is_compacted_with_it(history: History) -> None:
     history.compact()
     with HistoryWriter(history.path) as writer:

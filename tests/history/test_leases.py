@@ -322,6 +322,7 @@ def test_a_writer_that_slept_while_others_cleaned_up_commits_no_snapshot(
 
 
 @pytest.mark.parametrize("table", ["snapshots", "machines"])
+@pytest.mark.by_day(1)
 def test_a_writer_whose_file_came_late_commits_it_no_more(
     history: StorePath, written: StorePath, never: None, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:

@@ -153,6 +153,7 @@ FAULTS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.by_day(20)
 def test_what_another_command_cannot_read_does_not_pass(
     history: Path, fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

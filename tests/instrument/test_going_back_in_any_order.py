@@ -54,7 +54,8 @@ def play(seed: int, deaths: int) -> tuple[int, int]:
         return asyncio.run(asyncio.wait_for(story(app), 120))
 
 
-@pytest.mark.parametrize("deaths", [pytest.param(0, marks=pytest.mark.nightly), 2])
+@pytest.mark.nightly
+@pytest.mark.parametrize("deaths", [0, 2])
 def test_no_token_is_lost_or_doubled_whatever_happens_meanwhile(deaths: int) -> None:
     found = [play(seed, deaths) for seed in range(SEEDS)]
     assert sum(backs for backs, _ in found) > SEEDS, "there must be something to go back to"

@@ -25,7 +25,8 @@ def test_a_program_that_waits_among_what_was_put_is_told_to_be_healthy(runner: R
     assert [one.sentence for one in found if one.holds is not False] == []
 
 
-@pytest.mark.parametrize("scenario", ["deadlock", pytest.param("deadlock_behind_another", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", ["deadlock", "deadlock_behind_another"])
 def test_a_deadlock_is_found_though_each_has_something_that_was_put(
     runner: Runner, tmp_path: Path, scenario: str
 ) -> None:

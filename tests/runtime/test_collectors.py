@@ -61,6 +61,7 @@ def check(system: rs.System) -> rs.Snapshot:
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_snapshots_of_hosts_that_share_collectors_are_consistent(passers: tuple[rs.System, list[Any]]) -> None:
     system, machines = passers
     check(system)
@@ -73,6 +74,7 @@ def test_snapshots_of_hosts_that_share_collectors_are_consistent(passers: tuple[
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_where_a_collector_dies_its_hosts_report_to_the_service(passers: tuple[rs.System, list[Any]]) -> None:
     system, machines = passers
     ray.kill(collectors_of(machines)[0])

@@ -126,6 +126,7 @@ def test_who_waits_is_seen_waiting_unasked_and_then_acting(ray_cluster: None, tm
         looking.join()
 
 
+@pytest.mark.nightly
 def test_sends_between_reposes_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
     """One thread sends now and then, at any moment of a snapshot; another takes one after the other."""
     with rs.System("repose-now-and-then") as system:

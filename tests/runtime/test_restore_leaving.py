@@ -41,6 +41,7 @@ def test_a_program_that_is_told_to_end_takes_a_last_snapshot_and_can_be_restored
     assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr
 
 
+@pytest.mark.nightly
 def test_a_host_that_is_told_to_end_leaves_a_snapshot_that_the_others_go_on_from(ray_cluster: None) -> None:
     """No snapshot is taken by a clock: what the machines have done since the start is in the last one only."""
     with rs.System("reclaimed", recover="rollback", detectors=[]) as system:

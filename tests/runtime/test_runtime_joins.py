@@ -67,6 +67,7 @@ def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare
         )
 
 
+@pytest.mark.nightly
 def test_where_nobody_has_declared_who_sends_what_it_is_not_known_whether_they_are_deadlocked(
     ray_cluster: None,
 ) -> None:

@@ -186,6 +186,7 @@ def test_two_machines_with_full_mailboxes_are_deadlocked(narrow: rs.System) -> N
     assert {member["method"] for member in verdict.evidence["members"]} == {"(held at a full mailbox)"}
 
 
+@pytest.mark.nightly
 def test_who_is_held_for_too_long_stops_the_system_and_both_are_named(ray_cluster: None, tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     with rs.System("crowded", mailbox_bound=2, send_timeout=0.4) as system:

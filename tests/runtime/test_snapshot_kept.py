@@ -102,6 +102,7 @@ def test_after_going_back_a_machine_hears_of_what_comes_then(system: rs.System) 
 
 
 @pytest.mark.parametrize(("kind", "error"), [(Sender, "in no action tried to send"), (Failing, "the disk is full")])
+@pytest.mark.by_day(1)
 def test_a_machine_that_sends_when_it_is_told_or_fails_stops_the_system(
     ray_cluster: None, kind: type, error: str
 ) -> None:

@@ -264,9 +264,8 @@ def test_rows_that_snapshots_does_not_list_and_files_that_were_compacted_away_do
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(
-    "job", [job if job == "traffic" else pytest.param(job, marks=pytest.mark.nightly) for job in JOBS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("job", JOBS)
 def test_a_history_without_snapshots_gives_empty_tables(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, job: str
 ) -> None:

@@ -65,6 +65,7 @@ def ledger_of(spark: Any, history: Any, **given: Any) -> dict[Any, dict[str, Any
     return rows(conservation.run(spark, history, **conservation.options(**given))["ledger"], "snapshot_id")
 
 
+@pytest.mark.nightly
 def test_a_ledger_of_ones_own_needs_no_stored_detector(spark: Any, tmp_path: Path) -> None:
     ledger = ledger_of(spark, write(tmp_path / "h", bank()), state="$.balance", total=293.0)
     # Without the deposits in flight, the machines hold 293 exactly where one is on its way.

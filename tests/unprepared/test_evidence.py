@@ -19,6 +19,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.by_day(2)
 def test_a_thread_that_sleeps_is_told_from_one_that_waits(name: str) -> None:
     """Ray's waits stand in no sleep of Python's; where the kernel does not tell, nothing is said of either."""
     command = [sys.executable, "-c", PROGRAMS[name]]

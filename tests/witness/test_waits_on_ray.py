@@ -63,6 +63,7 @@ def proofs(history: History, rows: Any = None) -> list[Witness]:
     return [prove(run_id, log, one, others=[two for two in recorded if two is not one]) for one in recorded]
 
 
+@pytest.mark.nightly
 def test_every_snapshot_of_a_run_whose_actions_wait_is_proven(history: History) -> None:
     found = proofs(history)
 
@@ -76,6 +77,7 @@ def test_every_snapshot_of_a_run_whose_actions_wait_is_proven(history: History) 
     assert any(halves), "some action was white in one step and red in another"
 
 
+@pytest.mark.nightly
 def test_wrong_logs_of_a_run_are_found(history: History) -> None:
     """A reply that is logged for the wrong wait, and steps that are parted elsewhere."""
     rows = [dict(row) for row in history.actions(history.snapshots()[0].run_id)]
@@ -117,6 +119,7 @@ def _shift(row: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_the_commands_take_such_a_run(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(history.path)
     assert main(["witness", path, "-3", *MODULES]) == 0
@@ -127,6 +130,7 @@ def test_the_commands_take_such_a_run(history: History, capsys: pytest.CaptureFi
     assert "waiting_machines.py:" in said
 
 
+@pytest.mark.nightly
 def test_it_is_asked_whether_it_could_have_been(history: History) -> None:
     each = {"v0": lambda vault: vault.asked > 0, "c0": lambda clerk: clerk.busy}
     assert testing.possibly(history.path, "latest", each).holds is True
