@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow.compute as pc
@@ -130,8 +131,9 @@ def _recovery() -> Result:
 
 def _killed(system: rs.System) -> float:
     taken = system.snapshot()
-    while ray.get(system._service.about.remote())["goes_back_to"] < taken.snapshot_id:
-        time.sleep(0.01)
+    for _ in _attempts(0.01, f"the system to go back to {taken.snapshot_id}"):
+        if ray.get(system._service.about.remote())["goes_back_to"] >= taken.snapshot_id:
+            break
     machine = system.machine("Idle-0")
     pid = ray.get(machine.pid.remote())
     return _timed(lambda: _kill_and_ask(pid, machine))
@@ -139,12 +141,19 @@ def _killed(system: rs.System) -> float:
 
 def _kill_and_ask(pid: int, machine: Any) -> None:
     os.kill(pid, signal.SIGKILL)
-    while True:
-        try:
+    for _ in _attempts(0.005, f"an answer from another process than {pid}"):
+        with suppress(rs.RolledBackError, rs.HostDiedError):
             if ray.get(machine.pid.remote(), timeout=PATIENCE_S) != pid:
                 return
-        except (rs.RolledBackError, rs.HostDiedError):
-            time.sleep(0.005)
+
+
+def _attempts(pause_s: float, what: str) -> Iterator[None]:
+    """Again and again, for at most `PATIENCE_S`."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        yield
+        time.sleep(pause_s)
+    raise TimeoutError(f"waited {PATIENCE_S:g} s for {what}")
 
 
 def _parts(system: rs.System) -> float:
