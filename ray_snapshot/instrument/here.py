@@ -259,9 +259,15 @@ def _module_of(thread: threading.Thread) -> str:
     return str(getattr(does, "__module__", ""))
 
 
-HARNESS: set[str] = set()
-"""How packages begin that run a program, as a test runner does: their threads, timers and handlers may end it, and end no
-wait of it."""
+HARNESS: set[str] = {
+    *(f"ipykernel.{name}" for name in ("control", "heartbeat", "iostream", "parentpoller", "shellchannel", "thread")),
+    *("IPython.core.history", "zmq.utils.garbage"),
+    *("pydevd", "_pydevd_bundle.", "_pydev_bundle.", "debugpy."),
+    "tqdm._monitor",
+}
+"""How modules begin that run a program or show how far it is: a notebook's kernel, a debugger, progress bars; the pytest plugin
+adds what runs tests. Their threads, timers and handlers may end it, and end no wait of it. A kernel's subshell is none of
+these: cells run in it."""
 
 _RAYS_THREADS = frozenset(
     {

@@ -357,17 +357,40 @@ def install(
     """Watch whatever this program does with Ray, from its `ray.init()` on; call it before the program's own imports.
 
     Options as of `watch`; `on_watch` is called with the system when it watches, before `ray.init()` returns. Raises
-    `UnsupportedRayError`, `SettingError` (behind `ray.init()`, too).
+    `UnsupportedRayError`, `SettingError` (behind `ray.init()`, too). Called again while the app is watched, as by a notebook's
+    cell that runs again, it gives `on_watch` the system that there is.
     """
     check_system_name(name)
     attaching.replace_ray()
     environments.keep_hook(delivery.KEY)
     say_if_untested(ray.__version__)
-    plan = {"name": name, "on_watch": on_watch, "ending": ending, "history": history, "detectors": detectors}
-    _plans[:] = [{**plan, **settings}]
+    plan = {
+        "name": name,
+        "on_watch": on_watch,
+        "ending": ending,
+        "history": history,
+        "detectors": detectors,
+        **settings,
+    }
+    earlier, _plans[:] = _plans[:], [plan]
     shape.replace_init(_init, _shutdown)
-    if ray.is_initialized():
+    if not ray.is_initialized():
+        return
+    if not (earlier and _watches):
         raise SettingError("rs.install() comes before ray.init(): workers that run already cannot be followed")
+    if _settings_in(plan) != _settings_in(earlier[0]):
+        print(
+            f"ray-snapshot: this app is watched already, as {_watches[0].name!r}: other settings count from the next"
+            " ray.init() on",
+            file=sys.stderr,
+        )
+    if on_watch is not None:
+        on_watch(_watches[0])
+
+
+def _settings_in(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What a watch is like, without who is to hear of it."""
+    return {name: value for name, value in plan.items() if name not in ("on_watch", "ending")}
 
 
 def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -146,6 +146,15 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
     assert len(kept.snapshots()) >= 2
 
 
+def test_a_first_cell_may_run_again(runner: Runner) -> None:
+    done = runner.plain(str(Path(__file__).parent / "notebook_driver.py"))
+    assert done.exit_code == 0, done.errors
+    seen = json.loads(done.output.splitlines()[-1])
+    assert (seen["same"], seen["complete"]) == (True, True)
+    assert seen["said"][0] == ""
+    assert "is watched already, as 'notebook'" in seen["said"][1]
+
+
 def test_no_secret_of_a_watched_program_reaches_its_history(runner: Runner, tmp_path: Path) -> None:
     history, secrets = tmp_path / "history", ("hunter2-first", "hunter2-second", "hunter2-third")
     done = runner.plain(str(Path(__file__).parent / "redacting_driver.py"), str(history), *secrets)

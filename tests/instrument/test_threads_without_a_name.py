@@ -77,3 +77,54 @@ def test_such_a_thread_in_a_function_of_rays_or_ours_is_none_of_the_apps() -> No
         assert begun.wait(BOUND_S)
         assert _acting_here() == []
     assert ended.wait(BOUND_S)
+
+
+def test_a_debuggers_thread_that_threading_does_not_list_is_none_of_the_apps() -> None:
+    begun, end, ended = threading.Event(), threading.Lock(), threading.Event()
+    module = {
+        "__name__": "_pydevd_bundle.pydevd_comm",
+        "begun": begun,
+        "end": end,
+        "ended": ended,
+        "threading": threading,
+    }
+    text = "class Own(threading.Thread):\n  def run(self):\n    begun.set()\n    with end:\n      ended.set()"
+    exec(compile(text, __file__, "exec"), module)
+    thread: threading.Thread = module["Own"]()  # type: ignore[operator]
+    with end:
+        thread.start()
+        assert begun.wait(BOUND_S)
+        hidden = threading._active.pop(thread.ident)  # type: ignore[attr-defined]
+        try:
+            assert _acting_here() == []
+        finally:
+            threading._active[thread.ident] = hidden  # type: ignore[attr-defined]
+    thread.join(BOUND_S)
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(f"ipykernel.{name}" for name in ("iostream", "heartbeat", "control", "shellchannel", "parentpoller")),
+        *("IPython.core.history", "zmq.utils.garbage", "tqdm._monitor"),
+    ],
+)
+def test_the_threads_of_a_notebooks_kernel_are_none_of_the_apps(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _is_the_apps_own(module, monkeypatch) is False
+
+
+def test_a_thread_in_which_a_kernel_runs_cells_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _is_the_apps_own("ipykernel.subshell", monkeypatch) is True
+
+
+def _is_the_apps_own(module: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    begun, end = threading.Event(), threading.Lock()
+    thread = _Server(begun, end)
+    monkeypatch.setattr(_Server, "__module__", module)
+    with end:
+        thread.start()
+        assert begun.wait(BOUND_S)
+        found = thread in own_threads()
+    thread.join(BOUND_S)
+    return found

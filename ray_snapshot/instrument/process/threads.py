@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import thread as executors
 from dataclasses import dataclass
+from traceback import walk_stack
 from types import FrameType
 
 from ray_snapshot.instrument.here import HARNESS
@@ -60,10 +61,13 @@ _NOT_THE_APPS = ("ray.", "ray_snapshot.")
 
 
 def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
-    """Whether the outermost frame of a thread is in one of these packages."""
-    while frame.f_back is not None:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", "")).startswith(packages)
+    """Whether the outermost frame of a thread, but for those of `threading` itself, is in one of these packages.
+
+    A debugger takes its threads out of the list of `threading`.
+    """
+    names = [str(one.f_globals.get("__name__", "")) for one, _ in walk_stack(frame)]
+    begun = [name for name in names if name != "threading"]
+    return bool(begun) and begun[-1].startswith(packages)
 
 
 def is_timer_set(thread: int) -> bool:
