@@ -42,6 +42,7 @@ from ray_snapshot.detectors.common import (
     distinct,
     is_any_of,
     listed,
+    one_array,
     plural,
     positions,
     texts,
@@ -293,11 +294,11 @@ class _Stuck:
     def evidence(self, snapshot: Snapshot, waits: WaitGraph) -> dict[str, Any]:
         names = waits.names
         return {
-            "members": records(snapshot, waits, self.members[:MOST_MEMBERS]),
-            "stuck_behind": records(snapshot, waits, self.behind[:MOST_MEMBERS]),
+            "members": records(snapshot, waits, _listed(names, self.members)),
+            "stuck_behind": records(snapshot, waits, _listed(names, self.behind)),
             "cores": [_distinct_names(names, core[:MOST_MEMBERS]) for core in self.cores],
             "cycle": _round(names.take(self._round(waits)[:MOST_MEMBERS]).to_pylist()),
-            "advice": advice(snapshot, waits, self.members[:MOST_MEMBERS], self.stuck),
+            "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
             "member_count": len(self.members),
             "stuck_behind_count": len(self.behind),
             "core_count": self.core_count,
@@ -308,6 +309,18 @@ class _Stuck:
         """The machines and calls that wait, along the cycle."""
         cycle = np.array(self.cycle, np.int64)
         return cycle[(waits.blocked | waits.resting)[cycle]]
+
+
+def _listed(names: Any, nodes: Integers) -> Integers:
+    """The first of them, but one of each machine before a second one: of a thousand calls of one the last says nothing new."""
+    if len(nodes) <= MOST_MEMBERS:
+        return nodes
+    machine = one_array(names.take(nodes)).dictionary_encode().indices.to_numpy()
+    is_first = np.zeros(len(nodes), np.bool_)
+    is_first[np.unique(machine, return_index=True)[1]] = True
+    kept = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])[:MOST_MEMBERS]
+    found: Integers = nodes[np.sort(kept)]
+    return found
 
 
 def _distinct_names(names: Any, nodes: Integers) -> list[str]:

@@ -687,3 +687,14 @@ def test_thirty_thousand_calls_are_decided_and_the_evidence_is_bounded(is_closed
     assert verdict.evidence["member_count"] == (30_000 if is_closed else 0)
     assert len(verdict.evidence["members"]) == len(verdict.evidence["cycle"]) == (1_000 if is_closed else 0)
     assert ("and so on round a cycle of 30,000" in verdict.sentence) is is_closed
+
+
+def test_a_machine_is_listed_before_the_thousandth_call_of_another() -> None:
+    app = App().actor("A-0", 2_000).actor("Z-0")
+    stuck = [app.runs("A-0", "driver", "wait") for _ in range(1_100)]
+    asks = app.runs("Z-0", "driver", "ask")
+    for one in stuck:
+        app.waits_for(one, asks)
+    evidence = app.waits_for(asks, *stuck).verdict().evidence
+    assert (evidence["member_count"], len(evidence["members"])) == (1_101, 1_000)
+    assert {one["machine"] for one in evidence["members"]} == {"A-0", "Z-0"}

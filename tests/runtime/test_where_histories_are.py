@@ -64,13 +64,17 @@ if __name__ == "__main__":
 """
 
 
+KEY = "k" * 32
+"""Of the checkpoints: who checks them must have the one that they were written with."""
+
+
 def run(store: Store, folder: Path, *command: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
         capture_output=True,
         text=True,
-        env=clean_environment(**environment(store.address), RAY_SNAPSHOT_KEY="k" * 32),
+        env=clean_environment(**environment(store.address), RAY_SNAPSHOT_KEY=KEY),
         timeout=300,
         check=False,
     )
@@ -91,7 +95,10 @@ def test_a_watched_program_keeps_its_history_in_a_store(store: Store, bucket: st
 
 
 @pytest.mark.nightly
-def test_a_system_goes_on_from_a_checkpoint_in_a_store(store: Store, bucket: str, tmp_path: Path) -> None:
+def test_a_system_goes_on_from_a_checkpoint_in_a_store(
+    store: Store, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", KEY)
     (tmp_path / "bank.py").write_text(BANK)
     address = f"{bucket}/bank"
     assert run(store, tmp_path, sys.executable, "bank.py", address).splitlines()[-1] == "[60, 90]"
