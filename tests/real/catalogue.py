@@ -25,6 +25,8 @@ class Program:
     is_by_day: bool = False
     is_watched: bool = True
     """False for what cannot be followed: it runs as it did, and is told so."""
+    is_short: bool = False
+    """Whether it may be over before the first snapshot is due."""
     is_installed_too: bool = False
     """Whether it is run the third way as well: with `rs.install()` as its first line."""
     is_job: bool = False
@@ -51,7 +53,7 @@ def _with_and_without_uvloop(name: str, uses: str, **more: bool) -> list[Program
 
 
 ALL: list[Program] = [
-    Program("start", "ray.init and one task"),
+    Program("start", "ray.init and one task", is_short=True),
     # ---- patterns of Ray's documentation, and behaviours that Ray itself tests ----
     Program("tree_of_actors", "actors that make actors", is_installed_too=True),
     Program("nested_tasks", "tasks that start tasks"),
