@@ -262,12 +262,12 @@ def _module_of(thread: threading.Thread) -> str:
 HARNESS: set[str] = {
     *(f"ipykernel.{name}" for name in ("control", "heartbeat", "iostream", "parentpoller", "shellchannel", "thread")),
     *("IPython.core.history", "zmq.utils.garbage"),
-    *("pydevd", "_pydevd_bundle.", "_pydev_bundle.", "debugpy."),
+    *("pydevd", "_pydevd_bundle.", "debugpy."),
     "tqdm._monitor",
 }
 """How modules begin that run a program or show how far it is: a notebook's kernel, a debugger, progress bars; the pytest plugin
 adds what runs tests. Their threads, timers and handlers may end it, and end no wait of it. A kernel's subshell is none of
-these: cells run in it."""
+these, for cells run in it; nor is `_pydev_bundle`, through which a debugger starts the app's own."""
 
 _RAYS_THREADS = frozenset(
     {

@@ -388,9 +388,9 @@ def install(
         on_watch(_watches[0])
 
 
-def _settings_in(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What a watch is like, without who is to hear of it."""
-    return {name: value for name, value in plan.items() if name not in ("on_watch", "ending")}
+def _settings_in(plan: Mapping[str, Any]) -> dict[str, str]:
+    """What a watch is like, without who is to hear of it; as text, for two detectors of one kind are never equal."""
+    return {name: repr(value) for name, value in plan.items() if name not in ("on_watch", "ending")}
 
 
 def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

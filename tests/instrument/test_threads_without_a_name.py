@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,23 @@ def test_a_debuggers_thread_that_threading_does_not_list_is_none_of_the_apps() -
             threading._active[thread.ident] = hidden  # type: ignore[attr-defined]
     thread.join(BOUND_S)
     assert ended.is_set()
+
+
+def test_a_thread_that_a_debugger_starts_for_the_app_is_the_apps() -> None:
+    begun, end, ended = threading.Event(), threading.Lock(), threading.Event()
+    module: dict[str, Any] = {"__name__": "_pydev_bundle.pydev_monkey"}
+    exec("def start(work):\n    work()", module)
+
+    def work() -> None:
+        begun.set()
+        with end:
+            ended.set()
+
+    with end:
+        _thread.start_new_thread(module["start"], (work,))
+        assert begun.wait(BOUND_S)
+        assert len(_acting_here()) == 1
+    assert ended.wait(BOUND_S)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class Program:
     is_watched: bool = True
     """False for what cannot be followed: it runs as it did, and is told so."""
     is_short: bool = False
-    """Whether it may be over before the first snapshot is due."""
+    """Whether it may be over before the first snapshot is due: then it is only said that it is watched."""
     is_installed_too: bool = False
     """Whether it is run the third way as well: with `rs.install()` as its first line."""
     is_job: bool = False

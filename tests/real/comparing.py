@@ -73,6 +73,8 @@ def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:
     found = differences_between(plain, run)
     if not program.is_watched and "ray-snapshot: nothing is watched" not in run.errors:
         found.append("it is not said that nothing is watched")
+    if program.is_short and "ray-snapshot: watching" not in run.errors:  # of the others there are snapshots
+        found.append("it is not said that it is watched")
     return found
 
 
