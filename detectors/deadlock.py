@@ -296,7 +296,7 @@ class _Stuck:
         return {
             "members": records(snapshot, waits, _listed(names, self.members)),
             "stuck_behind": records(snapshot, waits, _listed(names, self.behind)),
-            "cores": [_distinct_names(names, core[:MOST_MEMBERS]) for core in self.cores],
+            "cores": [_distinct_names(names, _listed(names, core)) for core in self.cores],
             "cycle": _round(names.take(self._round(waits)[:MOST_MEMBERS]).to_pylist()),
             "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
             "member_count": len(self.members),
@@ -522,7 +522,7 @@ def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck
 def _who_else(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
     """The members by name, if the cycle does not name them all."""
     told = set(evidence["cycle"][:MOST_HOPS] or [evidence["members"][0]["machine"]])
-    names = _distinct_names(waits.names, stuck.members[:MOST_MEMBERS])
+    names = _distinct_names(waits.names, _listed(waits.names, stuck.members))
     return "" if told.issuperset(names) else f" ({listed(names, most=_MOST_NAMED)})"
 
 

@@ -83,8 +83,8 @@ def test_why_a_process_without_a_machine_is_not_watched_is_told_without_secrets(
 def test_why_an_actor_is_not_watched_is_told_without_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(attaching, "_attached", fail)
-    monkeypatch.setattr(attaching, "_refused", {})
+    monkeypatch.setattr(attaching, "replace_ray", fail)
+    monkeypatch.setattr(attaching, "_given_up", set())
     attaching.attach_actor("stamp", "key", colour=0, about={}, body=object())
     assert SHOWN in capsys.readouterr().err
 

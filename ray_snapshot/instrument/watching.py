@@ -358,7 +358,7 @@ def install(
 
     Options as of `watch`; `on_watch` is called with the system when it watches, before `ray.init()` returns. Raises
     `UnsupportedRayError`, `SettingError` (behind `ray.init()`, too). Called again while the app is watched, as by a notebook's
-    cell that runs again, it gives `on_watch` the system that there is.
+    cell that runs again, it gives `on_watch` the system that there is: what subscribes there hears everything twice.
     """
     check_system_name(name)
     attaching.replace_ray()
@@ -389,8 +389,22 @@ def install(
 
 
 def _settings_in(plan: Mapping[str, Any]) -> dict[str, str]:
-    """What a watch is like, without who is to hear of it; as text, for two detectors of one kind are never equal."""
-    return {name: repr(value) for name, value in plan.items() if name not in ("on_watch", "ending")}
+    """What a watch is like, without who is to hear of it."""
+    return {name: _told(value) for name, value in plan.items() if name not in ("on_watch", "ending")}
+
+
+def _told(value: Any) -> str:
+    """A setting as text, the same for what a cell that runs again makes again: no two functions or detectors are equal."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_told, value))
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    named = f"{kind.__module__}.{kind.__qualname__}"
+    if kind is value:
+        return named
+    try:
+        return f"{named} {getattr(value, 'name', '')}" if kind.__repr__ is object.__repr__ else repr(value)
+    except Exception:  # one of the user's own
+        return named
 
 
 def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -690,11 +690,16 @@ def test_thirty_thousand_calls_are_decided_and_the_evidence_is_bounded(is_closed
 
 
 def test_a_machine_is_listed_before_the_thousandth_call_of_another() -> None:
-    app = App().actor("A-0", 2_000).actor("Z-0")
+    app = App().actor("A-0", 2_000).actor("Y-0").actor("Z-0")
     stuck = [app.runs("A-0", "driver", "wait") for _ in range(1_100)]
-    asks = app.runs("Z-0", "driver", "ask")
-    for one in stuck:
-        app.waits_for(one, asks)
-    evidence = app.waits_for(asks, *stuck).verdict().evidence
-    assert (evidence["member_count"], len(evidence["members"])) == (1_101, 1_000)
-    assert {one["machine"] for one in evidence["members"]} == {"A-0", "Z-0"}
+    asks = [app.runs(machine, "driver", "ask") for machine in ("Y-0", "Z-0")]
+    for number, one in enumerate(stuck):
+        app.waits_for(one, asks[number % 2])
+    for one in asks:
+        app.waits_for(one, *stuck)
+    verdict = app.verdict()
+    evidence = verdict.evidence
+    assert (evidence["member_count"], len(evidence["members"])) == (1_102, 1_000)
+    assert {one["machine"] for one in evidence["members"]} == {"A-0", "Y-0", "Z-0"}
+    assert [sorted(core) for core in evidence["cores"]] == [["A-0", "Y-0", "Z-0"]]
+    assert "Z-0" in verdict.sentence

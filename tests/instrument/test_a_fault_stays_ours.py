@@ -17,7 +17,6 @@ from app_runner import Runner
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import here, settle_in
-from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
@@ -53,42 +52,6 @@ def test_a_watcher_that_cannot_be_asked_ends_the_watching_and_its_thread(process
     assert not process.control.thread.is_alive()
     assert here() is None
     assert "A is not watched any more" in capsys.readouterr().err
-
-
-class Mute:
-    """A watcher that takes every call, and does not answer within the time that it is given."""
-
-    def __init__(self) -> None:
-        self.waited: list[float] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return self
-
-    def remote(self, *_: Any) -> Any:
-        return self
-
-    future = remote
-
-    def result(self, seconds: float) -> Any:
-        self.waited.append(seconds)
-        raise TimeoutError
-
-
-def test_an_actor_waits_for_a_watcher_that_does_not_answer_once_and_then_a_little_at_times(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    watcher, now = Mute(), [0.0]
-    monkeypatch.setattr(attaching, "_refused", {})
-    monkeypatch.setattr(attaching, "replace_ray", lambda: None)
-    monkeypatch.setattr(attaching, "name_here", lambda: "A:1")
-    monkeypatch.setattr(attaching, "watcher_of", lambda _: watcher)
-    monkeypatch.setattr(attaching.shape, "own_name", lambda: None)
-    monkeypatch.setattr(attaching.time, "monotonic", lambda: now[0])
-    for now[0] in (0.0, 1.0, 2.0, attaching.AGAIN_S + 1, attaching.AGAIN_S + 2):
-        assert attaching.attach_actor("app:1", "key", colour=0, about={}, body=object()) is None
-    assert watcher.waited == [attaching.REGISTER_S, attaching.ONCE_MORE_S]
-    said = [f"is not watched: TimeoutError: its watcher has not answered for {seconds} s" for seconds in (30, 3)]
-    assert [line.partition("object ")[2] for line in capsys.readouterr().err.splitlines()] == said
 
 
 def test_a_step_of_ours_that_fails_is_said_once_and_gives_nothing(process: Process, capsys: Any) -> None:

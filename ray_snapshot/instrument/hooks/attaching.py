@@ -12,10 +12,11 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
@@ -33,6 +34,7 @@ from ray_snapshot.instrument.hooks import calls, headers, hiding, tasks, trackin
 from ray_snapshot.instrument.process import callbacks, unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
+from ray_snapshot.instrument.process.until_heard import until_heard
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 from ray_snapshot.protocol.tasks import worker_name
@@ -43,7 +45,7 @@ REGISTER_S = 30.0
 """How long the watcher may take to answer a process that joins; the first ones may be there before it."""
 
 ONCE_MORE_S = 3.0
-"""The same where it has not answered this process before."""
+"""The same where it did not answer this process the last time."""
 
 
 def replace_ray() -> None:
@@ -113,21 +115,41 @@ def attach_driver(system: str, watcher: Any, terms: Terms | None = None) -> Proc
 
 
 def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
-    """Make this process's actor take part from now on; None if its system is watched no more, or does not answer.
+    """Make this process's actor take part from now on; None if its system is watched no more, or did not answer once.
 
     Raises `RolledBackError` if it was made in a past that was given up.
     """
     with _attaching:  # two first calls at once
         if (worker := process_here()) is not None and worker.is_worker:  # Ray makes an actor of a worker
             worker.worker_tasks.retire()
-        if process_here() is None and time.monotonic() >= _refused.get(stamp, 0.0):
+        if process_here() is None and system_of(stamp) not in _given_up:
+            joining = None
             try:
-                settle_in(_attached(stamp, key, colour=colour, about=about, body=body))
+                replace_ray()
+                if (watcher := watcher_of(stamp)) is not None:
+                    joining = _asked(watcher, stamp, name_here(), _facts(key, about, body), max(colour, heard_early()))
+                    if (welcome := _answered(stamp, joining)) is not None:
+                        settle_in(_attached(stamp, watcher, welcome, about=about, body=body))
             except RolledBackError:
                 raise
             except Exception as error:  # the app's actor must not fail for it
-                _go_unwatched(stamp, f"an actor of {type(body).__name__}", error)
+                _given_up.add(system_of(stamp))
+                who = f"an actor of {type(body).__name__}"
+                _say_unwatched(who, error)
+                with suppress(Exception):  # there may be no thread left
+                    _own_up(stamp, joining, then=who if isinstance(error, ActorUnavailableError) else "")
         return process_here()
+
+
+def _own_up(stamp: str, joining: Any, *, then: str) -> None:
+    """The watcher hears that this actor is not watched, also where it takes it in later; `then` is named as cut off."""
+    name, said = name_here(), f"{then} is not watched: its watcher could not be reached" if then else ""
+    until_heard(lambda: watcher_of(stamp), lambda watcher: watcher.unwatched.remote(name), behind=joining, then=said)
+
+
+def _facts(key: str, about: dict[str, Any], body: Any) -> dict[str, Any]:
+    """What the watcher knows of this actor."""
+    return {"class": type(body).__name__, "key": key, "pid": os.getpid(), "name": shape.own_name(), **about}
 
 
 def attach_worker(stamp: str, colour: int) -> Process | None:
@@ -146,7 +168,7 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
     try:
         watcher = _watchers.get(stamp) or watcher_of(stamp)
     except Exception as error:  # the app's task must not fail for it
-        _go_unwatched(stamp, "a worker", error)
+        _go_unwatched(stamp, error)
         return None
     if watcher is None:
         _refused[stamp] = math.inf
@@ -158,8 +180,9 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
     try:
         welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     except Exception as error:  # what it may still hear of us, it is to forget
-        watcher.left.remote(MachineReport(name, 0, 0, 0, has_left=True, status="stopped"))
-        _go_unwatched(stamp, "a worker", error)
+        gone = MachineReport(name, 0, 0, 0, has_left=True, status="stopped")
+        until_heard(lambda: watcher, lambda found: found.left.remote(gone))
+        _go_unwatched(stamp, error)
         return None
     if welcome is None:
         _refused[stamp] = math.inf
@@ -172,12 +195,15 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
     return Process(system_of(stamp), watcher, ledger, {}, welcome.terms)
 
 
-def _go_unwatched(stamp: str, who: str, error: Exception) -> None:
-    """For some time. It is not said where the watcher has ended, as at the end of every program that has begun more than it
-    waits for."""
+def _go_unwatched(stamp: str, error: Exception) -> None:
+    _say_unwatched("a worker", error)
+    _refused[stamp] = time.monotonic() + AGAIN_S
+
+
+def _say_unwatched(who: str, error: Exception) -> None:
+    """Not where the watcher has ended, as at the end of every program that has begun more than it waits for."""
     if not isinstance(error, RayActorError):
         print(f"ray-snapshot: {who} is not watched: {named(error)}", file=sys.stderr)
-    _refused[stamp] = time.monotonic() + AGAIN_S
 
 
 def _retired(process: Process) -> None:
@@ -188,10 +214,17 @@ def _retired(process: Process) -> None:
 
 
 AGAIN_S = 30.0
-"""So long a process runs unwatched, after the watcher has not answered, before it asks again."""
+"""So long a worker runs unwatched, after the watcher has not answered, before it asks again."""
 
 _refused: dict[str, float] = {}
-"""By watch that this process is no part of: until when."""
+"""By watch that this worker is no part of: until when."""
+
+_given_up: set[str] = set()
+"""Watches that this actor is no part of. For good: what it began unseen may still go on when it would be taken in, and then
+nobody could say that all is done."""
+
+_mute: set[str] = set()
+"""Watches whose watchers did not answer when they were asked last."""
 
 _watchers: dict[str, Any] = {}
 """The watcher of each watch that this worker was a part of."""
@@ -202,16 +235,9 @@ _sessions = itertools.count(1)
 _attaching = threading.RLock()
 
 
-def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
-    replace_ray()
+def _attached(stamp: str, watcher: Any, welcome: Welcome, *, about: dict[str, Any], body: Any) -> Process:
+    """An actor that the watcher has taken in."""
     name = name_here()
-    watcher = watcher_of(stamp)
-    if watcher is None:
-        return None
-    facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), "name": shape.own_name(), **about}
-    welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
-    if welcome is None:
-        return None
     ledger = CallLedger(
         name,
         incarnation=welcome.incarnation,
@@ -238,11 +264,21 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
 
 def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Welcome | None:
     """Tell the watcher of this machine; None if another app is watched under that name now. Raises `TimeoutError`."""
-    seconds = ONCE_MORE_S if stamp in _refused else REGISTER_S
+    return _answered(stamp, _asked(watcher, stamp, name, facts, colour))
+
+
+def _asked(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Any:
+    return watcher.join.remote(stamp, name, facts, colour).future()
+
+
+def _answered(stamp: str, joining: Any) -> Welcome | None:
+    seconds = ONCE_MORE_S if system_of(stamp) in _mute else REGISTER_S
     try:
-        found: Welcome | None = watcher.join.remote(stamp, name, facts, colour).future().result(seconds)
+        found: Welcome | None = joining.result(seconds)
     except TimeoutError:
+        _mute.add(system_of(stamp))
         raise TimeoutError(f"its watcher has not answered for {seconds:g} s") from None
+    _mute.discard(system_of(stamp))
     return found
 
 

@@ -36,6 +36,9 @@ class Party(Protocol):
     def give_up(self, error: Exception) -> None:
         """Take part no more."""
 
+    def unanswered(self, error: BaseException) -> None:
+        """Take part no more, for the watcher does not say what to do; end the thread."""
+
 
 class Control:
     """The thread, and what it has to do."""
@@ -134,7 +137,7 @@ class Control:
     def _answered(self, future: Any) -> None:
         try:
             seen, commands = future.result()
-        except BaseException:
-            self.end()
+        except BaseException as error:
+            self.party.unanswered(error)
             return
         self.outbox.put(("answer", seen, commands))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import DeadlockError, RolledBackError
@@ -34,6 +34,7 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.stacks import stacks
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
 from ray_snapshot.instrument.process.streams import Streams
+from ray_snapshot.instrument.process.until_heard import until_heard
 from ray_snapshot.instrument.process.waiting import Waiting
 from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
@@ -125,12 +126,24 @@ class Process:
         """Watch this process no more, and tell the watcher not to wait for its reports. Raises nothing."""
         self.is_closed = True
         self.control.end()
+        if isinstance(error, ActorUnavailableError):  # it may be gone, or come back
+            then = f"{self.machine} is not watched any more: its watcher could not be reached"
+            with suppress(Exception):
+                until_heard(lambda: self.watcher, lambda found: found.unwatched.remote(self.machine), then=then)
+            return
         if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
             return
         with suppress(Exception):
             print(f"ray-snapshot: {self.machine} is not watched any more, {blamed(error)}", file=sys.stderr)
         with suppress(Exception):
             self.watcher.unwatched.remote(self.machine)
+
+    def unanswered(self, error: BaseException) -> None:
+        """The watcher does not answer a poll: mostly it has ended."""
+        if isinstance(error, ActorUnavailableError):
+            self.give_up(error)
+        else:
+            self.control.end()
 
     # ---- sending --------------------------------------------------------------------------------------------------
 

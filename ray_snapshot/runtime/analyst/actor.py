@@ -465,8 +465,9 @@ class Analyst:
 
 
 def _come_second() -> None:
-    """In a thread: so it is with Linux, where each has a niceness of its own."""
-    os.nice(NICENESS)
+    """In a thread, where each has a niceness of its own: elsewhere than with Linux the whole process would come second."""
+    if sys.platform == "linux":
+        os.nice(NICENESS)
 
 
 def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:

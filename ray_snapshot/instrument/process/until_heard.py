@@ -1,0 +1,59 @@
+"""What the watcher must hear of a process that goes on without it: said again and again, until it hears it or has ended.
+
+A watcher that stands still for a while (its computer sleeps, its connection breaks, a detector does not let go of the
+interpreter) misses what is said to it, or takes it in long after the process has given up. Without this the process would be
+waited for in each snapshot, or be in none and missing from the coverage.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ray.exceptions import ActorUnavailableError
+
+LONGEST_S = 600.0
+"""A watcher that has heard nothing for so long is given up."""
+
+PAUSE_S = 1.0
+
+
+def until_heard(
+    find: Callable[[], Any], say: Callable[[Any], Any], *, behind: Any = None, then: str = ""
+) -> threading.Thread:
+    """Say something to the watcher that `find` finds, in a thread of its own: `say(watcher)` returns the ref that answers it.
+
+    `behind`: the future of what it was asked before, which is waited for; if that gives None, it watches another app, and hears
+    nothing. `then` is printed on stderr once it has heard.
+    """
+    thread = threading.Thread(target=_say, args=(find, say, behind, then), name="ray-snapshot-until-heard", daemon=True)
+    thread.start()
+    return thread
+
+
+def _say(find: Callable[[], Any], say: Callable[[Any], Any], behind: Any, then: str) -> None:
+    until = time.monotonic() + LONGEST_S
+    if behind is not None and not _is_our_watcher(behind):
+        return
+    while (left := until - time.monotonic()) > 0:
+        try:
+            say(find()).future().result(left)
+        except ActorUnavailableError:
+            time.sleep(PAUSE_S)
+            continue
+        except Exception:  # it has ended, or Ray has
+            return
+        if then:
+            print(f"ray-snapshot: {then}", file=sys.stderr)
+        return
+
+
+def _is_our_watcher(joining: Any) -> bool:
+    """Whether who was asked to take a process in may have done so, or may yet be there."""
+    try:
+        return joining.result(LONGEST_S) is not None
+    except Exception as error:
+        return not isinstance(error, TimeoutError)
