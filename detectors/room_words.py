@@ -69,10 +69,24 @@ class Lack:
         return not self.is_within and bool(self._nowhere())
 
     def _nowhere(self) -> Amounts:
-        """What no node has: the demand, or a bundle of the group that is to be made; empty if there is such a node."""
-        parts = [self.needs] if self.group is None else self.group.bundles
+        """What no node has, of the demand or of a bundle of the group that is to be made; empty if there is such a node."""
+        parts = [self.needs] if self.group is None or self.group.strategy == "STRICT_PACK" else self.group.bundles
         nodes = [self.state.told.nodes[node] for node in self.nodes]
-        return next((part for part in parts if not any(fits(part, node) for node in nodes)), {})
+        part = next((part for part in parts if not any(fits(part, node) for node in nodes)), {})
+        alone = {name: amount for name, amount in part.items() if amount > self._most(name)}
+        return alone or part
+
+    def _most(self, name: str) -> int:
+        """What the largest node has."""
+        return max((self.state.told.nodes[node].get(name, 0) for node in self.nodes), default=0)
+
+    @property
+    def _spread(self) -> str:
+        """Why there are too few nodes for a group: "2 nodes for its bundles (STRICT_SPREAD), and there is 1"; "" if not."""
+        if self.group is None or self.is_within or self.group.strategy != "STRICT_SPREAD":
+            return ""
+        count, there = len(self.group.bundles), len(self.nodes)
+        return f"{count:,} nodes for its bundles (STRICT_SPREAD), and {_there(there)}" if count > there else ""
 
     def keepers(self) -> Integers:
         """The nodes that would have to move, and cannot."""
@@ -103,18 +117,16 @@ class Lack:
     def held(self) -> str:
         """Who has it: ", and Trainer-0 holds CPU 4 of 4"; "" if that is not known."""
         if self.is_nowhere:
-            needs = self._nowhere()
-            most = {
-                name: max((self.state.told.nodes[node].get(name, 0) for node in self.nodes), default=0)
-                for name in needs
-            }
-            beyond = [name for name in needs if most[name] < needs[name]] or list(needs)
-            return f", and no node has more than {shown({name: most[name] for name in beyond})}"
+            return f", and no node has more than {shown({name: self._most(name) for name in self._nowhere()})}"
+        if self._spread:
+            return f", on {self._spread}"
         shares = [
             f"{self.state.told.holders[one].machine} holds {self._of_total(self._part_of(one))}" for one in self.holders
         ]
         shares += [self._reservation(key) for key in self.groups]
         more = " and so on" if len(shares) > MOST_SHARES else ""
+        if not shares and self.group is not None and not self.is_within:
+            shares = [f"all nodes together have {shown(self.total)}"]
         return f", and {'; '.join(shares[:MOST_SHARES])}{more}" if shares else ""
 
     def _of_total(self, part: dict[str, int]) -> str:
@@ -134,8 +146,10 @@ class Lack:
         """What to change: first what helps however much room there is."""
         if self.is_nowhere:
             return f"Ask for less than {shown(self._nowhere())}, or give the cluster a node that has it."
+        if self._spread and self.group is not None:
+            return f"Add nodes: placement group {self.group.name} needs {self._spread}; or make it with SPREAD or PACK."
         where = f"placement group {self.group.name}" if self.is_within and self.group is not None else "a node"
-        more = f"give {where} {shown(self.short or self.needs)} more"
+        more = f"give {where} {shown(self._missing())} more"
         holders = [self.state.told.holders[one] for one in self.holders]
         tasks = list(dict.fromkeys(_kind(one.machine) for one in holders if one.is_task))
         actors = [one for one in self.holders if not self.state.told.holders[one].is_task]
@@ -159,13 +173,30 @@ class Lack:
         wanted = {one.target for one in told.asked if told.demands[one.demand] == self.demand}
         return any(f"{name}()" in wanted for name in functions)
 
+    def _unborn(self) -> list[str]:
+        """The actors that need this to be born, and keep it from then on."""
+        if self.group is not None and not self.is_within:
+            return []
+        told = self.state.told
+        asked = (one for one in told.asked if one.source is None and told.demands[one.demand] == self.demand)
+        return list(dict.fromkeys(one.target for one in asked))
+
+    def _missing(self) -> dict[str, int]:
+        """What is short for all of them together, or for one that gives it back."""
+        others = max(0, len(self._unborn()) - 1)
+        return {name: amount + others * self.needs[name] for name, amount in (self.short or self.needs).items()}
+
     def _of_actors(self, actors: list[int]) -> str:
         names = [self.state.told.holders[one].machine for one in actors]
         less = "num_cpus=0" if self.scarce == ["CPU"] else "less of it"
-        kind, verb = _kind(names[0]), "holds" if len(names) == 1 else "hold"
+        kinds, verb = list(dict.fromkeys(map(_kind, names))), "holds" if len(names) == 1 else "hold"
+        unborn = self._unborn()
+        if any(len(unborn) * self.needs[name] > self.total[name] for name in self.scarce):  # with nothing held, too
+            every = listed(list(dict.fromkeys([*kinds, *map(_kind, unborn)])))
+            return f"give {every} {less} ({listed(names)} {verb} it)"
         is_idle = self.state.rooms.rests(actors[0])
-        rest = "end it when it is done" if is_idle else f"let {kind} wait for nothing that needs room"
-        return f"give {kind} {less} ({listed(names)} {verb} it), {rest}"
+        rest = "end it when it is done" if is_idle else f"let {listed(kinds)} wait for nothing that needs room"
+        return f"give {listed(kinds)} {less} ({listed(names)} {verb} it), {rest}"
 
     def _of_groups(self) -> str:
         """Where others have reserved what is needed."""
@@ -180,6 +211,10 @@ class Lack:
         is_used = bool(self.state.inside.get(key))
         first = "run it in that group, with a bundle for it" if is_used else "remove that group first"
         return f"{groups[key].text} holds what is needed: {first}"
+
+
+def _there(count: int) -> str:
+    return f"there is {count}" if count == 1 else f"there are {count:,}"
 
 
 def _kind(machine: str) -> str:

@@ -312,6 +312,40 @@ def test_methods_of_an_actor_whose_creation_waits_wait_with_it() -> None:
     assert app.verdict().holds is True
 
 
+def tree(*, cpus: float) -> App:
+    """Two supervisors, each waits for two trainers that keep a CPU from their birth on, as in an example of Ray's."""
+    app = App()
+    room = Room(app).node("n1", CPU=cpus)
+    for number in range(2):
+        supervisor = f"Supervisor-{number}"
+        app.actor(supervisor)
+        fit, trainers = app.runs(supervisor, "driver", "fit"), [f"Trainer-{2 * number + each}" for each in range(2)]
+        for trainer in trainers:
+            app.queues(trainer, supervisor, "__init__", number=0)
+        app.waits_for(fit, *(app.queues(trainer, supervisor, "fit", number=1) for trainer in trainers), k=2)
+        for trainer in trainers:
+            room.demands(None, trainer, needs={"CPU": 1})
+        room.holds(supervisor, "n1", [], CPU=cpus / 2)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("cpus", "advice"),
+    [
+        (2, "Give Supervisor, Trainer num_cpus=0 (Supervisor-0, Supervisor-1 hold it), or give a node CPU 4 more."),
+        (
+            4,
+            "Give Supervisor num_cpus=0 (Supervisor-0, Supervisor-1 hold it), let Supervisor wait for nothing that needs room,"
+            " or give a node CPU 4 more.",
+        ),
+    ],
+)
+def test_what_keeps_its_room_needs_room_for_all_of_it(cpus: float, advice: str) -> None:
+    verdict = tree(cpus=cpus).verdict()
+    assert verdict.holds is True
+    assert verdict.evidence["advice"] == [advice]
+
+
 def test_whoever_could_call_an_actor_that_is_stuck_in_its_only_slot_cannot_end_it() -> None:
     app, room = last_cpu()
     app.actor("Warden-0", status="active")
@@ -421,6 +455,42 @@ def two_groups() -> tuple[App, Room]:
         room.demands(name, "ready()", [[1, 1]], group=f"wanted-{name}")
     assert room is not None
     return app, room
+
+
+ONE = {"CPU": 1}
+MANY = {
+    "STRICT_SPREAD": (
+        [ONE, ONE],
+        "CPU 2, on 2 nodes for its bundles (STRICT_SPREAD), and there is 1;",
+        "Add nodes: placement group wanted needs 2 nodes for its bundles (STRICT_SPREAD), and there is 1; or make it with"
+        " SPREAD or PACK.",
+    ),
+    "STRICT_PACK": (
+        [ONE] * 5,
+        "CPU 5, and no node has more than CPU 4;",
+        "Ask for less than CPU 5, or give the cluster a node that has it.",
+    ),
+    "SPREAD": ([ONE] * 5, "CPU 5, and all nodes together have CPU 4;", "Give a node CPU 1 more."),
+    "PACK": (
+        [{"CPU": 1, "Custom": 1}],
+        "CPU 1, Custom 1, and no node has more than Custom 0;",
+        "Ask for less than Custom 1, or give the cluster a node that has it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("strategy", MANY)
+def test_why_a_group_can_never_be_made_is_told_with_what_would_help(strategy: str) -> None:
+    bundles, why, advice = MANY[strategy]
+    app = App().actor("driver")
+    app.waits_for("driver", app.queues("ready()", "driver", "ready", number=1))
+    room = Room(app).node("n1", CPU=4).group("wanted", *bundles, strategy=strategy, owners=["driver"])
+    room.demands("driver", "ready()", [[1, 1]], group="wanted")
+    verdict = app.verdict()
+
+    assert verdict.holds is True
+    assert f"waits for placement group wanted of driver, which needs {why}" in verdict.sentence
+    assert verdict.evidence["advice"] == [advice]
 
 
 def test_two_owners_of_groups_that_wait_for_another_each_are_stuck() -> None:

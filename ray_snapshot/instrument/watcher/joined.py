@@ -509,9 +509,9 @@ class Tables:
         return self.has_scattered or is_found or machine in self.held_by_hosts or self._has_tasks(machine)
 
     def owners_of(self, group: str) -> list[str]:
-        """Who has made a placement group."""
+        """Who has made a placement group, or looked it up."""
         having = (name for name, one in self.own.items() if one.held is not None and group in one.held.groups)
-        return [self.shown(name) for name in having]
+        return list(dict.fromkeys(map(self.shown, having)))
 
     def _has_tasks(self, machine: str) -> bool:
         """Whether plain tasks that it has started have not ended: what it has put on their replies may wake it."""
