@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
+from until import until
 
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.hooks import attaching
@@ -165,6 +166,21 @@ def test_a_process_whose_poll_is_cut_off_takes_part_no_more_and_the_watcher_hear
     assert process.is_closed
     assert len(watcher.of("unwatched")) == 2
     assert capsys.readouterr().err == "ray-snapshot: A is not watched any more: its watcher could not be reached\n"
+
+
+def test_a_poll_that_is_cut_off_behind_the_end_of_a_process_is_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, telling: Callable[[], None], capsys: Any
+) -> None:
+    monkeypatch.setattr(processes.shape, "is_connected", lambda: True)
+    watcher = Slow(unwatched=[None])
+    process = Process("app:1", watcher, CallLedger("A"), {})
+    until(lambda: watcher.of("commands_for"), seconds=BOUND_S)
+    process.is_closed = True
+    watcher.of("commands_for")[0].set_exception(AWAY)
+    process.control.thread.join(BOUND_S)
+    telling()
+    assert watcher.of("unwatched") == []
+    assert capsys.readouterr().err == ""
 
 
 def test_a_worker_waits_once_and_then_a_little_until_its_watcher_has_answered(

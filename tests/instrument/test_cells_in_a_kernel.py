@@ -109,32 +109,28 @@ def test_termination_is_answered_although_a_kernel_has_threads_of_its_own(notebo
     assert "cannot be told" not in shown
 
 
-def diagnosed(runner: Runner) -> str:
-    """What a terminal says of the notebook, once it says that it hangs."""
+def check_that_it_hangs(notebook: Notebook, runner: Runner, cell: str) -> None:
+    """Behind the first cells this one hangs, and a terminal says why."""
 
     def ask() -> Done:
         return runner.command("diagnose", "notebook", "--address", runner.address)
 
-    return until(ask, good=lambda done: done.exit_code == DEADLOCKED, seconds=LONGEST_S).output
+    notebook.run(first_cell())
+    notebook.run(APP)
+    notebook.begin(cell)
+    said = until(ask, good=lambda done: done.exit_code == DEADLOCKED, seconds=LONGEST_S).output
+    assert HANGS.search(said), said
 
 
 def test_a_cell_that_hangs_in_get_is_diagnosed_and_the_next_cell_runs(notebook: Notebook, runner: Runner) -> None:
-    notebook.run(first_cell())
-    notebook.run(APP)
-    notebook.begin(f"ray.get([{ASKS_ITSELF}])")
-    said = diagnosed(runner)
-    assert HANGS.search(said), said
+    check_that_it_hangs(notebook, runner, f"ray.get([{ASKS_ITSELF}])")
     notebook.kernel.interrupt_kernel()
     notebook.run("from ray_snapshot.detectors import Deadlock")
     assert "Deadlock" in notebook.run("print(Deadlock().evaluate(seen[0].snapshot()).sentence)")
 
 
 def test_a_cell_that_hangs_in_await_is_diagnosed(notebook: Notebook, runner: Runner) -> None:
-    notebook.run(first_cell())
-    notebook.run(APP)
-    notebook.begin(f"await asyncio.gather({ASKS_ITSELF})")
-    said = diagnosed(runner)
-    assert HANGS.search(said), said
+    check_that_it_hangs(notebook, runner, f"await asyncio.gather({ASKS_ITSELF})")
 
 
 def test_the_first_cell_may_run_again(notebook: Notebook) -> None:

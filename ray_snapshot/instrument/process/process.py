@@ -139,8 +139,8 @@ class Process:
             self.watcher.unwatched.remote(self.machine)
 
     def unanswered(self, error: BaseException) -> None:
-        """The watcher does not answer a poll: mostly it has ended."""
-        if isinstance(error, ActorUnavailableError):
+        """The watcher does not answer a poll: mostly it has ended, or this process has left."""
+        if isinstance(error, ActorUnavailableError) and not self.is_closed:
             self.give_up(error)
         else:
             self.control.end()
