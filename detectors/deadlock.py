@@ -20,7 +20,8 @@ moves as soon as anything at all can; where nothing can, it is not known whether
 
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
-answer is None. A machine held at a full mailbox is blocked on the receiver: the same graph.
+answer is None. So it is in place of False while a wait has lasted for long for an object that no watched call gives
+(`unexplained`). A machine held at a full mailbox is blocked on the receiver: the same graph.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
+from ray_snapshot.detectors.unexplained import REMEDY, in_words, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -99,6 +101,15 @@ class Deadlock:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
+        verdict, waits = self._reduced(snapshot), unexplained(snapshot)
+        if verdict.holds is not False or not waits:
+            return verdict
+        told = listed([in_words(snapshot, one) for one in waits])
+        depends_on = [f"an object that {one['machine']} waits for" for one in waits]
+        evidence = {**verdict.evidence, "depends_on": depends_on, "advice": [REMEDY]}
+        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {told}.")
+
+    def _reduced(self, snapshot: Snapshot) -> Verdict:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")

@@ -42,6 +42,7 @@ def diagnosis(
     `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
+    from ray_snapshot.detectors.unexplained import unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
@@ -51,7 +52,8 @@ def diagnosis(
         f" {plural(snapshot.in_flight_count, 'call or message', 'calls or messages')} in flight,"
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
-    tree = wait_tree(snapshot.waits, _places(snapshot))
+    objects = [{**one, "on_machine": None, "satisfied": False} for one in unexplained(snapshot)]
+    tree = wait_tree([*snapshot.waits, *objects], _places(snapshot))
     lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
     is_reported = bool(first.holds and first.evidence.get("members"))
     if is_reported:
@@ -63,6 +65,8 @@ def diagnosis(
     lines += [f"  hint: {line}" for line in hints]
     told = verdicts[1:] if is_reported else verdicts
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
+    if not is_reported:
+        lines += [f"  to do: {text}" for text in first.evidence.get("advice", ())]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))

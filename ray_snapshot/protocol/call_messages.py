@@ -118,6 +118,8 @@ class CallWait:
     """It has stood at that `yield` for long."""
     is_unsure: bool = False
     """Its process cannot tell that nothing else runs for it."""
+    objects: int = 0
+    """So many objects it needs, with no bound of time, that no watched call gives (of `ray.put`, or of refs of others)."""
 
 
 class Stream(NamedTuple):

@@ -450,6 +450,7 @@ class CallLedger:
         at_yield: bool = False,
         is_long: bool = False,
         is_unsure: bool = False,
+        objects: int = 0,
     ) -> int:
         """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
 
@@ -481,6 +482,7 @@ class CallLedger:
             at_yield=at_yield,
             is_long=is_long,
             is_unsure=is_unsure,
+            objects=objects,
         )
         return self.last_wait
 

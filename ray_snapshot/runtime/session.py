@@ -58,6 +58,8 @@ if TYPE_CHECKING:  # Arrow comes with them: loaded where a program asks for a sn
 
 CLOSE_S = 180.0
 """So long a second call of `close` waits for the first."""
+ARRIVED_S = 2.0
+"""So long an actor that is to be ended may take to take in what it was sent before."""
 _AGAIN_S = 0.05
 """How often a service that has died is asked again."""
 
@@ -483,6 +485,10 @@ class Session(ABC):
         if not shutting_down.has_ray(self):
             return
         gone = [actor.watched.remote() for actor in actors]
+        arrived = [
+            actor.__ray_ready__.remote() for actor in actors
+        ]  # Ray may crash where it ends an actor while calls come
+        ray.wait(arrived, num_returns=len(arrived), timeout=ARRIVED_S)
         for actor in actors:
             try:
                 ray.kill(actor)

@@ -1,4 +1,4 @@
-"""A watcher that does not answer, or cannot be reached: who goes on without it, for how long, and what the watcher hears of it.
+"""A watcher that does not answer, cannot be reached, or ends: who goes on without it, for how long, and what it hears of that.
 
 Without Ray: watchers that answer when the test says so.
 """
@@ -20,6 +20,7 @@ from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process import until_heard
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.commands import Leave
 
 BOUND_S = 10.0
 AWAY = ActorUnavailableError("its connection broke", None)
@@ -181,6 +182,15 @@ def test_a_poll_that_is_cut_off_behind_the_end_of_a_process_is_told_to_nobody(
     telling()
     assert watcher.of("unwatched") == []
     assert capsys.readouterr().err == ""
+
+
+def test_a_process_that_is_told_to_leave_asks_no_more() -> None:
+    """Ray may crash where it ends the watcher while a call comes."""
+    watcher = Slow(commands_for=[(1, [Leave()])])
+    process = Process("app:1", watcher, CallLedger("A"), {})
+    process.control.thread.join(BOUND_S)
+    assert process.is_closed
+    assert len(watcher.of("commands_for")) == 1
 
 
 def test_a_worker_waits_once_and_then_a_little_until_its_watcher_has_answered(

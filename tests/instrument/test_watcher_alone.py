@@ -329,6 +329,38 @@ def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
     world.run(scenario)
 
 
+def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outboxes, "POLL_S", 100 * TIMEOUT_S)
+    monkeypatch.setattr(outboxes, "LEFT_S", 100 * TIMEOUT_S)
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        asking = asyncio.ensure_future(watcher.commands_for(DRIVER, 0, []))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(watcher.close())
+        assert await asyncio.wait_for(asking, TIMEOUT_S) == (1, [Leave()])
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not closing.done(), "the actor's next poll may come while the watcher is killed"
+        assert await watcher.commands_for("A:a", 0, []) == (1, [Leave()])
+        await asyncio.wait_for(closing, TIMEOUT_S)
+
+    world.run(scenario)
+
+
+def test_but_not_for_one_that_does_not_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "LEFT_S", 0.0)
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await asyncio.wait_for(watcher.close(), TIMEOUT_S)
+
+    world.run(scenario)
+
+
 class Host:
     """A host that says when it has obeyed."""
 

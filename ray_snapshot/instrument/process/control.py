@@ -49,6 +49,7 @@ class Control:
         self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.ready: list[Any] = []
         """Reports that go with the next poll; of the thread."""
+        self.has_ended = False
         self.thread = threading.Thread(target=self._guarded_run, name="ray-snapshot", daemon=True)
 
     def start(self) -> None:
@@ -79,7 +80,8 @@ class Control:
         self.outbox.put(("later", time.monotonic() + seconds, step))
 
     def end(self) -> None:
-        """End the thread; its process is closed already, or will be."""
+        """End the thread, and ask no more; its process is closed already, or will be."""
+        self.has_ended = True
         self.outbox.put(("gone",))
 
     def _guarded_run(self) -> None:
@@ -123,7 +125,8 @@ class Control:
                     for command in commands:
                         self.party.obey(command)
                 finally:
-                    self._poll(seen)
+                    if not self.has_ended:  # Ray may crash where it ends an actor while calls come
+                        self._poll(seen)
             case ("do", step):
                 step()
             case ("gone",):

@@ -258,6 +258,7 @@ def _joined(waits: list[CallWait]) -> CallWait:
         k=len(on),
         may_act=all(wait.may_act for wait in waits),
         is_ready=all(wait.is_ready for wait in waits),
+        objects=sum(wait.objects for wait in waits),
     )
 
 

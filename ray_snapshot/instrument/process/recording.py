@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.callbacks import callback_wait
-from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.callbacks import awaited_objects, callback_wait
+from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import signals, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
@@ -118,9 +118,10 @@ class Recording:
                 has_parked = any(wait.is_local for wait in report.waits)
                 passed, before = process.passed.known() if has_parked else ((), ())
                 births = process.making.unborn(report)
+                objects = awaited_objects(now - LONG_S, loop.site_of)
                 cpu_s = time.thread_time() - began
                 self.reports[number] = ProcessReport(
-                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting, cpu_s
+                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting, objects, cpu_s
                 )
                 process.control.report(self.reports[number])
         for wait_id in parked:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.runtime.rows import MailPart
 
+LONG_S = 10.0
+"""So long an object may be on its way."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
@@ -43,5 +46,7 @@ class ProcessReport:
     """What it has sent to machines of hosts."""
     was_starting: bool = False
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
+    objects: tuple[tuple[float, str], ...] = ()
+    """(since when, where) of what has been awaited for `LONG_S`, and no watched call gives; not the waits in `report`."""
     cpu_s: float = 0.0
     """The processor time that it took to record."""

@@ -215,7 +215,7 @@ class Waiting:
         """Note a wait of this thread in the ledger. Under the lock."""
         process = self.process
         refs, on, there = apart(refs)
-        k = max(0, k - len(there))
+        needed, k = k, max(0, k - len(there))
         may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
         owed = [] if process.mail is None else process.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
@@ -225,7 +225,8 @@ class Waiting:
             refs_on = refs
         on, items, replies = process.streams.told(refs_on, on)
         known = len(on) - on.count(None) + len(owed)
-        may_act = not is_resting and (timeout is not None or known < k or not k or is_timer_set(thread))
+        is_bounded = timeout is not None or is_timer_set(thread)
+        may_act = not is_resting and (is_bounded or known < k or not k)
         others_send = process.machine == DRIVER and thread != threading.main_thread().ident
         others_act = not (is_blocking or is_resting or process.actor_loop.is_async)  # another coroutine may
         wait_id = process.ledger.wait(
@@ -241,6 +242,7 @@ class Waiting:
             owed=owed,
             keeps_cpu=not is_blocking,
             items=items if any(one is not None for one in items) else (),
+            objects=0 if is_bounded else max(0, needed - known),
         )
         if raises and len(refs) > 1:
             process.started_tasks.refs_of[wait_id] = refs

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
@@ -24,6 +25,8 @@ from ray_snapshot.runtime.assembly import checked, with_delay
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
+
+MOST_UNEXPLAINED = 100
 
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
@@ -141,6 +144,8 @@ class Tables:
         }
         if held := [self.run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
             coverage |= {"held_generators": held}
+        if unexplained := self._unexplained():
+            coverage |= {"unexplained": unexplained}
         if self.collected.tells_callers:
             coverage |= {"ended_by": self._ended_by()}
         if self.collected.looks is not None:
@@ -151,6 +156,21 @@ class Tables:
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
         return coverage, obstacles + obstacles_of(self.collected, unknown)
+
+    def _unexplained(self) -> list[dict[str, Any]]:
+        """Waits that have lasted for long, and lack only objects that no watched call gives; at most `MOST_UNEXPLAINED`."""
+        until = self.collected.header.started_at - LONG_S
+        found = [
+            (machine, one.wait.waiting_since, one.wait.call_site)
+            for machine, waits in self.waits_of.items()
+            for one in waits
+            if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
+        ]
+        found += [(name, *awaited) for name, one in self.collected.recorded.items() for awaited in one.objects]
+        return [
+            {"machine": self.shown(machine), "call_site": site, "since": datetime.fromtimestamp(since, UTC).isoformat()}
+            for machine, since, site in found[:MOST_UNEXPLAINED]
+        ]
 
     def _ended_by(self) -> dict[str, list[str] | None]:
         """By machine that is blocked: who may kill it, or cancel what it runs; None: anything that acts.
@@ -542,6 +562,11 @@ class Tables:
 def _part(shown: str) -> str:
     """A name as it stands in the id of a call, which is taken apart at its slashes."""
     return shown.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
+
+
+def _has_the_rest(one: ResolvedWait) -> bool:
+    """Whether each call that it waits for beside objects is answered."""
+    return all(answer for call, answer in zip(one.wait.on, one.answers, strict=True) if call is not None)
 
 
 def _has_unknown_calls(report: MachineReport) -> bool:

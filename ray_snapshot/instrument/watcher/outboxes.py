@@ -19,6 +19,9 @@ MOST_PUT_OFF = 100
 HEARD_S = 2.0
 """How long an actor that starts again waits until all others have heard of it; a process may be deep in an extension of C."""
 
+LEFT_S = 1.0
+"""How long a watcher that ends waits until each process has been told so."""
+
 HEARD_LOOK_S = 0.005
 
 
@@ -37,6 +40,7 @@ class Outboxes:
 
     def __init__(self) -> None:
         self.boxes: dict[str, Outbox] = {}
+        self.is_closing = False
 
     def open(self, machine: str) -> None:
         """A process joins: it is told what comes from now on."""
@@ -71,16 +75,28 @@ class Outboxes:
             return seen, [Leave()]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_S):
-                await box.changed.wait()
+        if not self.is_closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await box.changed.wait()
         box.changed.clear()
+        if self.is_closing:
+            self.boxes.pop(machine, None)
+            box.commands.append(Leave())
         return seen + len(box.commands), list(box.commands)
 
-    def wake_all(self) -> None:
-        """Every poll is answered now."""
+    async def close(self) -> None:
+        """Have every process leave; answers when each has been told so, or past `LEFT_S`.
+
+        Who ends the watcher does so behind this: Ray may crash in an asynchronous actor that it ends while calls come, and
+        says so on the program's output.
+        """
+        self.is_closing = True
         for box in self.boxes.values():
             box.changed.set()
+        deadline = time.monotonic() + LEFT_S
+        while self.boxes and time.monotonic() < deadline:
+            await asyncio.sleep(HEARD_LOOK_S)
 
     async def heard_by_others(self, machine: str, living: Collection[str]) -> None:
         """Answers when all other processes that live have obeyed what they were told so far, or past `HEARD_S`.

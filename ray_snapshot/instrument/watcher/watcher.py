@@ -22,7 +22,7 @@ from ray_snapshot.instrument.watcher.questions import Questions
 from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
 from ray_snapshot.names import DRIVER, run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
-from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
+from ray_snapshot.protocol.commands import ProcessCommand, Request
 from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.faults import named
@@ -101,8 +101,6 @@ class Watcher(Service):
         """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
         for one in recorded:
             self.processes.report(one)
-        if self.course.is_closing:
-            return seen, [Leave()]
         return await self.processes.outboxes.after(machine, seen)
 
     async def recorded(self, one: ProcessReport) -> None:
@@ -257,7 +255,7 @@ class Watcher(Service):
     async def close(self) -> None:
         """No more snapshots and no more long polls."""
         await super().close()
-        self.processes.outboxes.wake_all()
+        await self.processes.outboxes.close()
 
 
 WatcherActor = ray.remote(Watcher)

@@ -1,0 +1,65 @@
+"""Waits that have lasted for long for an object that no watched call gives: nobody can tell whether it comes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ray_snapshot import Snapshot, Verdict
+from ray_snapshot.detectors import Deadlock, Termination
+from ray_snapshot.instrument.diagnosis import UNKNOWN, diagnosis
+
+BEGAN = "2026-03-01T10:00:00+00:00"
+TAKEN = datetime(2026, 3, 1, 10, 0, 42, tzinfo=UTC)
+OBJECT = {"machine": "reader", "call_site": "app.py:7", "since": BEGAN}
+READER = {"machine": "reader", "status": "active"}
+
+
+def taken(*machines: dict[str, Any], waits: Any = (), objects: Any = (OBJECT,)) -> Snapshot:
+    coverage = {"uncovered": [], "unexplained": list(objects)}
+    return Snapshot.from_rows(machines=machines, waits=waits, coverage=coverage, started_at=TAKEN)
+
+
+def judged(*machines: dict[str, Any], **rows: Any) -> Verdict:
+    return Deadlock().evaluate(taken(*machines, **rows))
+
+
+def test_while_nothing_else_is_stuck_it_is_not_known_whether_anything_is() -> None:
+    verdict = judged(READER)
+    assert (verdict.holds, verdict.alarm) == (None, False)
+    assert verdict.sentence.startswith(
+        "Deadlock cannot be told: reader (app.py:7) has waited for 42 s for an object that no watched call gives (of ray.put, "
+    )
+    assert verdict.evidence["depends_on"] == ["an object that reader waits for"]
+    assert judged(READER, objects=()).holds is False
+
+
+def test_nor_of_those_that_wait_for_who_waits_so() -> None:
+    caller = {"machine": "caller", "status": "blocked"}
+    verdict = judged(READER, caller, waits=[{"machine": "caller", "on_machine": "reader", "k": 1, "satisfied": False}])
+    assert verdict.holds is None
+
+
+def test_a_deadlock_of_others_is_one_all_the_same() -> None:
+    pair = ("a", "b"), ("b", "a")
+    stuck = [{"machine": name, "status": "blocked"} for name, _ in pair]
+    waits = [{"machine": name, "on_machine": on, "k": 1, "satisfied": False} for name, on in pair]
+    assert judged(READER, *stuck, waits=waits).holds is True
+
+
+def test_one_without_a_place_is_told_without_it() -> None:
+    assert "reader has waited for 42 s" in judged(READER, objects=[{**OBJECT, "call_site": ""}]).sentence
+
+
+def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
+    found = diagnosis(taken(READER), [Deadlock(), Termination()])
+    assert found.exit_code == UNKNOWN
+    assert "    waits for something that was not recorded" in found.lines
+    assert any(line.startswith("  to do: If the object is of ray.put") for line in found.lines)
+
+
+@pytest.mark.parametrize("machines", [[READER], [{"machine": "reader", "status": "passive"}]])
+def test_termination_goes_by_statuses_alone(machines: list[dict[str, Any]]) -> None:
+    assert Termination().evaluate(taken(*machines)).holds is (machines[0]["status"] == "passive")
