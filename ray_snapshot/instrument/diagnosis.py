@@ -42,6 +42,7 @@ def diagnosis(
     `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
+    from ray_snapshot.detectors.queued import why_queued
     from ray_snapshot.detectors.unexplained import unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
@@ -60,6 +61,8 @@ def diagnosis(
         report = deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id)
         lines.append(with_workers(snapshot, report))
         pending = [_without(line, first.evidence) for line in pending]
+    else:
+        pending = [*pending, *map(short_sites, why_queued(snapshot))]
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  hint: {line}" for line in hints]

@@ -15,6 +15,7 @@ from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.callbacks import awaited_objects, callback_wait
+from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import signals, threads_of
@@ -119,9 +120,22 @@ class Recording:
                 passed, before = process.passed.known() if has_parked else ((), ())
                 births = process.making.unborn(report)
                 objects = awaited_objects(now - LONG_S, loop.site_of)
+                shown = cells() if process.machine == DRIVER else {}
                 cpu_s = time.thread_time() - began
                 self.reports[number] = ProcessReport(
-                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting, objects, cpu_s
+                    report,
+                    now,
+                    sites,
+                    *facts,
+                    self.kept,
+                    births,
+                    passed,
+                    before,
+                    mail,
+                    was_starting,
+                    objects,
+                    shown,
+                    cpu_s,
                 )
                 process.control.report(self.reports[number])
         for wait_id in parked:

@@ -48,5 +48,7 @@ class ProcessReport:
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
     objects: tuple[tuple[float, str], ...] = ()
     """(since when, where) of what has been awaited for `LONG_S`, and no watched call gives; not the waits in `report`."""
+    cells: Mapping[str, str] = field(default_factory=dict)
+    """Of a driver in a notebook: what its cells are called there, by file."""
     cpu_s: float = 0.0
     """The processor time that it took to record."""

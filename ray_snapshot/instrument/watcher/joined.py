@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,9 +40,10 @@ class Tables:
         self.collected = collected
         self.completed = collected.completed
         self.hosted = hosted
-        every = dict(sorted(self.completed.machines.items(), key=lambda one: self._place(one[0])))
+        every = dict(sorted(self.completed.machines.items(), key=lambda one: self._in_order(one[0])))
         self.channels = sorted(
-            self.completed.channels, key=lambda one: (self._place(one.source), one.incarnation, self._place(one.target))
+            self.completed.channels,
+            key=lambda one: (self._in_order(one.source), one.incarnation, self._in_order(one.target)),
         )
         owing = {one.source for one in self.completed.channels if one.sent_count != one.accepted_count}
         idle = {name for name, one in every.items() if is_worker(name) and one.status != "active"} - owing
@@ -54,12 +55,13 @@ class Tables:
                 self.task_calls[channel.call_id(number)] = self._call_of(channel, number)
         self.held_by_hosts = {name for one in collected.hosted for name in one.handles}
         """Actors of which machines of hosts may have a handle, or get one."""
+        self.cells: Mapping[str, str] = collected.facts.get(DRIVER, {}).get("cells", {})
         self.waits_of: dict[str, list[ResolvedWait]] = {}
-        for wait in sorted(self.completed.waits, key=lambda one: self._place(one.machine)):
+        for wait in sorted(self.completed.waits, key=lambda one: self._in_order(one.machine)):
             self.waits_of.setdefault(wait.machine, []).append(wait)
         self.arguments_of: dict[str, list[ResolvedWait]] = {}
         """Calls that wait in Ray's queues for their arguments."""
-        for wait in sorted(self.completed.argument_waits, key=lambda one: self._place(one.machine)):
+        for wait in sorted(self.completed.argument_waits, key=lambda one: self._in_order(one.machine)):
             self.arguments_of.setdefault(wait.machine, []).append(wait)
 
         self.worker_of = {
@@ -168,7 +170,11 @@ class Tables:
         ]
         found += [(name, *awaited) for name, one in self.collected.recorded.items() for awaited in one.objects]
         return [
-            {"machine": self.shown(machine), "call_site": site, "since": datetime.fromtimestamp(since, UTC).isoformat()}
+            {
+                "machine": self.shown(machine),
+                "call_site": self.place(site),
+                "since": datetime.fromtimestamp(since, UTC).isoformat(),
+            }
             for machine, since, site in found[:MOST_UNEXPLAINED]
         ]
 
@@ -236,7 +242,12 @@ class Tables:
         """What people call a machine."""
         return self.collected.shown(machine)
 
-    def _place(self, machine: str) -> tuple[str, str]:
+    def place(self, call_site: str | None) -> str | None:
+        """A call site, with the name of a notebook's cell in place of the file that its kernel has made up."""
+        file, _, line = (call_site or "").rpartition(":")
+        return f"{self.cells[file]}:{line}" if file in self.cells else call_site
+
+    def _in_order(self, machine: str) -> tuple[str, str]:
         """Its place in the order of names: whichever process reported first, what is said of machines is said in one order."""
         return self.shown(machine), machine
 
@@ -353,7 +364,7 @@ class Tables:
                     "method": call.method,
                     "concurrency_group": call.group,
                     "holds_slot": call.holds_slot,
-                    "call_site": sites.get(call.call_id),
+                    "call_site": self.place(sites.get(call.call_id)),
                     "started_at": int(call.started_at * 1e6),
                 }
             yield from self._own_wait(report)
@@ -372,7 +383,7 @@ class Tables:
                     "machine": self.shown(report.machine),
                     "method": _method_of(wait, report.machine),
                     "holds_slot": False,
-                    "call_site": wait.call_site,
+                    "call_site": self.place(wait.call_site),
                     "started_at": int(wait.waiting_since * 1e6),
                 }
 
@@ -516,7 +527,7 @@ class Tables:
                 methods = [call.method for call in report.calls if call.call_id == resolved.wait.call_id]
                 shown = self.shown(resolved.machine)
                 name = shown if is_task(resolved.machine) else f"{shown}.{methods[0]}"
-                yield f"who takes the items of the generator {name} ({resolved.wait.call_site})"
+                yield f"who takes the items of the generator {name} ({self.place(resolved.wait.call_site)})"
 
     def may_be_reached(self, machine: str) -> bool:
         """Whether what is no holder of its handle may call a machine."""

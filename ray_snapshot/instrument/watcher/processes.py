@@ -304,6 +304,8 @@ class Processes:
         elif mail is not None and mail.counts is not None:
             self.coordinator.report(number, mail.counts, (recorded.report,))
         self.coordinator.report_calls(recorded.report)
+        if recorded.cells:
+            self.roster.facts[recorded.report.machine]["cells"] = recorded.cells
         pending = self.pending.get(number)
         if pending is not None:
             pending.recorded.setdefault(recorded.report.machine, recorded)

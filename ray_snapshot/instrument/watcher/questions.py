@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import TellStacks
 from ray_snapshot.protocol.tasks import is_worker
 
@@ -56,6 +57,10 @@ class Questions:
     def told(self, question: int, machine: str, found: list[Stack]) -> None:
         """A process has answered; it may be too late."""
         if question in self.answers:
-            words = self.roster.in_words
-            self.answers[question][machine] = [one._replace(call=one.call and words(one.call)) for one in found]
+            self.answers[question][machine] = [self._in_words(one) for one in found]
             self.changed.set()
+
+    def _in_words(self, one: Stack) -> Stack:
+        cells = self.roster.facts.get(DRIVER, {}).get("cells", {})
+        frames = tuple(frame._replace(file=cells.get(frame.file, frame.file)) for frame in one.frames)
+        return one._replace(call=one.call and self.roster.in_words(one.call), frames=frames)

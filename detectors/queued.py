@@ -1,0 +1,97 @@
+"""Which calls have waited for long in the queue of an actor all of whose slots are taken, and what runs there, for how long.
+
+For a person who asks: the calls that run may end, so nothing is concluded from it. What can never end is `deadlock`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.detectors.common import is_any_of, lasted, listed, plural, positions, texts
+from ray_snapshot.snapshot import Snapshot
+
+LONG_S = 10.0
+"""A call that has waited less is not told of."""
+
+MOST_TOLD = 10
+
+_PLACE = "machine", "concurrency_group"
+
+
+def why_queued(snapshot: Snapshot) -> list[str]:
+    """A line for each actor (or concurrency group) and method; those that have waited longest first, at most `MOST_TOLD`."""
+    queued = _queued(snapshot)
+    machines = list(dict.fromkeys(row["target"] for row in queued))
+    blocking = snapshot.coverage.get("blocked_loops") or {}
+    running, slots = _running(snapshot, machines, blocking), _slots(snapshot, machines)
+    lines = []
+    for row in queued:
+        place = row["target"], row["concurrency_group"]
+        holders = running.get(place, [])
+        if row["target"] in blocking:
+            lines += [_line(snapshot.started_at, row, "the event loop is blocked", holders)] if holders else []
+        elif holders and len(holders) >= slots.get(place, len(holders)):
+            lines.append(_line(snapshot.started_at, row, "every slot is taken", holders))
+    more = len(lines) - MOST_TOLD
+    return lines[:MOST_TOLD] + ([f"... and {more:,} more"] if more > 0 else [])
+
+
+def _queued(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Rows `target, concurrency_group, method, since, count` of calls on their way for `LONG_S`, without arguments to come."""
+    messages, waits = snapshot.tables["messages"], snapshot.tables["waits"]
+    messages = messages.filter(pa.array(is_any_of(messages["kind"], "call")))
+    open_waits = waits.filter(pc.invert(pc.fill_null(waits["satisfied"], False)))
+    held_back = positions(texts(messages["call_id"]), texts(open_waits["call_id"]).drop_null()) >= 0
+    columns = {name: texts(messages[name]) for name in ("target", "concurrency_group", "method")}
+    rows = pa.table({**columns, "sent_at": messages["sent_at"]}).filter(pa.array(~held_back))
+    found = (
+        rows.group_by([*columns])
+        .aggregate([("sent_at", "min"), ("sent_at", "count")])
+        .rename_columns({"sent_at_min": "since", "sent_at_count": "count"})
+    )
+    old = [row for row in found.to_pylist() if row["since"] and _age(snapshot.started_at, row["since"]) >= LONG_S]
+    return sorted(old, key=lambda row: (row["since"], row["target"], row["method"]))
+
+
+def _running(
+    snapshot: Snapshot, machines: list[str], blocking: Mapping[str, str]
+) -> dict[tuple[str, str | None], list[dict[str, Any]]]:
+    """By actor and concurrency group: the calls that hold a slot there; of an async actor whose loop is blocked, that call."""
+    calls = snapshot.tables["calls"]
+    found: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+    for row in calls.filter(pa.array(is_any_of(calls["machine"], *machines))).to_pylist():
+        if row["holds_slot"] and blocking.get(row["machine"], row["call_id"]) == row["call_id"]:
+            found.setdefault((row["machine"], row["concurrency_group"]), []).append(row)
+    return found
+
+
+def _slots(snapshot: Snapshot, machines: list[str]) -> Mapping[tuple[str, str | None], int]:
+    """By actor and concurrency group: how many calls may run there at once."""
+    table = snapshot.tables["machines"]
+    rows = table.filter(pa.array(is_any_of(table["machine"], *machines))).select(["machine", "max_concurrency"])
+    found: dict[tuple[str, str | None], int] = {
+        (row["machine"], None): row["max_concurrency"] or 1 for row in rows.to_pylist()
+    }
+    for machine, groups in (snapshot.coverage.get("groups") or {}).items():
+        found |= {(machine, name): int(slots) for name, slots in groups.items()}
+    return found
+
+
+def _line(now: datetime, row: Mapping[str, Any], why: str, holders: list[dict[str, Any]]) -> str:
+    holders = sorted(holders, key=lambda one: one["started_at"])
+    runs = [f"{one['method']}{_at(one)} has run for {lasted(_age(now, one['started_at']))}" for one in holders]
+    what = f"{row['method']} of {row['target']}" + (f" ({plural(row['count'], 'call')})" if row["count"] > 1 else "")
+    return f"{what} has waited for {lasted(_age(now, row['since']))}: {why}, {listed(runs)}"
+
+
+def _at(call: Mapping[str, Any]) -> str:
+    return f" ({call['call_site']})" if call["call_site"] else ""
+
+
+def _age(now: datetime, since: datetime) -> float:
+    return (now - since).total_seconds()

@@ -1,0 +1,102 @@
+"""What a person is told of calls that wait for a slot of an actor while the calls that have it run on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ray_snapshot import Snapshot
+from ray_snapshot.detectors import Deadlock
+from ray_snapshot.detectors.queued import MOST_TOLD, why_queued
+from ray_snapshot.instrument.diagnosis import diagnosis
+
+NOW = datetime(2026, 3, 1, 10, 1, tzinfo=UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def sent(method: str = "count", number: int = 1, *, seconds: float = 42, **more: Any) -> dict[str, Any]:
+    call = {"kind": "call", "call_id": f"driver/0/E/{number}", "method": method, "sent_at": ago(seconds)}
+    return {"source": "driver", "target": "E", **call, **more}
+
+
+def run(method: str = "loop", number: int = 100, *, seconds: float = 43, **more: Any) -> dict[str, Any]:
+    call = {"call_id": f"driver/0/E/{number}", "method": method, "started_at": ago(seconds), "call_site": "app.py:7"}
+    return {"machine": "E", "caller": "driver", "holds_slot": True, **call, **more}
+
+
+def taken(*messages: dict[str, Any], calls: Any = (), slots: int = 1, waits: Any = (), **coverage: Any) -> Snapshot:
+    actor = {"machine": "E", "class_name": "Executor", "status": "active", "max_concurrency": slots}
+    driver = {"machine": "driver", "status": "active"}
+    rows = {"machines": [actor, driver], "messages": messages, "calls": calls, "waits": waits}
+    return Snapshot.from_rows(**rows, started_at=NOW, coverage={"uncovered": [], **coverage})
+
+
+LINE = "count of E has waited for 42 s: every slot is taken, loop (app.py:7) has run for 43 s"
+
+
+def test_a_call_behind_one_that_runs_on_is_told_with_both_times_and_the_place() -> None:
+    assert why_queued(taken(sent(), calls=[run()])) == [LINE]
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        taken(sent(seconds=5), calls=[run()]),
+        taken(sent(), calls=[run()], slots=2),
+        taken(sent(), calls=[run(holds_slot=False)]),
+        taken(sent(), calls=[]),
+        taken(sent(kind="mail"), calls=[run()]),
+        taken(sent(concurrency_group="io"), calls=[run()], groups={"E": {"io": 1}}),
+        taken(sent(concurrency_group="io"), calls=[run(concurrency_group="io")], groups={"E": {"io": 2}}),
+        taken(
+            sent(),
+            calls=[run()],
+            waits=[{"machine": "E", "call_id": "driver/0/E/1", "on_machine": "B", "k": 1, "satisfied": False}],
+        ),
+    ],
+    ids=[
+        "it may be on its way",
+        "a slot is free",
+        "its slot is free",
+        "nothing runs",
+        "no call",
+        "its group is free",
+        "one of its group is",
+        "arguments",
+    ],
+)
+def test_nothing_is_told_where_the_slots_are_not_the_reason(snapshot: Snapshot) -> None:
+    assert why_queued(snapshot) == []
+
+
+def test_slots_are_those_of_the_concurrency_group() -> None:
+    calls = [run(concurrency_group="io"), run("other", 101)]
+    (line,) = why_queued(taken(sent(concurrency_group="io"), calls=calls, slots=5, groups={"E": {"io": 1}}))
+    assert line.endswith("every slot is taken, loop (app.py:7) has run for 43 s")
+
+
+def test_of_an_async_actor_it_is_the_call_that_blocks_the_loop() -> None:
+    calls = [run(), run("awaits", 101, call_site="app.py:9")]
+    (line,) = why_queued(taken(sent(), calls=calls, slots=1000, blocked_loops={"E": "driver/0/E/100"}))
+    assert line == "count of E has waited for 42 s: the event loop is blocked, loop (app.py:7) has run for 43 s"
+
+
+def test_calls_of_one_method_are_one_line_and_lines_have_a_bound() -> None:
+    (line,) = why_queued(taken(sent(), sent(number=2, seconds=20), calls=[run()]))
+    assert line.startswith("count of E (2 calls) has waited for 42 s: ")
+    many = [sent(f"m{at:02}", at, seconds=100 - at) for at in range(MOST_TOLD + 3)]
+    lines = why_queued(taken(*many, calls=[run()]))
+    assert lines[0].startswith("m00 of E has waited for ")
+    assert (len(lines), lines[-1]) == (MOST_TOLD + 1, "... and 3 more")
+
+
+def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
+    assert f"    {LINE}" in diagnosis(taken(sent(), calls=[run()]), [Deadlock()]).lines
+    wait = {"machine": "E", "call_id": "driver/0/E/100", "on_machine": "E", "on_call_id": "driver/0/E/1"}
+    stuck = taken(sent(), calls=[run()], waits=[{**wait, "k": 1, "satisfied": False}])
+    assert not any("has waited for" in line for line in diagnosis(stuck, [Deadlock()]).lines)
