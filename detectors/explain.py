@@ -439,12 +439,22 @@ def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
         directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
         after = f"{directly}, or raise {bound} to {count}; {lock}."
         return _Change(f"{who.call} waits", " at {}", after)
+    if untaken := _untaken(about, target.machine):
+        then = "drop that generator, or raise its _generator_backpressure_num_objects"
+        after = f" is waited for, {then}; or raise {bound} to {count} ({lock})."
+        return _Change(f"Take the items of {untaken} before {target.call}", _CALLED, after)
     or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
     before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
     if _is_parked(about, target.machine):
         return _Change(before, _CALLED, f" can begin ({lock}), or give it a concurrency group of its own.")
     others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
     return _Change(before, _CALLED, f" can begin ({lock}); {others}")
+
+
+def _untaken(about: _About, machine: str) -> str | None:
+    """A generator of a machine that Ray holds at a `yield` until an item is taken: it keeps its slot as long."""
+    held = (about.nodes[one] for one in sorted(about.generators) if one in about.nodes)
+    return next((one.call for one in held if one.machine == machine), None)
 
 
 def _is_parked(about: _About, machine: str) -> bool:

@@ -209,7 +209,10 @@ class Lack:
             return f"{at_once}, remove the first one before the second is asked for"
         key = self.groups[0]
         is_used = bool(self.state.inside.get(key))
-        first = "run it in that group, with a bundle for it" if is_used else "remove that group first"
+        has_bundle = self.group is None and any(fits(self.needs, bundle) for bundle in groups[key].bundles)
+        run = "run it in that group (scheduling_strategy=PlacementGroupSchedulingStrategy(...))"
+        first = f"{run}, or remove the group first" if has_bundle else "remove that group first"
+        first = "run it in that group, with a bundle for it" if is_used else first
         return f"{groups[key].text} holds what is needed: {first}"
 
 

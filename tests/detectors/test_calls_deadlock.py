@@ -703,3 +703,18 @@ def test_a_machine_is_listed_before_the_thousandth_call_of_another() -> None:
     assert {one["machine"] for one in evidence["members"]} == {"A-0", "Y-0", "Z-0"}
     assert [sorted(core) for core in evidence["cores"]] == [["A-0", "Y-0", "Z-0"]]
     assert "Z-0" in verdict.sentence
+
+
+def test_of_a_generator_that_keeps_the_only_slot_the_advice_is_to_take_its_items() -> None:
+    app = App().actor("driver").actor("Lines-0")
+    lines = app.runs("Lines-0", "driver", "lines", "app.py:7")
+    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "app.py:20"})
+    app.waits_for("driver", app.queues("Lines-0", "driver", "ready"))
+    app.waits.append({"machine": "Lines-0", "call_id": lines, "k": 1, "on_machine": "driver", "satisfied": False})
+    app.coverage["held_generators"] = [lines]
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice == (
+        "Take the items of Lines.lines before Lines.ready (called at app.py:20) is waited for, drop that generator, or raise"
+        " its _generator_backpressure_num_objects; or raise max_concurrency of Lines to 2 (2 of its calls then run at once:"
+        " lock what they change, but not while they wait)."
+    )

@@ -97,3 +97,22 @@ def test_within_a_group_its_bundles_are_all_there_is() -> None:
 
     room.node("n1", CPU=8, CPU_group_g=2, CPU_group_0_g=2)
     assert app.verdict().holds is False
+
+
+@pytest.mark.parametrize(
+    ("bundle", "advice"),
+    [
+        (
+            4,
+            "run it in that group (scheduling_strategy=PlacementGroupSchedulingStrategy(...)), or remove the group first",
+        ),
+        (0.5, "remove that group first"),
+    ],
+)
+def test_room_in_a_group_that_nothing_uses_may_be_meant_for_what_waits(bundle: float, advice: str) -> None:
+    app = App().actor("driver")
+    app.waits_for("driver", app.queues("prepare()", "driver", "prepare", number=1))
+    room = Room(app).node("n1", CPU=4).demands("driver", "prepare()", [[1, 1]], needs={"CPU": 1})
+    room.group("spare", *[{"CPU": bundle}] * int(4 / bundle), on="n1", owners=["driver"])
+    (told,) = app.verdict().evidence["advice"]
+    assert told == f"Placement group spare of driver holds what is needed: {advice}, or give a node CPU 1 more."

@@ -148,7 +148,7 @@ SCENARIOS = {
             (".numbers", "yield number * number", "driver"),
             ("Lines.inner", "yield from items[:2]", "driver"),
         ],
-        "Raise max_concurrency of Lines to 2",
+        "Take the items of Lines.lines before Lines.ready",
     ),
     "held_async_generator": _expected(
         [
