@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.views.report import MOST_LINES, MOST_NAMES, deadlock_report, wait_line, wait_lines, wait_tree
+from ray_snapshot.views.report import (
+    MOST_LINES,
+    MOST_NAMES,
+    deadlock_report,
+    short_site,
+    short_sites,
+    wait_line,
+    wait_lines,
+    wait_tree,
+)
 
 
 def member(machine: str, on: str, **more: Any) -> dict[str, Any]:
@@ -45,6 +54,22 @@ def test_what_was_installed_or_came_with_a_job_is_named_from_its_package_on_and_
     text = deadlock_report({"members": [record], "advice": [advice]}, "app", "s")
     assert f"({file}:321) waits for b" in text
     assert text.endswith(f"  to do: Queue.put ({file}:321) waits.")
+
+
+@pytest.mark.parametrize(
+    ("folder", "site", "told"),
+    [
+        ("/", "/tmp/app.py:7", "/tmp/app.py:7"),
+        ("/tmp", "/tmp/app.py:7", "app.py:7"),
+        ("/tmp", "/data/tmp/app.py:7", "/data/tmp/app.py:7"),
+    ],
+)
+def test_a_place_is_told_alike_by_itself_and_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, folder: str, site: str, told: str
+) -> None:
+    monkeypatch.setattr(Path, "cwd", lambda: Path(folder))
+    assert short_site(site) == told
+    assert short_sites(f"f (called at {site}), ({site})") == f"f (called at {told}), ({told})"
 
 
 def test_a_long_report_is_cut_and_says_how_many_there_are() -> None:

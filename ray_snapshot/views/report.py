@@ -24,9 +24,17 @@ def current_folder() -> Path | None:
         return None
 
 
-_BEGINNINGS = [rf"[^\s(]*(?:{_PACKAGES})", *(f"{re.escape(str(here))}/" for here in [current_folder()] if here)]
-_SITES = re.compile("|".join(_BEGINNINGS))
-"""What call sites begin with and a report leaves out: the path to those, and the current folder."""
+def _typed_from() -> Path | None:
+    """What paths leave out: the current folder; None at the root of all, from where they would be no shorter."""
+    here = current_folder()
+    return None if here is None or here == here.parent else here
+
+
+def _beginnings() -> re.Pattern[str]:
+    """What call sites begin with and a report leaves out: the path to packages, and the current folder."""
+    here = _typed_from()
+    folders = [] if here is None else [rf"(?<![^\s(]){re.escape(str(here))}/"]
+    return re.compile("|".join([rf"[^\s(]*(?:{_PACKAGES})", *folders]))
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
@@ -104,7 +112,7 @@ def _some(names: list[str], more: int) -> str:
 
 def short_sites(text: str) -> str:
     """A text with the call sites in it as one would type them here."""
-    return _SITES.sub("", text)
+    return _beginnings().sub("", text)
 
 
 def short_site(site: str) -> str:
@@ -113,7 +121,7 @@ def short_site(site: str) -> str:
     *packages, library = re.split(_PACKAGES, path)
     if packages:
         return f"{library}:{line}"
-    here = current_folder()
+    here = _typed_from()
     if here is None or not Path(path).is_relative_to(here):
         return site
     return f"{Path(path).relative_to(here)}:{line}"
