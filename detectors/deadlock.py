@@ -54,7 +54,7 @@ from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
-from ray_snapshot.detectors.unexplained import REMEDY, in_words, unexplained
+from ray_snapshot.detectors.unexplained import REMEDY, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -101,13 +101,13 @@ class Deadlock:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
-        verdict, waits = self._reduced(snapshot), unexplained(snapshot)
-        if verdict.holds is not False or not waits:
+        verdict = self._reduced(snapshot)
+        waits = unexplained(snapshot) if verdict.holds is False else ()
+        if not waits:
             return verdict
-        told = listed([in_words(snapshot, one) for one in waits])
-        depends_on = [f"an object that {one['machine']} waits for" for one in waits]
+        depends_on = list(dict.fromkeys(f"an object that {one.machine} waits for" for one in waits))
         evidence = {**verdict.evidence, "depends_on": depends_on, "advice": [REMEDY]}
-        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {told}.")
+        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}.")
 
     def _reduced(self, snapshot: Snapshot) -> Verdict:
         reason = unsound(snapshot)

@@ -20,14 +20,12 @@ LONG_S = 10.0
 
 MOST_TOLD = 10
 
-_PLACE = "machine", "concurrency_group"
-
 
 def why_queued(snapshot: Snapshot) -> list[str]:
     """A line for each actor (or concurrency group) and method; those that have waited longest first, at most `MOST_TOLD`."""
     queued = _queued(snapshot)
     machines = list(dict.fromkeys(row["target"] for row in queued))
-    blocking = snapshot.coverage.get("blocked_loops") or {}
+    blocking = _told(snapshot, "blocked_loops")
     running, slots = _running(snapshot, machines, blocking), _slots(snapshot, machines)
     lines = []
     for row in queued:
@@ -55,7 +53,7 @@ def _queued(snapshot: Snapshot) -> list[dict[str, Any]]:
         .rename_columns({"sent_at_min": "since", "sent_at_count": "count"})
     )
     old = [row for row in found.to_pylist() if row["since"] and _age(snapshot.started_at, row["since"]) >= LONG_S]
-    return sorted(old, key=lambda row: (row["since"], row["target"], row["method"]))
+    return sorted(old, key=lambda row: (row["since"], str(row["target"]), str(row["method"])))
 
 
 def _running(
@@ -65,7 +63,7 @@ def _running(
     calls = snapshot.tables["calls"]
     found: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
     for row in calls.filter(pa.array(is_any_of(calls["machine"], *machines))).to_pylist():
-        if row["holds_slot"] and blocking.get(row["machine"], row["call_id"]) == row["call_id"]:
+        if row["holds_slot"] and row["started_at"] and blocking.get(row["machine"], row["call_id"]) == row["call_id"]:
             found.setdefault((row["machine"], row["concurrency_group"]), []).append(row)
     return found
 
@@ -77,9 +75,16 @@ def _slots(snapshot: Snapshot, machines: list[str]) -> Mapping[tuple[str, str | 
     found: dict[tuple[str, str | None], int] = {
         (row["machine"], None): row["max_concurrency"] or 1 for row in rows.to_pylist()
     }
-    for machine, groups in (snapshot.coverage.get("groups") or {}).items():
-        found |= {(machine, name): int(slots) for name, slots in groups.items()}
+    for machine, groups in _told(snapshot, "groups").items():
+        if isinstance(groups, Mapping):
+            found |= {(machine, name): slots for name, slots in groups.items() if isinstance(slots, int)}
     return found
+
+
+def _told(snapshot: Snapshot, key: str) -> Mapping[str, Any]:
+    """What the coverage says of machines; nothing if that is of another form."""
+    found = snapshot.coverage.get(key)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _line(now: datetime, row: Mapping[str, Any], why: str, holders: list[dict[str, Any]]) -> str:

@@ -43,7 +43,7 @@ def diagnosis(
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
     from ray_snapshot.detectors.queued import why_queued
-    from ray_snapshot.detectors.unexplained import unexplained
+    from ray_snapshot.detectors.unexplained import REMEDY, unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
@@ -53,8 +53,9 @@ def diagnosis(
         f" {plural(snapshot.in_flight_count, 'call or message', 'calls or messages')} in flight,"
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
-    objects = [{**one, "on_machine": None, "satisfied": False} for one in unexplained(snapshot)]
-    tree = wait_tree([*snapshot.waits, *objects], _places(snapshot))
+    objects = unexplained(snapshot)
+    unknown = ({"machine": one.machine, "on_machine": None, "satisfied": False} for one in objects)
+    tree = wait_tree([*snapshot.waits, *unknown], _places(snapshot))
     lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
     is_reported = bool(first.holds and first.evidence.get("members"))
     if is_reported:
@@ -68,8 +69,8 @@ def diagnosis(
     lines += [f"  hint: {line}" for line in hints]
     told = verdicts[1:] if is_reported else verdicts
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
-    if not is_reported:
-        lines += [f"  to do: {text}" for text in first.evidence.get("advice", ())]
+    if objects and first.holds is None:
+        lines.append(f"  to do: {REMEDY}")
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))

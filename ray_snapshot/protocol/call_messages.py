@@ -119,7 +119,8 @@ class CallWait:
     is_unsure: bool = False
     """Its process cannot tell that nothing else runs for it."""
     objects: int = 0
-    """So many objects it needs, with no bound of time, that no watched call gives (of `ray.put`, or of refs of others)."""
+    """So many objects its thread waits for, with no bound of time, that no watched call gives: of `ray.put` in another process,
+    of refs of others."""
 
 
 class Stream(NamedTuple):

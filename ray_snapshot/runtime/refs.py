@@ -19,6 +19,11 @@ _PUT = "ray-snapshot put"
 """At the end of the `call_site()` of a ref that `ray.put` has made."""
 
 
+def is_ref(item: Any) -> bool:
+    """Whether this is a ref of Ray's; its functions take generators and the values of compiled graphs, too."""
+    return isinstance(item, ray.ObjectRef)
+
+
 def call_of(ref: Any) -> str | None:
     """The call that answers a ref, in whichever process it was made; None if nothing is known of it."""
     if not isinstance(ref, ray.ObjectRef):

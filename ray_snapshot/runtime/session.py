@@ -14,7 +14,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -488,12 +488,12 @@ class Session(ABC):
         arrived = [
             actor.__ray_ready__.remote() for actor in actors
         ]  # Ray may crash where it ends an actor while calls come
-        ray.wait(arrived, num_returns=len(arrived), timeout=ARRIVED_S)
-        for actor in actors:
-            try:
-                ray.kill(actor)
-            except (RayError, ValueError):  # already gone, which is what was asked for
-                continue
+        try:
+            ray.wait(arrived, num_returns=len(arrived), timeout=ARRIVED_S)
+        finally:  # a Ctrl-C must leave none behind
+            for actor in actors:
+                with suppress(RayError, ValueError):  # already gone, which is what was asked for
+                    ray.kill(actor)
         ray.wait(gone, num_returns=len(gone), timeout=5.0)
 
 

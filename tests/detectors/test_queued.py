@@ -95,6 +95,14 @@ def test_calls_of_one_method_are_one_line_and_lines_have_a_bound() -> None:
     assert (len(lines), lines[-1]) == (MOST_TOLD + 1, "... and 3 more")
 
 
+def test_a_strangers_rows_are_told_as_far_as_they_go() -> None:
+    messages = [sent(), sent(None, 2), sent("other", 3, target=None), sent("late", 4, sent_at=None)]  # type: ignore[arg-type]
+    calls = [run(), run("unknown", 101, started_at=None)]
+    lines = why_queued(taken(*messages, calls=calls, blocked_loops=[5], groups={"E": 5, "F": {"io": "x"}}))
+    assert LINE in lines
+    assert not any("late" in line or "unknown" in line for line in lines)
+
+
 def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
     assert f"    {LINE}" in diagnosis(taken(sent(), calls=[run()]), [Deadlock()]).lines
     wait = {"machine": "E", "call_id": "driver/0/E/100", "on_machine": "E", "on_call_id": "driver/0/E/1"}

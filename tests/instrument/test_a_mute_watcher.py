@@ -20,7 +20,7 @@ from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process import until_heard
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.commands import Leave
+from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
 
 BOUND_S = 10.0
 AWAY = ActorUnavailableError("its connection broke", None)
@@ -190,6 +190,25 @@ def test_a_process_that_is_told_to_leave_asks_no_more() -> None:
     process = Process("app:1", watcher, CallLedger("A"), {})
     process.control.thread.join(BOUND_S)
     assert process.is_closed
+    assert len(watcher.of("commands_for")) == 1
+
+
+@pytest.mark.parametrize(("commands", "is_sent"), [([Request(1)], True), ([Request(1), Leave()], False)])
+def test_what_was_recorded_when_a_process_ends_goes_out_unless_the_watcher_ends(
+    monkeypatch: pytest.MonkeyPatch, commands: list[ProcessCommand], is_sent: bool
+) -> None:
+    obey = Process.obey
+
+    def obeyed(process: Process, command: ProcessCommand) -> None:
+        obey(process, command)
+        if command == commands[-1]:
+            process.leave_system()  # another thread does that just now
+
+    monkeypatch.setattr(Process, "obey", obeyed)
+    watcher = Slow(commands_for=[(1, commands)], recorded=[None], left=[None])
+    process = Process("app:1", watcher, CallLedger("A"), {})
+    process.control.thread.join(BOUND_S)
+    assert len(watcher.of("recorded")) == is_sent
     assert len(watcher.of("commands_for")) == 1
 
 

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
+import ray
 from lone_app import snapshot_of
 from lone_process import lone_process
 
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process import callbacks, coroutines, recording, waiting
+from ray_snapshot.instrument.process import callbacks, recording, waiting
+from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import LONG_S
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.commands import Overdue, Request
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.runtime.refs import put_ref, tracked
 
-CALL, OTHER = "driver/0/A/1", "driver/0/A/2"
-PUT = "put"
-"""In place of a ref of `ray.put`; a call's id stands for a ref that this call answers, None for one that nobody knows."""
-
-
-def _apart(refs: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    waited = [ref for ref in refs if ref != PUT]
-    return waited, waited, [ref for ref in refs if ref == PUT]
+CALL = tracked(ray.ObjectRef(b"1" * 28), "driver/0/A/1")
+PUT = put_ref(ray.ObjectRef(b"2" * 28))
+UNKNOWN = ray.ObjectRef(b"3" * 28)
+MINE = put_ref(ray.ObjectRef(b"4" * 28))
+"""What this process has put."""
+STRANGE = object()
+"""A value of a compiled graph."""
 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     """It runs a call."""
-    monkeypatch.setattr(waiting, "apart", _apart)
-    monkeypatch.setattr(waiting.task_shape, "is_own", lambda ref: True)
-    monkeypatch.setattr(callbacks, "call_of", lambda ref: ref)
+    monkeypatch.setattr(waiting.task_shape, "is_own", lambda ref: ref is MINE)
     callbacks._FUTURES.clear()  # other tests of this run leave theirs
     with lone_process() as found:
         CURRENT.set(found.enter(None, "m"))
@@ -47,12 +47,15 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     ("refs", "k", "timeout", "objects"),
     [
         ([PUT], 1, None, 1),
-        ([None], 1, None, 1),
+        ([UNKNOWN], 1, None, 1),
         ([PUT], 1, 5.0, 0),
+        ([MINE], 1, None, 0),
+        ([STRANGE], 1, None, 0),
         ([CALL], 1, None, 0),
-        ([CALL, PUT, None], 3, None, 2),
+        ([CALL, PUT, UNKNOWN], 3, None, 2),
+        ([CALL, MINE, UNKNOWN], 3, None, 1),
         ([CALL, PUT], 1, None, 0),
-        ([PUT, None], 1, None, 1),
+        ([PUT, UNKNOWN], 1, None, 1),
     ],
 )
 def test_a_wait_lacks_what_it_needs_beyond_the_replies_of_calls(
@@ -62,68 +65,150 @@ def test_a_wait_lacks_what_it_needs_beyond_the_replies_of_calls(
     assert process.ledger.waits[wait_id].objects == objects
 
 
-def test_a_gather_lacks_what_all_of_it_lack(process: Process) -> None:
-    waits = [
-        process.ledger.waits[process.waiting.begin([ref], 1, None, "", is_blocking=True)[0]] for ref in (CALL, PUT)
-    ]
-    assert coroutines._joined(waits).objects == 1
+def test_of_an_await_the_tasks_of_its_loop_tell(process: Process) -> None:
+    wait_id, _ = process.waiting.begin([PUT], 1, None, "app.py:1", is_blocking=False)
+    assert process.ledger.waits[wait_id].objects == 0
 
 
-# ---- awaits, which nobody has followed -------------------------------------------------------------------------------
-
-
-def _told(process: Process, ref: str | None, now: Callable[[], float]) -> Any:
-    """What is recorded while a task of this loop awaits a ref."""
-    done: Future[Any] = callbacks.future_made(Future)
-    done.object_ref = ref  # type: ignore[attr-defined]
-
-    async def reader() -> None:
-        await asyncio.wrap_future(done)
-
-    async def scenario() -> Any:
-        task = asyncio.ensure_future(reader())
-        await asyncio.sleep(0)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(recording.time, "time", now)
-            process.obey(Request(1))
-            process.obey(Overdue(1))
-        done.set_result(None)
-        await task
-        return process.recording.reports[1].objects
-
-    return asyncio.run(scenario()), reader
-
-
-_NOW = time.time
+# ---- awaits ----------------------------------------------------------------------------------------------------------
 
 
 def _later() -> float:
     return _NOW() + 2 * LONG_S
 
 
-def test_an_await_that_has_lasted_is_recorded_with_its_place(process: Process) -> None:
-    ((since, site),), reader = _told(process, None, _later)
-    assert site == f"{__file__}:{reader.__code__.co_firstlineno + 1}"
+_NOW = time.time
+Await = Callable[[Any], Awaitable[Any]]
+"""Makes of a ref what awaits it."""
+
+
+async def alone(ref: Await) -> None:
+    await ref(UNKNOWN)
+
+
+async def put_elsewhere(ref: Await) -> None:
+    await ref(PUT)
+
+
+async def all_of_two(ref: Await) -> None:
+    await asyncio.gather(ref(UNKNOWN), ref(PUT))
+
+
+async def in_a_task(ref: Await) -> None:
+    await asyncio.ensure_future(alone(ref))
+
+
+async def a_reply(ref: Await) -> None:
+    await ref(CALL)
+
+
+async def a_reply_too(ref: Await) -> None:
+    await asyncio.gather(ref(UNKNOWN), ref(CALL))
+
+
+async def with_a_bound(ref: Await) -> None:
+    await asyncio.wait_for(ref(UNKNOWN), 600)
+
+
+async def inside_of_a_bound(ref: Await) -> None:
+    async with asyncio.timeout(600):
+        await ref(UNKNOWN)
+
+
+async def the_first_of_two(ref: Await) -> None:
+    await asyncio.wait([asyncio.ensure_future(ref(one)) for one in (UNKNOWN, PUT)], return_when=asyncio.FIRST_COMPLETED)
+
+
+async def beside(ref: Await) -> None:
+    event, task = asyncio.Event(), asyncio.ensure_future(alone(ref))
+    task.add_done_callback(lambda _: event.set())
+    await event.wait()
+
+
+TOLD = (alone, put_elsewhere, all_of_two, in_a_task)
+UNTOLD = (a_reply, a_reply_too, with_a_bound, inside_of_a_bound, the_first_of_two, beside)
+
+
+def _while(scenario: Callable[[Await], Any], look: Callable[[Any, Any], Any], *, in_program: bool = True) -> Any:
+    """What `look` finds while this scenario awaits: as the loop's own task, or as a call, whose task and coroutine it gets."""
+    made: list[Future[Any]] = []
+    found: list[Any] = []
+
+    def ref(item: Any) -> Any:
+        made.append(callbacks.future_made(Future))
+        made[-1].object_ref = item  # type: ignore[attr-defined]
+        return asyncio.wrap_future(made[-1])
+
+    def look_now(*call: Any) -> None:
+        found.append(look(*call))
+        for one in made:
+            one.set_result(None)
+
+    async def main() -> None:
+        loop, is_over, coroutine = asyncio.get_running_loop(), asyncio.Event(), scenario(ref)
+        if in_program:
+            loop.call_soon(loop.call_soon, loop.call_soon, look_now, None, None)
+            await coroutine
+        else:
+            task = asyncio.ensure_future(coroutine)
+            task.add_done_callback(lambda _: is_over.set())
+            loop.call_soon(loop.call_soon, loop.call_soon, look_now, task, coroutine)
+            await is_over.wait()
+
+    asyncio.run(main())
+    return found[0]
+
+
+def _objects(task: Any, coroutine: Any, until: float | None = None) -> Any:
+    calls = [] if coroutine is None else [(task, coroutine)]
+    return awaited_objects(until or _later(), calls, lambda _: False)
+
+
+@pytest.mark.parametrize("scenario", TOLD)
+def test_an_await_of_a_program_is_told_with_its_place(process: Process, scenario: Any) -> None:
+    ((since, site),) = _while(scenario, _objects)
+    assert site == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
     assert since == pytest.approx(_NOW(), abs=LONG_S)
 
 
-@pytest.mark.parametrize(("ref", "now"), [(CALL, _later), (None, _NOW)], ids=["a reply", "it may be on its way"])
-def test_a_reply_or_what_may_be_on_its_way_is_not(process: Process, ref: str | None, now: Callable[[], float]) -> None:
-    assert _told(process, ref, now)[0] == ()
+@pytest.mark.parametrize("scenario", TOLD)
+def test_so_is_one_of_a_call(process: Process, scenario: Any) -> None:
+    ((_, site),) = _while(scenario, _objects, in_program=False)
+    assert site == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
 
 
-def test_nor_what_has_come_just_now(process: Process) -> None:
+@pytest.mark.parametrize("in_program", [True, False])
+@pytest.mark.parametrize("scenario", UNTOLD)
+def test_nothing_is_told_where_anything_else_may_end_it(process: Process, scenario: Any, in_program: bool) -> None:
+    assert _while(scenario, _objects, in_program=in_program) == ()
+
+
+def test_nor_of_what_may_be_on_its_way_or_is_answered_otherwise(process: Process) -> None:
+    assert _while(alone, lambda task, _: _objects(task, None, _NOW() - 1)) == ()
+    assert _while(alone, lambda *_: awaited_objects(_later(), [], lambda ref: ref is UNKNOWN)) == ()
+
+
+def test_nor_of_what_has_come_just_now(process: Process) -> None:
     done: Future[Any] = callbacks.future_made(Future)
+    assert [one for _, one in callbacks.pending_futures()] == [done]
+    done.set_result(None)
+    assert not list(callbacks.pending_futures())
 
-    async def scenario() -> list[int]:
-        awaited = asyncio.wrap_future(done)
-        found = [len(callbacks.awaited_objects(_later(), lambda _: ""))]
-        done.set_result(None)
-        found.append(len(callbacks.awaited_objects(_later(), lambda _: "")))
-        await awaited
-        return found
 
-    assert asyncio.run(scenario()) == [1, 0]
+def test_of_a_loop_that_is_not_as_we_know_it_nothing_is_told(process: Process) -> None:
+    assert awaited_objects(_later(), [(None, None)], lambda _: 1 / 0) == ()  # type: ignore[arg-type, return-value]
+    assert _while(alone, lambda *_: awaited_objects(_later(), [], lambda _: 1 // 0 == 1)) == ()
+
+
+def test_it_is_recorded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(*_: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(recording.time, "time", _later)
+            process.obey(Request(1))
+            process.obey(Overdue(1))
+        return process.recording.reports[1].objects
+
+    assert len(_while(alone, record)) == 1
 
 
 # ---- in a snapshot ---------------------------------------------------------------------------------------------------
@@ -138,7 +223,9 @@ class App:
         for name in self.ledgers:
             self.coordinator.join(name, 0, 0)
 
-    def told(self, since: float, *, beside: bool = False, is_answered: bool = False, known: Any = None) -> Any:
+    def told(
+        self, since: float, *, beside: bool = False, is_answered: bool = False, owed: Any = (), known: Any = None
+    ) -> Any:
         """The coverage's list; the snapshot is taken at 0."""
         driver, actor = self.ledgers[DRIVER], self.ledgers["A"]
         header = driver.submit("A", "m", None, 0.0)
@@ -147,7 +234,7 @@ class App:
         if is_answered:
             actor.finish(running)
         on = [call] if beside else [None]
-        driver.wait(None, on, len(on), since, call_site="app.py:1", may_act=not beside, objects=1)
+        driver.wait(None, on, len(on), since, call_site="app.py:1", may_act=not beside, objects=1, owed=owed)
         return snapshot_of(self.coordinator, self.ledgers, {}, known=known).coverage.get("unexplained")
 
 
@@ -164,6 +251,10 @@ def test_not_of_one_whose_object_may_be_on_its_way() -> None:
 def test_of_one_that_waits_for_a_call_beside_when_that_is_answered() -> None:
     assert App().told(-2 * LONG_S, beside=True) is None
     assert App().told(-2 * LONG_S, beside=True, is_answered=True) is not None
+
+
+def test_not_of_one_that_a_machine_of_a_host_has_to_answer_beside() -> None:
+    assert App().told(-2 * LONG_S, owed=[("m", "driver/0/m/1")]) is None
 
 
 def test_and_of_what_a_process_has_seen_awaited() -> None:

@@ -35,7 +35,16 @@ def test_the_cells_that_ran_last_are_known(monkeypatch: pytest.MonkeyPatch) -> N
     assert (len(found), found["5.py"], "4.py" in found) == (cells.MOST_CELLS, "In[5]", False)
 
 
-@pytest.mark.parametrize("module", [None, SimpleNamespace(), SimpleNamespace(get_ipython=lambda: None)])
+def test_a_cell_that_runs_again_is_among_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file has its name by its text, and keeps its place."""
+    _notebook(monkeypatch, {**{f"{at}.py": at for at in range(cells.MOST_CELLS + 5)}, "0.py": 999})
+    assert cells.cells()["0.py"] == "In[999]"
+
+
+_STRANGE = SimpleNamespace(get_ipython=lambda: SimpleNamespace(compile=SimpleNamespace(_filename_map=5)))
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace(), SimpleNamespace(get_ipython=lambda: None), _STRANGE])
 def test_without_a_notebook_there_are_none(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     monkeypatch.setitem(sys.modules, "IPython", module)
     assert cells.cells() == {}

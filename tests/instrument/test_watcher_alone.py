@@ -351,7 +351,19 @@ def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
     world.run(scenario)
 
 
-def test_but_not_for_one_that_does_not_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_gone", ["unwatched", "left"])
+def test_nor_for_one_that_will_never_ask_again(world: World, monkeypatch: pytest.MonkeyPatch, is_gone: str) -> None:
+    monkeypatch.setattr(outboxes, "LEFT_S", 100 * TIMEOUT_S)
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, "A:a")
+        await (watcher.unwatched("A:a") if is_gone == "unwatched" else watcher.left(world.ledgers["A:a"].leave()))
+        await asyncio.wait_for(watcher.close(), TIMEOUT_S)
+
+    world.run(scenario)
+
+
+def test_and_for_one_that_does_not_ask_a_second_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outboxes, "LEFT_S", 0.0)
 
     async def scenario(watcher: Watcher) -> None:

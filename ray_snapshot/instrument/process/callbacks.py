@@ -11,14 +11,13 @@ import functools
 import sys
 import threading
 import time
-from asyncio import Task, isfuture
+from asyncio import isfuture
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process.coroutines import is_tracked, site_of
+from ray_snapshot.instrument.process.coroutines import is_tracked
 from ray_snapshot.protocol.calls import CallWait
 from ray_snapshot.runtime.here import frames_of_threads
 from ray_snapshot.runtime.refs import call_of
@@ -41,28 +40,16 @@ def future_made(original: Callable[..., Any], *args: Any) -> Any:
     return made
 
 
-def awaited_objects(until: float, site_of_call: Callable[[str | None], str]) -> tuple[tuple[float, str], ...]:
-    """(since when, where: "file:line") of each `await`, begun before `until`, of a ref that no watched call answers.
-
-    `site_of_call`: where the coroutine of a call is; "" if it has none.
-    """
-    found = []
-    for known in _FUTURES.valuerefs():
-        future = known()
-        if future is None or future.done() or future.ray_snapshot_since > until:
-            continue
-        if call_of(getattr(future, "object_ref", None)) is None:
-            awaits = [cell for one in _callbacks(future) for cell in _cells(one) if isfuture(cell)]
-            found += [(future.ray_snapshot_since, _awaited_at(one, site_of_call)) for one in awaits]
-    return tuple(found)
+def pending_futures() -> Iterator[tuple[float, Any]]:
+    """(when it was made, future) of those whose replies have not come."""
+    for known in _FUTURES.valuerefs():  # a list: other threads may add meanwhile
+        if (future := known()) is not None and not future.done():
+            yield future.ray_snapshot_since, future
 
 
-def _awaited_at(future: Any, site_of_call: Callable[[str | None], str]) -> str:
-    """Where a task awaits a future of its loop; "" if that is inside of something else."""
-    for callback, context in list(getattr(future, "_callbacks", None) or ()):
-        if isinstance(task := getattr(callback, "__self__", None), Task):
-            return site_of_call(context.get(CURRENT)) or site_of(task.get_coro()) or ""
-    return ""
+def awaited_by(future: Any) -> list[Any]:
+    """The futures of event loops that wait for this one, as an `await` of a ref does."""
+    return [cell for one in list(future._done_callbacks) for cell in _cells(one) if isfuture(cell)]
 
 
 def callback_wait(now: float) -> CallWait | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from contextlib import suppress
 
 MOST_CELLS = 200
 """Of so many, those that ran last."""
@@ -11,6 +11,10 @@ MOST_CELLS = 200
 
 def cells() -> dict[str, str]:
     """By file name of the code in it: `In[4]`; none where no IPython runs the program."""
-    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    numbers: dict[str, Any] = getattr(getattr(ask and ask(), "compile", None), "_filename_map", {})
-    return {file: f"In[{number}]" for file, number in [*numbers.items()][-MOST_CELLS:]}
+    if "IPython" not in sys.modules:
+        return {}
+    with suppress(Exception):  # of one that is not as we know it nothing is told
+        numbers: dict[str, int] = dict(sys.modules["IPython"].get_ipython().compile._filename_map)
+        latest = sorted(numbers.items(), key=lambda one: one[1])[-MOST_CELLS:]
+        return {file: f"In[{number}]" for file, number in latest}
+    return {}

@@ -84,6 +84,11 @@ class Control:
         self.has_ended = True
         self.outbox.put(("gone",))
 
+    def leave(self) -> None:
+        """End the thread, and send nothing more: the watcher ends; of the thread itself."""
+        self.ready.clear()
+        self.end()
+
     def _guarded_run(self) -> None:
         try:
             self._run()
@@ -127,6 +132,9 @@ class Control:
                 finally:
                     if not self.has_ended:  # Ray may crash where it ends an actor while calls come
                         self._poll(seen)
+                    ready, self.ready = self.ready, []
+                    for recorded in ready:  # it has ended meanwhile
+                        self.watcher.recorded.remote(recorded)
             case ("do", step):
                 step()
             case ("gone",):

@@ -229,6 +229,21 @@ def awaiting(loop: Any) -> dict[int, str]:
     return found
 
 
+def held_up_by(task: Any, coroutine: Any) -> set[Any]:
+    """All futures that must come before a task goes on, as far as can be told; none where one of several is enough."""
+    frames = frames_of(coroutine)
+    parts, needs_all, _ = _children(task, frames[-1]) if frames else ([], False, False)
+    waiter = getattr(task, "_fut_waiter", None)
+    pending = [one for one in parts or [waiter] if one is not None and not one.done()]
+    if parts and not needs_all:
+        return set()
+    return set().union(*(_must_come(one) for one in pending))
+
+
+def _must_come(item: Any) -> set[Any]:
+    return held_up_by(item, item.get_coro()) if isinstance(item, asyncio.Task) else {item}
+
+
 def parked_sites(loop: Any) -> list[str]:
     """Where tasks of the loop await a lock, a queue, an event: something that another task, or a callback, must bring."""
     tasks = [task for task in asyncio.all_tasks(loop) if _wait_of(task) is None and _is_waiting(task)]
@@ -258,7 +273,6 @@ def _joined(waits: list[CallWait]) -> CallWait:
         k=len(on),
         may_act=all(wait.may_act for wait in waits),
         is_ready=all(wait.is_ready for wait in waits),
-        objects=sum(wait.objects for wait in waits),
     )
 
 

@@ -478,7 +478,7 @@ class Process:
                     for forget in ON_HOSTS_LEFT:
                         forget()
                 case Leave():
-                    self.control.end()
+                    self.control.leave()
                 case _:
                     assert_never(command)
         if ledger.must_record:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.callbacks import awaited_objects, callback_wait
+from ray_snapshot.instrument.process.awaited import awaited_objects
+from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
@@ -119,7 +120,8 @@ class Recording:
                 has_parked = any(wait.is_local for wait in report.waits)
                 passed, before = process.passed.known() if has_parked else ((), ())
                 births = process.making.unborn(report)
-                objects = awaited_objects(now - LONG_S, loop.site_of)
+                running = [loop.coroutines[one] for one in ledger.running if one in loop.coroutines]
+                objects = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
                 shown = cells() if process.machine == DRIVER else {}
                 cpu_s = time.thread_time() - began
                 self.reports[number] = ProcessReport(

@@ -21,7 +21,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import ANYBODY
 from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
-from ray_snapshot.runtime.refs import apart, call_of
+from ray_snapshot.runtime.refs import apart, call_of, is_ref
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
@@ -242,7 +242,7 @@ class Waiting:
             owed=owed,
             keeps_cpu=not is_blocking,
             items=items if any(one is not None for one in items) else (),
-            objects=0 if is_bounded else max(0, needed - known),
+            objects=_objects(needed - known, refs, there) if is_blocking and not is_bounded else 0,
         )
         if raises and len(refs) > 1:
             process.started_tasks.refs_of[wait_id] = refs
@@ -335,3 +335,10 @@ class Waiting:
             return None
         target, _, number = call_id[len(self.process.call_prefix) :].rpartition("/")
         return target, int(number)
+
+
+def _objects(lacking: int, refs: Sequence[Any], there: Sequence[Any]) -> int:
+    """How many of so many replies that a wait lacks are objects that no watched call gives, and this process does not have."""
+    if lacking <= 0 or not all(map(is_ref, refs)):
+        return 0
+    return max(0, lacking - sum(map(task_shape.is_own, there)))

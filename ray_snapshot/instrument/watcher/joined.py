@@ -577,7 +577,8 @@ def _part(shown: str) -> str:
 
 def _has_the_rest(one: ResolvedWait) -> bool:
     """Whether each call that it waits for beside objects is answered."""
-    return all(answer for call, answer in zip(one.wait.on, one.answers, strict=True) if call is not None)
+    answers = zip(one.wait.on, one.answers, strict=True)
+    return not one.wait.owed and all(answer for call, answer in answers if call is not None)
 
 
 def _has_unknown_calls(report: MachineReport) -> bool:

@@ -219,13 +219,14 @@ class Processes:
         """A process takes part no more; it goes on, and the watcher does not see what it does."""
         self.blind[machine] = None
         self.parties.died(machine, "is not watched any more")
+        self.outboxes.drop(machine)
         self._look_at_all()
 
     def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
         self.parties.left(report)
+        self.outboxes.drop(report.machine)
         if is_worker(report.machine):
-            self.outboxes.drop(report.machine)
             self.roster.forget_workers(self.parties.known_workers())
         self._look_at_all()
 
