@@ -208,12 +208,15 @@ class Lack:
             at_once = f"reserve all that is needed at once, in one placement group ({listed(both)} {verbs})"
             return f"{at_once}, remove the first one before the second is asked for"
         key = self.groups[0]
-        is_used = bool(self.state.inside.get(key))
-        has_bundle = self.group is None and any(fits(self.needs, bundle) for bundle in groups[key].bundles)
-        run = "run it in that group (scheduling_strategy=PlacementGroupSchedulingStrategy(...))"
-        first = f"{run}, or remove the group first" if has_bundle else "remove that group first"
-        first = "run it in that group, with a bundle for it" if is_used else first
-        return f"{groups[key].text} holds what is needed: {first}"
+        return f"{groups[key].text} holds what is needed: {self._of_group(key)}"
+
+    def _of_group(self, key: str) -> str:
+        if self.state.inside.get(key):
+            return "run it in that group, with a bundle for it"
+        if self.group is None and any(fits(self.needs, bundle) for bundle in self.state.told.groups[key].bundles):
+            run = "run it in that group (scheduling_strategy=PlacementGroupSchedulingStrategy(...))"
+            return f"{run}, or remove the group first"
+        return "remove that group first"
 
 
 def _there(count: int) -> str:

@@ -485,10 +485,8 @@ class Session(ABC):
         if not shutting_down.has_ray(self):
             return
         gone = [actor.watched.remote() for actor in actors]
-        arrived = [
-            actor.__ray_ready__.remote() for actor in actors
-        ]  # Ray may crash where it ends an actor while calls come
-        try:
+        arrived = [actor.__ray_ready__.remote() for actor in actors]
+        try:  # not while calls come: Ray may crash in the actor that it ends
             ray.wait(arrived, num_returns=len(arrived), timeout=ARRIVED_S)
         finally:  # a Ctrl-C must leave none behind
             for actor in actors:

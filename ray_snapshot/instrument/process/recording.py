@@ -108,6 +108,9 @@ class Recording:
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
         numbers = ledger.record(self._copy_state, between_steps=between_steps)
         process.raising.recorded(numbers, ledger)
+        running = [loop.coroutines[one] for one in ledger.running if one in loop.coroutines]
+        objects = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
+        shown = cells() if process.machine == DRIVER else {}
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
             if number in ledger.open:
@@ -120,25 +123,9 @@ class Recording:
                 has_parked = any(wait.is_local for wait in report.waits)
                 passed, before = process.passed.known() if has_parked else ((), ())
                 births = process.making.unborn(report)
-                running = [loop.coroutines[one] for one in ledger.running if one in loop.coroutines]
-                objects = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
-                shown = cells() if process.machine == DRIVER else {}
+                told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
-                self.reports[number] = ProcessReport(
-                    report,
-                    now,
-                    sites,
-                    *facts,
-                    self.kept,
-                    births,
-                    passed,
-                    before,
-                    mail,
-                    was_starting,
-                    objects,
-                    shown,
-                    cpu_s,
-                )
+                self.reports[number] = replace(told, objects=objects, cells=shown, cpu_s=cpu_s)
                 process.control.report(self.reports[number])
         for wait_id in parked:
             ledger.wake(wait_id)
