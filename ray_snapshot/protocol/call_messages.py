@@ -121,6 +121,8 @@ class CallWait:
     objects: int = 0
     """So many objects its thread waits for, with no bound of time, that no watched call gives: of `ray.put` in another process,
     of refs of others."""
+    what: str = ""
+    """The primitive a local wait is on, for a person: "asyncio.Lock (held by Ledger.add)"."""
 
 
 class Stream(NamedTuple):
