@@ -486,12 +486,18 @@ class Process:
                     self.stay_alone()
                     for forget in ON_HOSTS_LEFT:
                         forget()
-                case Leave():
-                    self.control.leave()
+                case Leave(fault):
+                    self._leave(fault)
                 case _:
                     assert_never(command)
         if ledger.must_record:
             self.recording.record_soon()
+
+    def _leave(self, fault: str) -> None:
+        """The watching is over; of a `fault` that has ended it the program says so, once for all."""
+        if fault and self.machine == DRIVER:
+            print(f"ray-snapshot: {fault}", file=sys.stderr)
+        self.control.leave()
 
     def leave_system(self) -> None:
         """The program ends: its channels close at their final counts."""

@@ -227,7 +227,7 @@ class Tables:
     def _waits_for_anything(self, machine: str) -> bool:
         """Whether one of its calls waits for what is not known."""
         waits = [resolved.wait for resolved in self.waits_of.get(machine, ())]
-        return any(wait.on == (None,) and not wait.may_act for wait in waits)
+        return any(wait.calls == (None,) and not wait.may_act for wait in waits)
 
     def _threads(self, machine: str) -> list[str]:
         """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
@@ -404,7 +404,7 @@ class Tables:
             yield from self._stalled_rows(machine, stalled)
             for resolved in waits:
                 wait = resolved.wait
-                if machine in self.hosted and not any(wait.on):
+                if machine in self.hosted and not any(wait.calls):
                     continue  # it waits for machines only, or for none: the hosts' rows tell
                 at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
                 is_own = wait.call_id is None or machine in self.hosted
@@ -424,7 +424,7 @@ class Tables:
                 if wait.is_local:
                     yield from self._local_rows(common, resolved)
                     continue
-                for call, answer in zip(wait.on, resolved.answers, strict=True):
+                for call, answer in zip(wait.calls, resolved.answers, strict=True):
                     on = None if answer is None else call  # it may have been answered, and no ledger knows any more
                     yield {
                         **common,
@@ -540,7 +540,7 @@ class Tables:
         own = str(resolved.wait.call_id).partition("#")[0]
         for reader in resolved.on_machines:
             yield {**common, "k": 1, "on_machine": self.shown(reader), "on_call_id": None, "satisfied": False}
-            alone = {one.wait.on[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
+            alone = {one.wait.calls[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
             for call in self._unanswered(self.worker_of.get(reader, reader)):
                 is_held_alike = self.held_by.get(call) == resolved.on_machines
                 if (
@@ -609,7 +609,7 @@ def _part(shown: str) -> str:
 
 def _has_the_rest(one: ResolvedWait) -> bool:
     """Whether each call that it waits for beside objects is answered."""
-    answers = zip(one.wait.on, one.answers, strict=True)
+    answers = zip(one.wait.calls, one.answers, strict=True)
     return not one.wait.owed and all(answer for call, answer in answers if call is not None)
 
 
