@@ -16,7 +16,7 @@ import time
 
 import ray
 
-LONG_S = 17.0
+LONG_S = 18.0
 """Longer than a snapshot takes a wait for one that may end, with a collection of garbage, and a few snapshots more."""
 
 
@@ -51,13 +51,10 @@ class Stuck:
         client.recv(1)
 
     def child(self):
-        subprocess.run([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, check=True)
+        subprocess.run(["sleep", str(2 * LONG_S)], check=True)
 
     def process_queue(self):
         multiprocessing.get_context("spawn").Queue().get()
-
-    def sleep(self):
-        time.sleep(2 * LONG_S)
 
 
 @ray.remote(num_cpus=0)
@@ -77,13 +74,13 @@ class Service:
 
 def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
-    kinds = ("lock", "condition", "socket", "child", "process_queue", "sleep")
+    kinds = ("lock", "condition", "socket", "child", "process_queue")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
     ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), buffer, loop, service)])
     refs = [buffer.get.remote(), buffer.put.remote(7), loop.hold.remote(), loop.answer.remote()]
     refs += [service.run.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
-    ray.wait(refs, timeout=LONG_S)
+    ray.wait(refs, num_returns=len(refs), timeout=LONG_S)
     print("given up")
     for actor in (*actors.values(), buffer, loop, service):
         ray.kill(actor)

@@ -13,6 +13,9 @@ import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
+OVERDUE_MS = 4_000
+"""A call that runs on is recorded in the middle of its action behind so long."""
+
 
 def _verdicts(history: Path) -> list[Mapping[str, Any]]:
     return [row for row in rs.History(history).verdicts() if row["detector"] == "deadlock"]
@@ -32,18 +35,18 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     stuck = [row for row in verdicts if row["holds"]]
     assert stuck, [row["sentence"] for row in verdicts]
     members = {one["method"]: one for name in ("members", "stuck_behind") for one in stuck[-1]["evidence"][name]}
-    assert {"get", "put", "lock", "condition", "hold", "answer"} <= set(members)
-    assert not {"socket", "child", "process_queue", "sleep", "run"} & set(members)
+    assert {"get", "lock", "condition", "hold"} <= set(members)
+    assert not {"socket", "child", "process_queue", "run"} & set(members)
     snapshot = rs.History(tmp_path / "history").load(stuck[-1]["snapshot_id"])
     told = {row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in snapshot.coverage["unexplained"]}
     assert told["socket"][0] == _line("client.recv(1)")
     assert told["socket"][1].startswith("in client.recv, for a socket connected to 127.0.0.1:")
     assert told["child"][1].startswith("in subprocess.run, for child process ")
     assert told["child"][1].endswith(", which is alive")
-    assert "sleep" not in told
+    assert told["process_queue"][1] == "in multiprocessing.queues.Queue.get, for a pipe"
     states = {row["machine"]: row["state"] for row in snapshot.tables["machines"].to_pylist()}
     assert states["lock"] == "{}", "it was not recorded where it stands"
-    assert all(row["record_delay_ms"] < 10_000 for row in snapshot.tables["machines"].to_pylist() if row["machine"] != "sleep")
+    assert max(row["record_delay_ms"] for row in snapshot.tables["machines"].to_pylist()) < OVERDUE_MS
 
 
 def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
