@@ -93,6 +93,7 @@ class CallWait:
     k: int
     waiting_since: float
     call_site: str = ""
+    """ "file:line"; with ", in subprocess.run" behind it where a function of a library waits."""
     may_act: bool = False
     """It ends by itself too (a timeout, a timer): who waits is active."""
     is_local: bool = False
@@ -121,6 +122,8 @@ class CallWait:
     objects: int = 0
     """So many objects its thread waits for, with no bound of time, that no watched call gives: of `ray.put` in another process,
     of refs of others."""
+    what: str = ""
+    """The primitive a local wait is on, for a person: "asyncio.Lock (held by Ledger.add)"."""
 
 
 class Stream(NamedTuple):

@@ -451,6 +451,7 @@ class CallLedger:
         is_long: bool = False,
         is_unsure: bool = False,
         objects: int = 0,
+        what: str = "",
     ) -> int:
         """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
 
@@ -483,6 +484,7 @@ class CallLedger:
             is_long=is_long,
             is_unsure=is_unsure,
             objects=objects,
+            what=what,
         )
         return self.last_wait
 
