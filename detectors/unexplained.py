@@ -1,7 +1,7 @@
 """Waits that have lasted for long, and of which it cannot be told what ends them.
 
 The watcher lists them in the coverage (`unexplained`): `machine`, `call_site`, `since` (ISO 8601) and `what` of each: "in
-queue.Queue.get", "in subprocess.run, for child process 17 (sleep), which is alive".
+queue.Queue.get", "in subprocess.Popen.wait, for child process 17 (sleep), which is alive".
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ class CallWait:
     k: int
     waiting_since: float
     call_site: str = ""
+    """ "file:line"; with ", in subprocess.run" behind it where a function of a library waits."""
     may_act: bool = False
     """It ends by itself too (a timeout, a timer): who waits is active."""
     is_local: bool = False

@@ -38,10 +38,12 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert {"get", "lock", "condition", "hold"} <= set(members)
     assert not {"socket", "child", "process_queue", "run"} & set(members)
     snapshot = rs.History(tmp_path / "history").load(stuck[-1]["snapshot_id"])
-    told = {row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in snapshot.coverage["unexplained"]}
+    told = {
+        row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in snapshot.coverage["unexplained"]
+    }
     assert told["socket"][0] == _line("client.recv(1)")
     assert told["socket"][1].startswith("in client.recv, for a socket connected to 127.0.0.1:")
-    assert told["child"][1].startswith("in subprocess.run, for child process ")
+    assert told["child"][1].startswith("in subprocess.Popen.wait, for child process ")
     assert told["child"][1].endswith(", which is alive")
     assert told["process_queue"][1] == "in multiprocessing.queues.Queue.get, for a pipe"
     states = {row["machine"]: row["state"] for row in snapshot.tables["machines"].to_pylist()}

@@ -36,7 +36,7 @@ from ray_snapshot.instrument.process.kernel_waits import (
     turns_of,
 )
 from ray_snapshot.instrument.process.threads import is_handled_by_the_app, is_parked
-from ray_snapshot.runtime.here import call_site
+from ray_snapshot.runtime.here import place
 
 _LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
 _ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
@@ -70,7 +70,7 @@ class BlockedThread:
 
     @property
     def what(self) -> str:
-        """ "in subprocess.run, for child process 17 (sleep), which is alive"."""
+        """ "in subprocess.Popen.wait, for child process 17 (sleep), which is alive"."""
         return ", ".join(
             [*([f"in {self.function}"] if self.function else []), *([f"for {self.about}"] if self.about else [])]
         )
@@ -102,8 +102,9 @@ class BlockedThreads:
         if look is None or look.key != key:
             look = self._looks[thread] = _Look(key, now)
         about = "" if is_local else _child_of(frame) or (waits_in.awaited() if waits_in is not None else "")
-        site = call_site(frame) or ""
-        return BlockedThread(look.since, site, _function(frame, site), about, is_local)
+        at = place(frame)
+        site, inside = ("", "") if at is None else (at.call_site, at.inside)
+        return BlockedThread(look.since, site, inside or _called(frame), about, is_local)
 
     def has_run(self, thread: int, frame: FrameType | None) -> bool:
         """Whether a thread has run since it was looked at last."""
@@ -169,16 +170,8 @@ def _names_called(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] |
     return method, str(chain[-1].argval), tuple(reversed(attributes))
 
 
-def _function(frame: FrameType, site: str) -> str:
-    """What the app called at its own line: the outermost function of a library, or the method in C by its names."""
-    inner: FrameType | None = None
-    for one, line in walk_stack(frame):
-        if f"{one.f_code.co_filename}:{line}" == site:
-            break
-        inner = one
-    if inner is not None:
-        module = str(inner.f_globals.get("__name__", "")).replace("._base", "")
-        return f"{module}.{inner.f_code.co_qualname}"
+def _called(frame: FrameType) -> str:
+    """The method in C that the app called, by its names: "self.lock.acquire"; "" if that is not known."""
     names = _names_called(frame.f_code, frame.f_lasti)
     return "" if names is None else ".".join([names[1], *names[2], names[0]])
 

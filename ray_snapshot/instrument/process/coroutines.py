@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
+from ray_snapshot.runtime.here import place_in
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
@@ -41,11 +42,9 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
 
 
 def site_of(coroutine: Any) -> str | None:
-    """Where ("file:line") the app's own code is in a suspended coroutine."""
-    frames = frames_of(coroutine)
-    own = [frame for frame in frames if not _is_asyncio(frame) and "ray_snapshot" not in frame.f_code.co_filename]
-    found = own[-1:] or frames[-1:]
-    return f"{found[0].f_code.co_filename}:{found[0].f_lineno}" if found else None
+    """Where a suspended coroutine is: "file:line, in function", as `here.Place` has it."""
+    found = place_in(reversed(frames_of(coroutine)))
+    return None if found is None else str(found)
 
 
 def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:

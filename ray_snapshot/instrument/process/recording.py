@@ -23,7 +23,7 @@ from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import signals, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.here import call_site_of
+from ray_snapshot.runtime.here import place_of
 
 if TYPE_CHECKING:
     from ray_snapshot.encoding import Encoded
@@ -157,7 +157,7 @@ class Recording:
             thread = process.threads.get(call_id)
             if running.waits or thread is None or call_id in found:
                 continue
-            if site := process.actor_loop.site_of(call_id) or call_site_of(thread):
+            if site := process.actor_loop.site_of(call_id) or str(place_of(thread) or ""):
                 found[call_id] = site
         return found
 

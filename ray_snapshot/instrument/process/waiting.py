@@ -20,7 +20,7 @@ from ray_snapshot.instrument.process.threads import is_timer_set
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import ANYBODY
-from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
+from ray_snapshot.runtime.here import frames_of_threads, place, place_here
 from ray_snapshot.runtime.refs import apart, call_of, is_ref
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Waiting:
         """It ends in another way: from now on it is one that `begin` has noted; returns what that returns."""
         with self.process.lock:
             self.plain.pop(wait.thread, None)
-            return self._noted(wait, call_site_here())
+            return self._noted(wait, place_here())
 
     def forget_plain(self, thread: int) -> None:
         """This thread is in none of them any more."""
@@ -131,7 +131,7 @@ class Waiting:
     def park(self) -> list[int]:
         """Note all of them as waits while something is recorded; returns what `unpark` takes. Under the lock."""
         frames = frames_of_threads() if self.plain else {}
-        sites = {thread: call_site(frames[thread]) if thread in frames else call_site_here() for thread in self.plain}
+        sites = {one: str(place(frames[one]) or "") if one in frames else place_here() for one in self.plain}
         return [self._noted(wait, sites[wait.thread])[0] for wait in self.plain.values()]
 
     def unpark(self, waits: Iterable[int]) -> None:
@@ -146,9 +146,9 @@ class Waiting:
         for thread in [thread for thread, wait in self.plain.items() if wait.caller == call_id]:
             del self.plain[thread]
 
-    def _noted(self, wait: PlainWait, site: str | None) -> tuple[int, list[str | None]]:
+    def _noted(self, wait: PlainWait, site: str) -> tuple[int, list[str | None]]:
         found = self._note(
-            wait.refs, wait.k, wait.timeout, wait.caller, wait.since, site or "", wait.thread, raises=wait.raises
+            wait.refs, wait.k, wait.timeout, wait.caller, wait.since, site, wait.thread, raises=wait.raises
         )
         if self.process.machine == DRIVER:
             self.process.program_threads.thread_of[found.wait_id] = wait.thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
@@ -24,10 +25,12 @@ from ray_snapshot.protocol.task_collector import parsed_target
 from ray_snapshot.protocol.tasks import ANYBODY, call_of_task, function_of, is_task, is_worker
 from ray_snapshot.runtime.assembly import checked, with_delay
 from ray_snapshot.runtime.collected import MachineCalls
+from ray_snapshot.runtime.here import split_place
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 
 MOST_UNEXPLAINED = 100
+MOST_PRIMITIVES = 1_000
 
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
@@ -147,6 +150,8 @@ class Tables:
         }
         if held := [self.run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
             coverage |= {"held_generators": held}
+        if primitives := self._primitives():
+            coverage |= {"primitives": primitives}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
         if self.collected.tells_callers:
@@ -245,9 +250,12 @@ class Tables:
         return self.collected.shown(machine)
 
     def place(self, call_site: str | None) -> str | None:
-        """A call site, with the name of a notebook's cell in place of the file that its kernel has made up."""
-        file, _, line = (call_site or "").rpartition(":")
-        return f"{self.cells[file]}:{line}" if file in self.cells else call_site
+        """ "file:line" of a place, with the name of a notebook's cell in place of the file that its kernel has made up."""
+        if call_site is None:
+            return None
+        site = split_place(call_site)[0]
+        file, _, line = site.rpartition(":")
+        return f"{self.cells[file]}:{line}" if file in self.cells else site
 
     def _in_order(self, machine: str) -> tuple[str, str]:
         """Its place in the order of names: whichever process reported first, what is said of machines is said in one order."""
@@ -353,11 +361,7 @@ class Tables:
 
     def _calls(self) -> Iterable[dict[str, Any]]:
         for report in self.own.values():
-            recorded = self.collected.recorded.get(self.worker_of.get(report.machine, report.machine))
-            sites = {} if recorded is None else dict(recorded.call_sites)
-            for wait in report.waits:
-                if wait.call_id is not None:
-                    sites[wait.call_id] = wait.call_site
+            sites = self._sites(report)
             for call in report.calls:
                 yield {
                     "machine": self.shown(report.machine),
@@ -370,6 +374,25 @@ class Tables:
                     "started_at": int(call.started_at * 1e6),
                 }
             yield from self._own_wait(report)
+
+    def _sites(self, report: MachineReport) -> dict[str, str]:
+        """By call that runs: where it is."""
+        recorded = self.collected.recorded.get(self.worker_of.get(report.machine, report.machine))
+        sites = {} if recorded is None else recorded.call_sites
+        return {**sites, **{wait.call_id: wait.call_site for wait in report.waits if wait.call_id is not None}}
+
+    def _primitives(self) -> dict[str, str]:
+        """By call (by machine, of a wait of no call): the primitive that it waits on, or the function of a library that it is
+        in; at most `MOST_PRIMITIVES`."""
+        found: dict[str, str] = {}
+        for report in self.own.values():
+            for call, site in self._sites(report).items():
+                found[self.run_id(call)] = split_place(site)[1]
+            for wait in report.waits:
+                name = self.shown(report.machine) if wait.call_id is None else self.run_id(wait.call_id)
+                found[name] = wait.what or split_place(wait.call_site)[1] or found.get(name, "")
+        named = {name: what for name, what in found.items() if what}
+        return dict(itertools.islice(named.items(), MOST_PRIMITIVES))
 
     def _caller(self, call: RunningCall) -> str | None:
         if not call.call_id.startswith(ANYBODY):
