@@ -127,7 +127,7 @@ LOCAL: dict[str, Callable[[Waits], Any]] = {
 OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to its other end"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
-    "os.read": (lambda waits: os.read(waits.read, 1), "a pipe"),
+    "": (lambda waits: os.read(waits.read, 1), "a pipe"),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
 }
@@ -254,13 +254,13 @@ class Actor:
 
         self.thread = threading.Thread(target=call, daemon=True)
         self.thread.start()
-        looks, settled = BlockedThreads(), None
-        for _ in range(LOOKS):
+        looks, one = BlockedThreads(), None
+        for now in range(LOOKS):
             frame = frames_of_threads().get(self.thread.ident or 0)
-            settled = frame and looks.look(self.thread.native_id or 0, frame, 0.0)
-            if settled and settled.function == function:
+            one = frame and looks.look(self.thread.native_id or 0, frame, now)
+            if one and one.function == function and one.since < now - 100:  # it has let go of what it has to
                 return
-        raise AssertionError(settled)
+        raise AssertionError(one)
 
     def recorded(self, after: float) -> Any:
         """What is recorded so many seconds from now."""

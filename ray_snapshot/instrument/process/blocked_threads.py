@@ -153,13 +153,14 @@ def _names_called(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] |
     before = [one for one in dis.get_instructions(code) if one.offset <= at]
     if not before:
         return None
-    if before[-1].opname == "BEFORE_WITH":
-        chain, method = before[:-1], "acquire"
-    else:
-        chain = before[:-1] if before[-1].opname.startswith("CALL") else []
-        while chain and (chain[-1].opname in ("PRECALL", "KW_NAMES", "CACHE") or chain[-1].opname == "LOAD_CONST"):
-            chain.pop()
-        if not chain or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
+    chain, method = before[:-1], "acquire"
+    if before[-1].opname != "BEFORE_WITH":
+        if not before[-1].opname.startswith("CALL"):
+            return None
+        constants = 0
+        while chain and chain[-1].opname in ("PRECALL", "KW_NAMES", "CACHE", "LOAD_CONST"):
+            constants += chain.pop().opname == "LOAD_CONST"
+        if not chain or constants != before[-1].arg or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
             return None
         method = str(chain.pop().argval)
     attributes: list[str] = []
