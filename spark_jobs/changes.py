@@ -110,7 +110,13 @@ def prepare(history: History, selection: Selection, **given: Any) -> dict[str, A
     for row in listed.values():
         if row.status != "complete":
             raise SettingError(f"--between: snapshot {row.snapshot_id} was aborted and has no states to compare")
-    return {**given, "between": tuple(sorted((first, second), key=lambda one: listed[one].started_at))}
+    earlier, later = sorted((first, second), key=lambda one: listed[one].started_at)
+    one, other = (listed[end].system for end in (earlier, later))
+    if one != other:
+        raise SettingError(
+            f"--between: {earlier} is of the system {one}, and {later} of {other}: name two of one system"
+        )
+    return {**given, "between": (earlier, later)}
 
 
 def _of_machine(rows: DataFrame, machine: str) -> DataFrame:

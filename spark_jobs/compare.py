@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, whole_run_id
+from ray_snapshot.spark_jobs.tables import MOVED, Selection, Tables, generations, moved, whole_run_id
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -132,23 +132,20 @@ def runs(snapshots: DataFrame, machines: DataFrame, verdicts: DataFrame) -> Data
 
 
 def _movement(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
-    """Machines by status, and how many messages went in a second: from the first snapshot to the last."""
+    """Machines by status, and how many messages went in a second between successive snapshots."""
     by_snapshot = machines.groupBy("snapshot_id").agg(
         F.count_if(F.col("status") == "active").alias("active"),
         F.count_if(F.col("status") == "blocked").alias("blocked"),
-        F.sum("sent_count").alias("sent"),
-        F.sum("accepted_count").alias("accepted"),
     )
-    known = snapshots.select("snapshot_id", "run_id", "sequence", "started_at")
-    seconds = (F.unix_micros(F.max("started_at")) - F.unix_micros(F.min("started_at"))) / 1e6
-    grown = {name: F.max_by(name, "sequence") - F.min_by(name, "sequence") for name in ("sent", "accepted")}
+    known = generations(snapshots.where(F.col("status") == "complete"))
     return (
-        by_snapshot.join(known, "snapshot_id", "inner")
+        moved(known, machines)
+        .join(by_snapshot, "snapshot_id", "inner")
         .groupBy("run_id")
         .agg(
             F.avg("active").alias("active"),
             F.avg("blocked").alias("blocked"),
-            *(F.try_divide(count.cast("double"), seconds).alias(f"{name}_per_s") for name, count in grown.items()),
+            *(F.try_divide(F.sum(name).cast("double"), F.sum("seconds")).alias(f"{name}_per_s") for name in MOVED),
         )
     )
 

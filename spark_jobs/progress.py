@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.spark_jobs.engine.output import View, results
-from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, generations, per_second, seconds_between
+from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, generations, moved, per_second, seconds_between
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -49,41 +49,35 @@ def run(
 ) -> dict[str, DataFrame]:
     """`runs` (a row a run), `phases` (a row a stretch of equal snapshots), `snapshots` (a row a snapshot)."""
     tables = Tables(spark, history, selection or Selection())
-    found = snapshots(tables.complete, tables.rows("machines"))
+    found = snapshots(tables.complete, tables.rows("machines"), proven(tables.rows("verdicts")))
     (found,) = results({"snapshots": found}, out).values()
-    judged = proven(tables.rows("verdicts"))
-    return {**results({"runs": runs(found, judged), "phases": phases(found)}, out), "snapshots": found}
+    return {**results({"runs": runs(found), "phases": phases(found)}, out), "snapshots": found}
 
 
-def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
+def snapshots(snapshots: DataFrame, machines: DataFrame, judged: DataFrame) -> DataFrame:
     """One row a snapshot: machines by status, messages in flight, what moved since the one before, and the phase.
 
     `busy`: something was sent or accepted. Else `computing`: machines are active (the driver does not count); `stuck`: some
-    are blocked and none is active; `waiting`: messages are in flight that no machine accepts; `quiet`: none of these.
+    are blocked, none is active, and a live verdict has found a deadlock, or none was asked for and nothing is in flight;
+    `waiting`: some are blocked and may go on, or messages are in flight that no machine accepts; `quiet`: none of these.
     `standing` is the phase if nothing had moved.
     """
     counts = machines.groupBy("snapshot_id").agg(
         *(F.count_if(F.col("status") == status).alias(status) for status in STATUSES),
         F.count_if((F.col("status") == "active") & (F.col("machine") != DRIVER)).alias("working"),
-        F.sum("sent_count").alias("sent_count"),
-        F.sum("accepted_count").alias("accepted_count"),
     )
-    frame = (
-        generations(snapshots, "in_flight_count")
-        .join(counts, "snapshot_id", "left_outer")
-        .na.fill(0, [*STATUSES, "working", "sent_count", "accepted_count"])
-    )
-    within = Window.partitionBy(*RUN, "generation").orderBy("sequence")
-    sent, accepted = (F.col(name) - F.lag(name).over(within) for name in ("sent_count", "accepted_count"))
-    frame = frame.withColumn("sent", sent).withColumn("accepted", accepted)
-    moved = (F.col("sent") != 0) | (F.col("accepted") != 0)
+    frame = moved(generations(snapshots, "in_flight_count"), machines)
+    for of_snapshot in (counts, judged):
+        frame = frame.join(of_snapshot, "snapshot_id", "left_outer")
+    frame = frame.na.fill(0, [*STATUSES, "working"])
+    has_moved = F.coalesce((F.col("sent") != 0) | (F.col("accepted") != 0), F.lit(True))
     standing = (
         F.when(F.col("working") > 0, "computing")
-        .when(F.col("blocked") > 0, "stuck")
-        .when(F.col("in_flight_count") > 0, "waiting")
+        .when((F.col("blocked") > 0) & F.coalesce("deadlocked", F.col("in_flight_count") == 0), "stuck")
+        .when((F.col("blocked") > 0) | (F.col("in_flight_count") > 0), "waiting")
         .otherwise("quiet")
     )
-    phase = F.when(F.coalesce(moved, F.lit(True)), "busy").otherwise(standing)
+    phase = F.when(has_moved, "busy").otherwise(standing)
     return frame.select(
         *RUN,
         "generation",
@@ -96,21 +90,25 @@ def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
         "sent",
         "accepted",
         per_second(F.col("accepted")).alias("accepted_per_s"),
-        F.coalesce(moved, F.lit(True)).alias("moved"),
+        has_moved.alias("moved"),
         phase.alias("phase"),
         standing.alias("standing"),
+        "terminated",
+        "deadlocked",
     )
 
 
 def proven(verdicts: DataFrame) -> DataFrame:
-    """One row a snapshot with live verdicts: whether the whole system had `terminated`, and whether some were `deadlocked`."""
+    """One row a snapshot with live verdicts: whether it is proven that the whole system had `terminated`, and that some are
+    `deadlocked`; null where no such detector was asked."""
     kind, part = (F.get_json_object("detector_spec", path) for path in ("$.type", "$.machines"))
+    holds = F.coalesce("holds", F.lit(False))
     return (
-        verdicts.where((F.col("evaluator") == "live") & F.col("holds"))
+        verdicts.where(F.col("evaluator") == "live")
         .groupBy("snapshot_id")
         .agg(
-            F.max((kind == "termination") & part.isNull()).alias("terminated"),
-            F.max(kind == "deadlock").alias("deadlocked"),
+            F.max(F.when((kind == "termination") & part.isNull(), holds)).alias("terminated"),
+            F.max(F.when(kind == "deadlock", holds)).alias("deadlocked"),
         )
     )
 
@@ -150,7 +148,7 @@ def phases(snapshots: DataFrame) -> DataFrame:
     )
 
 
-def runs(snapshots: DataFrame, judged: DataFrame) -> DataFrame:
+def runs(snapshots: DataFrame) -> DataFrame:
     """One row a run: how fast it was, the last snapshot before which it moved, and how it ended.
 
     `ended`, by its last snapshot: `terminated` or `deadlocked` if a live verdict on it says so (and, of a deadlock, no
@@ -182,10 +180,9 @@ def runs(snapshots: DataFrame, judged: DataFrame) -> DataFrame:
             F.max_by("phase", "sequence").alias("last_phase"),
             F.max_by("standing", "sequence").alias("last_standing"),
             F.max_by("in_flight", "sequence").alias("last_in_flight"),
-            F.max_by("snapshot_id", "sequence").alias("snapshot_id"),
+            *(F.max_by(name, "sequence").alias(name) for name in ("terminated", "deadlocked")),
             F.count_if(F.col("sequence") > F.col("last_moved")).alias("still_snapshots"),
         )
-        .join(judged, "snapshot_id", "left_outer")
         .withColumn("ended", ended)
         .select(
             *RUN,

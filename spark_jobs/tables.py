@@ -34,6 +34,8 @@ RUN = ("system", "run_id")
 CHANNEL = ("source", "target", "kind")
 """What names a run, and within a snapshot a channel."""
 
+MOVED = ("sent", "accepted")
+
 PARTITIONS = pa.schema([("system", pa.string()), ("date", pa.date32())])
 """The columns that stand in the folder names and not in the files."""
 
@@ -172,6 +174,33 @@ def generations(snapshots: DataFrame, *kept: str) -> DataFrame:
         *kept,
         F.lag("snapshot_id").over(within).alias("previous_id"),
         seconds_between(began, F.col("started_at")).alias("seconds"),
+    )
+
+
+def numbered(known: DataFrame) -> DataFrame:
+    """Snapshots of `generations` with a number each, `at`, and the first of their generation, `span`: less to move than names.
+
+    All snapshots are numbered in one task; they are as nothing beside what lies in them.
+    """
+    at = F.row_number().over(Window.orderBy(*RUN, "sequence", "snapshot_id"))
+    span = F.min("at").over(Window.partitionBy(*RUN, "generation"))
+    return known.withColumn("at", at).withColumn("span", span)
+
+
+def moved(known: DataFrame, machines: DataFrame) -> DataFrame:
+    """Snapshots of `generations` with what all machines `sent` and `accepted` since the one before; null for a first one.
+
+    A machine that was not there before began at nought, and so did one that was restarted.
+    """
+    near = F.broadcast(numbered(known).select("snapshot_id", "span", "at"))
+    by_time = Window.partitionBy("span", "machine", "incarnation").orderBy("at")
+    counts = {name: F.col(f"{name}_count") for name in MOVED}
+    since = {name: count - F.lag(count, 1, 0).over(by_time) for name, count in counts.items()}
+    rows = machines.join(near, "snapshot_id", "inner").withColumns(since)
+    sums = rows.groupBy("snapshot_id").agg(*(F.sum(name).alias(name) for name in MOVED))
+    has_previous = F.col("previous_id").isNotNull()
+    return known.join(sums, "snapshot_id", "left_outer").withColumns(
+        {name: F.when(has_previous, F.coalesce(name, F.lit(0))) for name in MOVED}
     )
 
 

@@ -14,7 +14,16 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.engine.output import View, results
-from ray_snapshot.spark_jobs.tables import CHANNEL, RUN, Selection, Tables, generations, per_second, seconds_between
+from ray_snapshot.spark_jobs.tables import (
+    CHANNEL,
+    RUN,
+    Selection,
+    Tables,
+    generations,
+    numbered,
+    per_second,
+    seconds_between,
+)
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -124,7 +133,7 @@ def intervals(snapshots: DataFrame, channels: DataFrame, messages: DataFrame) ->
     `head_snapshots`: how many snapshots in a row have seen this message at the head, the first of them `head_since_id`
     at `head_since`; 0 and null where none waits.
     """
-    known = _numbered(generations(snapshots))
+    known = numbered(generations(snapshots))
     rows = _with_streaks(_with_differences(_narrow(known, channels, messages)))
     has_head = F.col("head_number").isNotNull()
     rows = rows.withColumn("since_at", F.when(has_head, F.col("since_at")))
@@ -161,16 +170,6 @@ def intervals(snapshots: DataFrame, channels: DataFrame, messages: DataFrame) ->
             (F.col("row") - F.coalesce("still_row", F.lit(0))).cast("long").alias("growing_snapshots"),
         )
     )
-
-
-def _numbered(known: DataFrame) -> DataFrame:
-    """Snapshots with a number for each, `at`, and the first number of their generation, `span`: less to move than names.
-
-    All snapshots are numbered in one task; they are as nothing beside what lies in them.
-    """
-    at = F.row_number().over(Window.orderBy(*RUN, "sequence", "snapshot_id"))
-    span = F.min("at").over(Window.partitionBy(*RUN, "generation"))
-    return known.withColumn("at", at).withColumn("span", span)
 
 
 def _narrow(known: DataFrame, channels: DataFrame, messages: DataFrame) -> DataFrame:
@@ -392,11 +391,10 @@ def ages(snapshots: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def hosts_of(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
-    """`run_id, machine, host` as of the last snapshot of each run."""
-    last = snapshots.groupBy("run_id").agg(F.max_by("snapshot_id", "sequence").alias("snapshot_id"))
-    return machines.join(F.broadcast(last.select("snapshot_id")), "snapshot_id", "left_semi").select(
-        "run_id", "machine", "host"
-    )
+    """`system, run_id, machine, host` as of the last snapshot of each run."""
+    last = snapshots.groupBy(*RUN).agg(F.max_by("snapshot_id", "sequence").alias("snapshot_id"))
+    hosts = machines.select("snapshot_id", "machine", "host")
+    return hosts.join(F.broadcast(last), "snapshot_id", "inner").select(*RUN, "machine", "host")
 
 
 def machines(channels: DataFrame, hosts: DataFrame) -> DataFrame:
@@ -414,7 +412,7 @@ def machines(channels: DataFrame, hosts: DataFrame) -> DataFrame:
     times = F.try_divide(F.col("accepted"), mean)
     return (
         both.withColumn("times_mean", times)
-        .join(F.broadcast(hosts), ["run_id", "machine"], "left_outer")
+        .join(F.broadcast(hosts), [*RUN, "machine"], "left_outer")
         .select(
             *keys,
             "host",

@@ -267,15 +267,15 @@ def _service_of(name: str, address: str | None) -> Iterator[Any]:
         from ray_snapshot.instrument.clusters import find
         from ray_snapshot.runtime.cluster import service_of
 
-        cluster = _bounded(find, address).that_runs(name)
+        cluster = _bounded(find, address, name).that_runs(name)
         with _visit(cluster.address):
             yield service_of(name)
 
 
-def _bounded(find: Callable[[str | None], Found], address: str | None) -> Found:
+def _bounded(find: Callable[..., Found], address: str | None, *system: str) -> Found:
     """The clusters that are meant; the process ends if Ray does not come back with them."""
     with at_most(_CONNECT_S, lambda: _complain("the Ray clusters on this machine do not answer")):
-        return find(address)
+        return find(address, *system)
 
 
 @contextmanager

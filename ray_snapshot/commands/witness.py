@@ -206,6 +206,8 @@ def _print(proof: Witness) -> None:
     print()
     for sentence in proof.proven:
         print_text(f"shown: {tables.one_line(sentence)}.")
+    if proof.problem is None and proof.trivial is not None:
+        print_text(f"a trivial cut: {proof.trivial}; a snapshot that was taken while machines acted shows more.")
     print_text(
         "proven: the snapshot is a state that could have been."
         if proof.problem is None
@@ -289,6 +291,7 @@ def _json_lines(proof: Witness) -> list[dict[str, Any]]:
     }
     last = {
         "proven": proof.proven,
+        "trivial": proof.trivial,
         "problem": None if proof.problem is None else str(proof.problem),
         "machine": getattr(proof.problem, "machine", None),
         "number": getattr(proof.problem, "number", None),

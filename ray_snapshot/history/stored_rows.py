@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from ray_snapshot.history import rows_alone, tables
 from ray_snapshot.schema import ADDED_LATER, TABLES
 
 _READ_ATTEMPTS = 4
+
+_ID = re.compile(r"\d{8}T\d{12}Z-.+-\d{6}")
+"""An id as snapshots get it, whole."""
 
 
 class StoredRows:
@@ -85,8 +89,11 @@ class StoredRows:
             "snapshots", system=system, columns=["snapshot_id", "started_at"]
         )
         latest = tables.in_order(ids, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()[-1:]
-        told = "; say an id, the beginning of one, latest, or -2 for the one before"
-        holds = f"it has {ids.num_rows}, the latest is {latest[0]}{told}" if latest else "it has none yet"
+        holds = f"it has {ids.num_rows}, the latest is {latest[0]}" if latest else "it has none"
+        if _ID.fullmatch(snapshot_id):
+            holds += "; it may have been removed (`--keep`, `--keep-every`)"
+        elif latest:
+            holds += "; say an id, the beginning of one, latest, or -2 for the one before"
         whose = "" if system is None else f" of system {system!r}"
         return HistoryNotFoundError(
             f"no snapshot {snapshot_id!r}{whose} in the history {self.path}: {holds}",

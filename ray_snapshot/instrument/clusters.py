@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,7 +67,10 @@ class Found:
         return [f"{', '.join(places)} ({why})" for why, places in self.silent.items()]
 
     def that_runs(self, system: str) -> Cluster:
-        """The one cluster that runs this system; raises `SystemNotRunningError`, or `ClusterError` if several do."""
+        """The one cluster that runs this system.
+
+        Raises `SystemNotRunningError`; `ClusterError` if several do, or some could not be asked.
+        """
         having = [item for item in self.clusters if system in item.systems]
         if len(having) > 1:
             places = ", ".join(item.address for item in having)
@@ -75,39 +78,54 @@ class Found:
                 f"{len(having)} Ray clusters run a system {system!r}: say which with --address: {places}"
             )
         if not having:
-            raise SystemNotRunningError(self._missing(system), system=system)
+            raise self._missing(system)
         return having[0]
 
-    def _missing(self, system: str) -> str:
+    def _missing(self, system: str) -> ClusterError:
         one = len(self.clusters) == 1
         where = "on this cluster" if one else f"on these {len(self.clusters)} Ray clusters"
         running = [name if one else f"{name} ({item.address})" for item in self.clusters for name in item.systems]
-        silent = "".join(f"; not asked: {line}" for line in self.not_asked())
+        told = f"{where}; running: {', '.join(running) or 'none'}"
+        if self.silent:
+            silent = "".join(f"; not asked: {line}" for line in self.not_asked())
+            return ClusterError(f"it cannot be told whether a system {system!r} runs: there is none {told}{silent}")
         hint = "" if running else ": start your program with `ray-snapshot run SCRIPT`"
-        return f"no system {system!r} is running {where}; running: {', '.join(running) or 'none'}{hint}{silent}"
+        return SystemNotRunningError(f"no system {system!r} is running {told}{hint}", system=system)
 
 
-def find(address: str | None) -> Found:
-    """The cluster at an address, or else at `RAY_ADDRESS`, or else all that run on this machine. Raises `ClusterError`."""
+def find(address: str | None, system: str | None = None) -> Found:
+    """The cluster at an address, or else at `RAY_ADDRESS`, or else all that run on this machine. Raises `ClusterError`.
+
+    As long as no cluster runs `system`, those that could not be asked are asked again: they may have come or gone just then.
+    """
     given = address_given(address)
     if given is not None:
         return Found([look(given)])
-    found: list[Cluster] = []
-    silent: dict[str, list[str]] = {}
-    for item in alive():
-        try:
-            found.append(look(item))
-        except ClusterError as error:
-            why = str(error).replace(f" at {item!r}", "").replace(f" at {item}", "")
-            silent.setdefault(why, []).append(item)
+    found, silent = _asked(alive())
+    if silent and system is not None and not any(system in item.systems for item in found):
+        again, silent = _asked([item for places in silent.values() for item in places if _alive(item)])
+        found += again
     if not found:
         silence = "; ".join(Found([], silent).not_asked())
         raise ClusterError(f"no Ray cluster of this machine can be asked: {silence}" if silence else NONE_RUNS)
     return Found(found, silent)
 
 
+def _asked(addresses: Iterable[str]) -> tuple[list[Cluster], dict[str, list[str]]]:
+    """The clusters there, and the addresses of those that could not be asked, by why."""
+    found: list[Cluster] = []
+    silent: dict[str, list[str]] = {}
+    for item in addresses:
+        try:
+            found.append(look(item))
+        except ClusterError as error:
+            why = str(error).replace(f" at {item!r}", "").replace(f" at {item}", "")
+            silent.setdefault(why, []).append(item)
+    return found, silent
+
+
 def alive() -> list[str]:
-    """The addresses of the clusters on this machine whose port is open."""
+    """The addresses of the clusters on this machine whose port is not closed."""
     with ThreadPoolExecutor(8) as pool:
         return [item for item in pool.map(_alive, cluster_shape.running_clusters()) if item is not None]
 
@@ -256,6 +274,8 @@ def _alive(address: str) -> str | None:
     """The address, or None if a cluster's remains are still listed but its port is closed."""
     try:
         socket.create_connection(host_and_port(address), GREETING_S).close()
-    except (ClusterError, OSError):
+    except (ClusterError, ConnectionRefusedError):
         return None
+    except OSError:  # it may be busy: who asks it says why it does not answer
+        return address
     return address

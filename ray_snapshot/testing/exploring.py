@@ -133,9 +133,11 @@ class Exploration:
     def __str__(self) -> str:
         rate = f", {self.states / self.seconds:,.0f} a second" if self.seconds > 1 else ""
         bounded = "" if self.within is None else told_within(self.within, self.outside)
-        head = f"{self.states:,} states{rate}; {'complete' if self.complete else 'not complete'}{bounded}"
-        reasons = [f"  not complete: {reason}" for reason in self.why]
-        return "\n".join([head, *reasons, str(self.counterexample) if self.counterexample else "no counterexample"])
+        states = f"{self.states:,} states{rate}"
+        if self.counterexample is not None:
+            return f"{states}; a counterexample ended the search{bounded}\n{self.counterexample}"
+        head = f"{states}; {'complete' if self.complete else 'not complete'}{bounded}"
+        return "\n".join([head, *(f"  not complete: {reason}" for reason in self.why), "no counterexample"])
 
 
 def told_within(name: str, outside: int) -> str:

@@ -57,7 +57,7 @@ def reading(threads: Sequence[Mapping[str, Any]], method: str | None) -> Reading
     """Of the call of that method, or of the program itself if that is None."""
     chosen = _running(threads, method)
     if not chosen:
-        if any(thread["name"].startswith("AsyncIO Thread") for thread in threads):
+        if any(_is_loops(thread) for thread in threads):
             return Reading(UNSEEN, "what its coroutines await cannot be seen from outside")
         return Reading(UNSEEN, "no stack shows it")
     read = [_read(thread["frames"]) for thread in chosen]
@@ -66,14 +66,19 @@ def reading(threads: Sequence[Mapping[str, Any]], method: str | None) -> Reading
 
 
 def _running(threads: Sequence[Mapping[str, Any]], method: str | None) -> list[Mapping[str, Any]]:
-    """The threads in which the call may run."""
+    """The threads in which the call may run; where a coroutine blocks the loop, every call of the loop stands there."""
     own = [thread for thread in threads if any(_is_apps(frame) for frame in thread["frames"])]
     if method is None:
         return [thread for thread in own if thread["name"] == "MainThread"]
     inside = [thread for thread in own if any(frame[0] in _LOOPS for frame in thread["frames"] if _is_rays(frame))]
     name = method.rpartition(".")[2]
     named = [thread for thread in inside if any(frame[0] == name for frame in thread["frames"] if _is_apps(frame))]
-    return named or inside
+    return named or inside or [thread for thread in own if _is_loops(thread)]
+
+
+def _is_loops(thread: Mapping[str, Any]) -> bool:
+    """Whether an event loop of an async actor runs there."""
+    return str(thread["name"]).startswith("AsyncIO Thread")
 
 
 def _read(frames: Sequence[Sequence[Any]]) -> Reading:

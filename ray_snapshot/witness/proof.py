@@ -77,6 +77,17 @@ class Witness:
     """Where it differed first; None if all was shown."""
 
     @property
+    def trivial(self) -> str | None:
+        """Why the cut says nothing of the order of actions: all are on one side of it; None if some are on each."""
+        if not self.red:
+            return (
+                "every action of the trace is before it, so white and red are not told apart: it is the end of the run"
+            )
+        if not self.white:
+            return "every action of the trace is behind it, so white and red are not told apart: it is where the replay begins"
+        return None
+
+    @property
     def cut(self) -> dict[str, int]:
         """How many actions (steps, of those that waited inside) of each machine the snapshot has behind it."""
         cut = {action.machine: 0 for action in self.log.actions}

@@ -120,8 +120,38 @@ def test_who_runs_a_system_is_asked_and_two_of_one_name_are_both_named() -> None
     assert found.that_runs("x").address == "a:1"
     with pytest.raises(ClusterError, match=r"2 Ray clusters run a system 'y': say which with --address: a:1, b:2"):
         found.that_runs("y")
-    with pytest.raises(SystemNotRunningError, match=r"running: x \(a:1\), .*not asked: c:3, d:4 \(hangs\)"):
+    told = r"cannot be told whether a system 'z' runs: .*; running: x \(a:1\), .*; not asked: c:3, d:4 \(hangs\)"
+    with pytest.raises(ClusterError, match=told):
         found.that_runs("z")
+    with pytest.raises(SystemNotRunningError, match=r"no system 'z' is running .*; running: x \(a:1\), y \(a:1\)"):
+        Found(found.clusters, {}).that_runs("z")
+
+
+def test_while_another_cluster_comes_a_busy_one_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def look(address: str) -> Cluster:
+        asked.append(address)
+        if address == "busy:1" and asked.count(address) == 1:
+            raise ClusterError("no Ray cluster answers at busy:1: timed out")
+        return Cluster(address, ("app",) if address == "busy:1" else ())
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(clusters, "alive", lambda: ["busy:1", "new:2"])
+    monkeypatch.setattr(clusters, "_alive", lambda address: address)
+    monkeypatch.setattr(clusters, "look", look)
+    assert clusters.find(None, "app").that_runs("app").address == "busy:1"
+    assert asked == ["busy:1", "new:2", "busy:1"]
+
+
+def test_a_port_that_does_not_answer_in_time_is_not_taken_for_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(cluster_shape, "running_clusters", lambda: ["127.0.0.1:1"])
+    assert clusters.alive() == []
+    monkeypatch.setattr(clusters.socket, "create_connection", late)
+    assert clusters.alive() == ["127.0.0.1:1"]
 
 
 @pytest.mark.parametrize(("more", "shown"), [({}, ""), ({visiting.ASKED_FOR: "info"}, "from Ray's depths\n")])

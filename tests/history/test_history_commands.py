@@ -246,6 +246,19 @@ def test_a_file_without_the_ids_of_snapshots_is_named_by_who_would_rewrite_it(ru
     assert f"table messages cannot be rewritten: its file '{Path(file).name}' has no column snapshot_id" in err[0]
 
 
+def test_of_a_snapshot_that_was_removed_it_is_said_that_it_may_have_been(run: Any, tmp_path: Path) -> None:
+    history = str(tmp_path / "old")
+    assert run("synth", "--machines", "16", "--snapshots", "3", "--out", history)[0] == 0
+    first, second, _ = (row.snapshot_id for row in History(history).snapshots())
+    removed = "; it may have been removed (`--keep`, `--keep-every`)"
+    for option, left in (("--keep-every", f"it has 1, the latest is {first}"), ("--keep", "it has none")):
+        assert run("vacuum", history, option, "1d")[0] == 0
+        code, out, err = run("show", history, second)
+        assert (code, out, len(err)) == (2, [], 1)
+        assert err[0].endswith(f"{left}{removed}")
+    assert removed not in run("show", history, "latest")[2][0]
+
+
 def execute(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment(**more))

@@ -86,6 +86,21 @@ def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_its_na
     played(scenario)
 
 
+def test_an_actor_that_was_killed_just_before_is_named_and_nothing_is_rolled_back() -> None:
+    """Ray knows it, and the watcher has not heard of it."""
+
+    async def scenario(app: App) -> None:
+        app.watcher.processes.roster.facts["A:a"]["shown"] = "ann"
+        found = await taken(app)
+        app.states["A:a"] = "DEAD", 0
+        with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
+            await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
+        assert app.watcher.processes.rolling.generation == 0
+        assert "A:a" not in app.watcher.processes.parties.machines
+
+    played(scenario)
+
+
 def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin() -> None:
     async def scenario(app: App) -> None:
         found = await taken(app)

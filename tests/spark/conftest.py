@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import three_runs as runs
 from small_histories import BANK, bank, live, relapses, table, write
 
 from ray_snapshot.detectors import Deadlock, Termination
@@ -31,3 +32,15 @@ def verdicts(snapshots: list[Snapshot]) -> list[Verdict]:
 def history(tmp_path_factory: pytest.TempPathFactory, snapshots: list[Snapshot], verdicts: list[Verdict]) -> History:
     """The known history, in a folder whose name has what a path pattern would trip over."""
     return write(tmp_path_factory.mktemp("spark") / "my history {a,b}*", snapshots, verdicts)
+
+
+@pytest.fixture(scope="session")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Three runs of two systems."""
+    return runs.write(tmp_path_factory.mktemp("runs") / "history")
+
+
+@pytest.fixture(scope="session")
+def rows_of_three_runs(three_runs: History) -> runs.Plain:
+    """Its rows."""
+    return runs.Plain(three_runs)

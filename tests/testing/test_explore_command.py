@@ -73,7 +73,9 @@ def test_a_counterexample_is_told_and_ends_with_1(capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["broken"], len(found["steps"])) == (False, "no_overdraft", 2)
     assert cli.main(["explore", f"{BANK}:bank", *words]) == 1
-    assert "   2. carol accepts transfer(bob, 15) from driver" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith("3 states; a counterexample ended the search\nno_overdraft: ")
+    assert "   2. carol accepts transfer(bob, 15) from driver" in said
     assert diagram.read_text(encoding="utf-8").startswith("<svg")
     from ray_snapshot.examples.bank_without_ray import bank
 

@@ -435,6 +435,24 @@ def awaits_each_other() -> None:
     ready([one.ask.remote(), two.ask.remote()])
 
 
+@ray.remote(num_cpus=0)
+class BlocksItsLoop:
+    def meet(self, other: Any) -> None:
+        self.other = other
+
+    async def ask(self) -> int:
+        return int(ray.get(self.other.value.remote()))
+
+    async def value(self) -> int:
+        return 1
+
+
+def gets_on_its_loop() -> None:
+    one, two = (BlocksItsLoop.remote() for _ in range(2))
+    ray.get([one.meet.remote(two), two.meet.remote(one)])
+    ready([one.ask.remote(), two.ask.remote()])
+
+
 HANGS: tuple[Callable[[], None], ...] = (
     ring,
     ring_of_three,
@@ -466,6 +484,7 @@ HANGS: tuple[Callable[[], None], ...] = (
     a_group_inside,
     through_threads,
     awaits_each_other,
+    gets_on_its_loop,
 )
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, NODE, QUEUED, RUNS, Made, user
+from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, LOOP, NODE, QUEUED, RUNS, Made, user
 
 from ray_snapshot.unprepared import report
 from ray_snapshot.unprepared.graph import Graph
@@ -132,6 +132,28 @@ def test_a_threaded_actor_with_one_call_that_moves_is_not_used_up() -> None:
     made.tasks[other] = replace(made.tasks[other], since_s=99.0)
     before = replace(made.look(97.0), tasks={**made.look().tasks, other: replace(made.tasks[other], since_s=10.0)})
     assert made.judged(before).verdict == "none"
+
+
+@pytest.mark.parametrize(
+    ("frames", "verdict"),
+    [
+        ([IN_GET, user("go")], "suspected"),
+        ([IN_GET_FOR_A_WHILE, user("go")], "none"),
+        ([user("go", "while busy: pass")], "none"),
+        ([["select", "/usr/lib/python3.11/selectors.py", 1, "", None]], "unknown"),
+    ],
+    ids=["blocks its loop", "for a while", "computes", "awaits"],
+)
+def test_the_loop_of_an_async_actor_shows_a_coroutine_that_blocks_it(frames: list[list[object]], verdict: str) -> None:
+    """Nothing of Ray's is below what runs on that thread; other calls of the actor stand there, too."""
+    made, calls = ring()
+    for actor, parent in zip(made.actors, reversed(calls), strict=True):
+        made.call(actor, parent, method="A.value")
+    run = ["run", "/usr/lib/python3.11/threading.py", 1, "", None]
+    for pid in (101, 102):
+        main = {"name": "MainThread", "is_active": False, "frames": [LOOP]}
+        made.told[pid]["threads"] = [main, main | {"name": "AsyncIO Thread: default", "frames": [*frames, run]}]
+    assert made.judged().verdict == verdict
 
 
 def test_a_call_in_the_queue_of_an_actor_that_runs_nothing_is_on_its_way() -> None:

@@ -15,6 +15,7 @@ from clean import clean_environment
 from witness_machines import Trace, handle, message
 
 import ray_snapshot.witness.stage
+from ray_snapshot.commands.witness import _print
 from ray_snapshot.witness.log import DiffersError, NotReplayableError, log_of
 from ray_snapshot.witness.proof import Witness, WitnessedSnapshot, prove
 from ray_snapshot.witness.steps import actions_of
@@ -63,6 +64,22 @@ def test_a_true_snapshot_is_proven_and_so_is_its_end() -> None:
     assert [len(proof.white), len(proof.red)] == [8, 2]
     assert len(proof.proven) == 4
     assert proof.cut == {"driver": 4, "a": 3, "b": 1}
+    assert proof.trivial is None
+
+
+def test_a_proof_of_the_end_of_a_run_says_that_its_cut_is_trivial(capsys: pytest.CaptureFixture[str]) -> None:
+    trace, _ = two_purses()
+    end = WitnessedSnapshot("end", 2, {"a": {"coins": 4}, "b": {"coins": 16}})
+    end.counts = {("a", "b", "mail"): (2, 2), ("driver", "a", "mail"): (2, 2)}
+
+    proof = proof_of(trace, end)
+
+    assert (proof.problem, len(proof.red)) == (None, 0)
+    assert proof.trivial is not None
+    _print(proof)
+    *_, trivial, proven = capsys.readouterr().out.splitlines()
+    assert trivial.startswith("a trivial cut: every action of the trace is before it")
+    assert proven == "proven: the snapshot is a state that could have been."
 
 
 def test_white_actions_come_first_though_red_ones_happened_before_them() -> None:

@@ -120,8 +120,8 @@ class ActorLoop:
         return found
 
     def background(self) -> str:
-        """What may act on the loop besides calls; "" if nothing can."""
-        if not self.is_async:
+        """What may act on the loop besides calls; "" if nothing can, as where a call blocks it."""
+        if not self.is_async or self.blocking_call is not None:
             return ""
         if self.has_many_loops:
             return "tasks and timers on the loops"

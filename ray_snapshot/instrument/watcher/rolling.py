@@ -264,6 +264,7 @@ class Rolling:
 
     async def _all_there(self, deadline: float) -> None:
         """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
+        await self._notice_deaths()
         while missing := sorted(set(self.way.section.states) - set(self._living())):
             ended = [name for name in missing if self._has_ended(name)]
             if ended or time.monotonic() > deadline:
@@ -273,6 +274,18 @@ class Rolling:
                 )
                 raise NotRestorableError(f"{text}; they are told apart by their names", obstacles=ended or missing)
             await asyncio.sleep(LOOK_S)
+
+    async def _notice_deaths(self) -> None:
+        """Ask the cluster which actors of the snapshot are dead: nothing else may have told of it yet."""
+        living, loop, facts = self._living(), asyncio.get_running_loop(), self.processes.roster.facts
+        keys = {living[name]: facts[living[name]].get("key") for name in self.way.section.states if name in living}
+        asked = {
+            name: loop.run_in_executor(None, shape.actor_state, key) for name, key in keys.items() if key is not None
+        }
+        for machine, answer in asked.items():
+            state, _ = await answer
+            if state == "DEAD" and machine in self.processes.parties.machines:
+                self.processes.ended(machine)
 
     def _has_ended(self, shown: str) -> bool:
         machines = [name for name, facts in self.processes.roster.facts.items() if facts["shown"] == shown]
@@ -352,7 +365,7 @@ class Rolling:
         if not is_replaced:
             self.processes.ended(machine)
         if not is_replaced and not is_meant and self.processes.roster.name_of(machine) in self.way.section.states:
-            text = f"{self.processes.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
+            text = f"{self.processes.roster.name_of(machine)} has died; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
         self.carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
