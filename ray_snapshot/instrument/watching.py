@@ -144,7 +144,12 @@ class Watch(Session):
         """The watcher, with the analyst, which writes the history, on the driver's own node; what to wait for."""
         check_shared(self.history, is_shared=self.settings.history_is_shared)
         ready = delivery.check_nodes(needs_hook=bool(_plans))
-        options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
+        options = {
+            "num_cpus": 0,
+            "max_concurrency": 10_000,
+            "scheduling_strategy": delivery.here_if_possible(),
+            "enable_task_events": False,  # Ray keeps so many rows of tasks, and they are the app's
+        }
         settings, keeps = self.settings, self.is_checkpointing
         config = ServiceConfig(self.name, self.run_id, CALLS, settings.most_open, settings.snapshot_timeout, keeps)
         try:

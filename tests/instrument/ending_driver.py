@@ -13,6 +13,9 @@ import time
 from pathlib import Path
 
 import ray
+
+sys.path.append(str(Path(__file__).parents[1]))
+
 from until import until
 
 NOTES = Path(sys.argv[1])
