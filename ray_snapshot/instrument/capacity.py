@@ -21,6 +21,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.private import importing
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
@@ -150,7 +151,7 @@ class _Collections:
         self._thread, hear = threading.get_ident(), partial(ours, self._hear)
         gc.callbacks.append(hear)
         try:
-            gc.collect()  # does nothing if another thread collects just now
+            CONNECTION.use(gc.collect)  # does nothing if another thread collects just now
         finally:
             gc.callbacks.remove(hear)
 

@@ -81,7 +81,7 @@ class Found:
             raise self._missing(system)
         return having[0]
 
-    def _missing(self, system: str) -> ClusterError:
+    def _missing(self, system: str) -> ClusterError | SystemNotRunningError:
         one = len(self.clusters) == 1
         where = "on this cluster" if one else f"on these {len(self.clusters)} Ray clusters"
         running = [name if one else f"{name} ({item.address})" for item in self.clusters for name in item.systems]

@@ -126,8 +126,8 @@ def probe(node: str, *, needs_hook: bool) -> Any:
     """A ref to (version, reason), answered by a worker on that node."""
     cloudpickle.register_pickle_by_value(arriving)
     pinned = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)(arriving.version_here)
-    return task.remote(needs_hook)
+    options = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False}
+    return ray.remote(**options, scheduling_strategy=pinned)(arriving.version_here).remote(needs_hook)
 
 
 def check_nodes(*, needs_hook: bool) -> list[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ray_snapshot.errors import DeadlockError
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.ending import FIRED
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.names import DRIVER
@@ -130,7 +131,7 @@ class Raiser:
 
     def _begin_snapshot(self) -> None:
         if not self.watch.is_closed:
-            self.watch._service.begin_snapshot.remote()
+            CONNECTION.use(self.watch._service.begin_snapshot.remote)
 
     def _raise(self, number: int, verdict: Verdict) -> None:
         error = deadlock_error(verdict, self.title())

@@ -24,7 +24,7 @@ from weakref import ref
 
 from ray_snapshot.addresses import absolute
 from ray_snapshot.alarms import check_target
-from ray_snapshot.errors import HistoryWriteError, NodeNotReadyError, SettingError
+from ray_snapshot.errors import HistoryWriteError, SettingError
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
@@ -106,7 +106,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
             _run_script(script, code, arguments)
         else:
             _run_module(str(module), arguments)
-    except (_NoSuchModule, NodeNotReadyError):
+    except _NoSuchModule:
         raise
     except SystemExit as error:
         return _exit_code(error)

@@ -37,6 +37,9 @@ with importing():
     from ray.remote_function import RemoteFunction
     from ray.util.placement_group import PlacementGroup
 
+EXIT = "raise_sys_exit_with_custom_error_message"
+"""What raises `SystemExit` for Ray; the module that handles signals has imported it."""
+
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
         "ActorHandle._actor_method_call",
@@ -88,6 +91,11 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("PlacementGroup.__init__", lambda: PlacementGroup.__init__, ("self", "id")),
     ("PlacementGroup.ready", lambda: PlacementGroup.ready, ("self",)),
     ("ray.util.list_named_actors", lambda: ray.util.list_named_actors, ("all_namespaces",)),
+    ("ray._raylet._call_actor_shutdown", lambda: ray._raylet._call_actor_shutdown, ()),
+    *(
+        (f"{module.__name__}.{EXIT}", functools.partial(getattr, module, EXIT), ("ray_terminate_msg", "exit_code"))
+        for module in (ray._raylet, ray_worker)
+    ),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
 )
 
@@ -191,6 +199,13 @@ def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callab
 def replace_kill(kill: Callable[..., Any]) -> None:
     """Put this in place of `ray.kill`; it gets the original as its first argument."""
     _replace_inside("kill", kill)
+
+
+def replace_ends(actor_ends: Callable[..., Any], exits: Callable[..., Any]) -> None:
+    """Put these in place of what Ray calls when an actor ends, and of what ends a worker; each gets the original first."""
+    _replace("actor ends", ray._raylet, "_call_actor_shutdown", actor_ends)
+    for module in (ray._raylet, ray_worker):
+        _replace(f"exit in {module.__name__}", module, EXIT, exits)
 
 
 def replace_unhandled(unhandled: Callable[..., Any]) -> None:

@@ -60,11 +60,6 @@ def results_of(function: Any) -> Any:
     return function._default_options.get("num_returns")
 
 
-def max_calls_of(function: Any) -> int:
-    """How many tasks of a remote function a worker runs before it ends; 0: any number."""
-    return int(function._default_options.get("max_calls") or 0)
-
-
 def is_run_again(function: Any, options: Mapping[str, Any]) -> bool:
     """Whether Ray runs a task again that raises."""
     return bool(options.get("retry_exceptions", function._default_options.get("retry_exceptions")))

@@ -34,11 +34,11 @@ from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, check_shared, connect
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.joining import WATCHES
-from ray_snapshot.runtime.restoring import Wanted
+from ray_snapshot.runtime.restoring import Wanted, is_to_be_restored
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
-from ray_snapshot.runtime.settings import WatchSettingsGiven, seconds_of, settings_of
+from ray_snapshot.runtime.settings import Settings, WatchSettingsGiven, seconds_of, settings_of
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import ReadyMade
 
@@ -70,12 +70,7 @@ class Watch(Session):
         """`is_awaited`: whether it returns when the services have answered. It always does where they may refuse: a history
         is to be opened, a restore is possible, a detector is the program's own. `on_watch`: called then, in another
         thread if it is not awaited."""
-        for setting in ("trace", "protocol", "alignment_timeout"):
-            if setting in settings:
-                raise SettingError(
-                    f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
-                )
-        given = settings_of({**settings})
+        given = _checked(settings)
         is_acting = given.on_deadlock != "report"
         if (is_acting or given.on_alarm is not None) and given.every is None:
             given = given.model_copy(update={"every": EVERY_S})
@@ -93,9 +88,13 @@ class Watch(Session):
         is_awaited |= self.is_checkpointing or self.history is not None
         is_awaited |= not all(isinstance(item, ReadyMade) for item in self.detectors)
         opened = self._made_services()
-        if is_awaited:
-            self._await_services(opened)
-        self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service, self._terms())
+        try:
+            if is_awaited:
+                self._await_services(opened)
+            self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service, self._terms())
+        except BaseException:
+            self._kill([self._service])
+            raise
         self.process.raising.is_on |= given.on_deadlock == "raise"
         self._part = _Part(self.process)
         self._on_watch = on_watch
@@ -145,7 +144,12 @@ class Watch(Session):
         """The watcher, with the analyst, which writes the history, on the driver's own node; what to wait for."""
         check_shared(self.history, is_shared=self.settings.history_is_shared)
         ready = delivery.check_nodes(needs_hook=bool(_plans))
-        options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
+        options = {
+            "num_cpus": 0,
+            "max_concurrency": 10_000,
+            "scheduling_strategy": delivery.here_if_possible(),
+            "enable_task_events": False,  # Ray keeps so many rows of tasks, and they are the app's
+        }
         settings, keeps = self.settings, self.is_checkpointing
         config = ServiceConfig(self.name, self.run_id, CALLS, settings.most_open, settings.snapshot_timeout, keeps)
         try:
@@ -172,11 +176,7 @@ class Watch(Session):
         return [self._open_analyst(), self._service.last_number.remote()]
 
     def _await_services(self, opened: list[Any]) -> None:
-        try:
-            ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
-        except BaseException:
-            self._kill([self._service])
-            raise
+        ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
 
     def _limits(self) -> Limits | None:
         found = self.settings
@@ -269,6 +269,16 @@ class Watch(Session):
             atexit.unregister(close_quietly)
 
 
+def _checked(settings: Mapping[str, Any]) -> Settings:
+    """The settings of a watch; raises `SettingError`."""
+    for setting in ("trace", "protocol", "alignment_timeout"):
+        if setting in settings:
+            raise SettingError(
+                f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
+            )
+    return settings_of({**settings})
+
+
 class _Part:
     """The driver's part in a watch; the app goes on whatever happens to us."""
 
@@ -326,7 +336,7 @@ def watch(
 
 
 def open_beside(steps: Iterable[Callable[[], object]], give_up: Callable[[], object]) -> None:
-    """What begins a watch, beside its program; if one of the steps fails that runs unwatched, and a line says why."""
+    """Begin a watch by these steps; if one fails, the program runs unwatched, and a line says why."""
     try:
         for step in steps:
             step()
@@ -357,10 +367,12 @@ def install(
     """Watch whatever this program does with Ray, from its `ray.init()` on; call it before the program's own imports.
 
     Options as of `watch`; `on_watch` is called with the system when it watches, before `ray.init()` returns. Raises
-    `UnsupportedRayError`, `SettingError` (behind `ray.init()`, too). Called again while the app is watched, as by a notebook's
+    `UnsupportedRayError`, `SettingError`. Where the watching cannot start, `ray.init()` returns all the same, the program
+    runs unwatched, and one line on stderr says why. Called again while the app is watched, as by a notebook's
     cell that runs again, it gives `on_watch` the system that there is: what subscribes there hears everything twice.
     """
     check_system_name(name)
+    _checked(settings)
     attaching.replace_ray()
     environments.keep_hook(delivery.KEY)
     say_if_untested(ray.__version__)
@@ -423,19 +435,34 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     plan = dict(_plans[0])
     on_watch, ending = plan.pop("on_watch"), plan.pop("ending")
     keeps = nullcontext() if ending is None else ending.kept()
+    steps: list[Callable[[], object]] = []
     if _starts_cluster(args[0] if args else kwargs.get("address"), kwargs):
         with delivery.inherited_hook(), keeps:
             found = original(*args, **kwargs)
-        delivery.put_hook(None, delivery.KEY)
+        steps.append(lambda: delivery.put_hook(None, delivery.KEY))
     else:
         with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, keeps:
             found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
         if environments.joined():
-            delivery.put_hook(own)
+            steps.append(lambda: delivery.put_hook(own))
     if shape.is_driver() and not _watches:
         is_run = ending is not None  # what calls `install` itself has its watch when `ray.init` returns
-        _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch})
+        steps.append(lambda: _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch}))
+    if is_to_be_restored():  # a program that began anew, unseen, would do all its work again
+        for step in steps:
+            step()
+    else:
+        open_beside(steps, _go_unwatched)
     return found
+
+
+def _go_unwatched() -> None:
+    """What has begun of the watching ends, and Ray's own functions are back."""
+    try:
+        for found in [*_watches]:
+            found.close()
+    finally:
+        attaching.detach()
 
 
 def _starts_cluster(address: str | None, options: Mapping[str, Any]) -> bool:

@@ -54,6 +54,11 @@ def want(found: Wanted) -> None:
     _WANTED[:] = [found]
 
 
+def is_to_be_restored() -> bool:
+    """Whether this program was started to go on from a snapshot, and has not done so yet."""
+    return any(not found.is_done for found in _WANTED)
+
+
 def wanted(system: str) -> Wanted | None:
     """What the system of this name, which is being opened, is to go on from; None if it begins.
 

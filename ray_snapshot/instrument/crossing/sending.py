@@ -7,16 +7,16 @@ its machine waits for would be held by us, and not by its own doing.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ray.exceptions import RayError
 
 from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, SystemNotRunningError
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import sender_name
@@ -66,7 +66,7 @@ class ActorPost(Post):
         self.stopping: list[str] = []
         """Machines that have stopped, on hosts that are redder than this process."""
         core.learn_stopped(joined.stopped)
-        atexit.register(self._see_off)
+        CONNECTION.before_end.append(self._leave_with_process)
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-mail", daemon=True)
         self.thread.start()
 
@@ -139,7 +139,7 @@ class ActorPost(Post):
             self.core.learn_stopped(names)
 
     def _see_off(self) -> None:
-        """The process ends: wait, not for long, until what was sent has arrived."""
+        """Wait, not for long, until what was sent has arrived."""
         deadline = time.monotonic() + SEE_OFF_S
         while self._is_carrying() and not self.member.is_closing and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -152,8 +152,14 @@ class ActorPost(Post):
         """There are no machines any more."""
         self._end(RaySnapshotError("the machines of this system have ended"))
 
+    def _leave_with_process(self) -> None:
+        self._see_off()
+        self._end(RaySnapshotError("this process ends"))
+        self.thread.join(SEE_OFF_S)
+
     def _end(self, error: RaySnapshotError) -> None:
-        atexit.unregister(self._see_off)
+        with suppress(ValueError):  # the process ends
+            CONNECTION.before_end.remove(self._leave_with_process)
         self.member.is_closing = True
         self.member.failure = self.member.failure or error
         POSTS.pop(self.member.run_id, None)
@@ -220,7 +226,8 @@ def send_again(process: Process, joined: JoinedSystem, messages: Iterable[SavedM
 def _joined_system(process: Process) -> JoinedSystem | None:
     """What the watcher says of the machines; raises `SystemNotRunningError` if it says nothing."""
     try:
-        found: JoinedSystem | None = process.watcher.joined_system.remote(process.machine).future().result(ASK_S)
+        asked = CONNECTION.use(lambda: process.watcher.joined_system.remote(process.machine).future())
+        found: JoinedSystem | None = None if asked is None else asked.result(ASK_S)
     except (TimeoutError, RayError) as error:
         raise SystemNotRunningError(
             f"nothing can be sent to machines: what watches {process.system.partition(':')[0]} does not answer"

@@ -21,6 +21,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import capacity, shape, task_shape
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.here import (
     forget_early_handles,
     heard_early,
@@ -30,7 +31,7 @@ from ray_snapshot.instrument.here import (
     settle_in,
     take_early_refs,
 )
-from ray_snapshot.instrument.hooks import calls, headers, hiding, tasks, tracking
+from ray_snapshot.instrument.hooks import calls, ends, headers, hiding, tasks, tracking
 from ray_snapshot.instrument.process import callbacks, unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
@@ -57,6 +58,7 @@ def replace_ray() -> None:
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
+    shape.replace_ends(ends.actor_ends, ends.exits)
     shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
     shape.replace_listing(hiding.named_actors)
     shape.replace_groups(capacity.made, tasks.ready)
@@ -101,6 +103,7 @@ def driver_facts() -> dict[str, Any]:
 def attach_driver(system: str, watcher: Any, terms: Terms | None = None) -> Process:
     """Make this program's driver take part from now on. `terms`: those of a watcher that was made with its facts, and is
     not asked."""
+    CONNECTION.begin()
     if terms is not None:
         welcome: Welcome | None = Welcome(0, 0, [], 0, terms)
     else:
@@ -268,10 +271,13 @@ def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour:
 
 
 def _asked(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Any:
-    return watcher.join.remote(stamp, name, facts, colour).future()
+    """The future of the answer; None where Ray ends this process."""
+    return CONNECTION.use(lambda: watcher.join.remote(stamp, name, facts, colour).future())
 
 
 def _answered(stamp: str, joining: Any) -> Welcome | None:
+    if joining is None:
+        return None
     seconds = ONCE_MORE_S if system_of(stamp) in _mute else REGISTER_S
     try:
         found: Welcome | None = joining.result(seconds)
@@ -288,5 +294,6 @@ def detach() -> None:
     process = process_here()
     if process is not None:
         process.leave_system()
+    CONNECTION.end()
     settle_in(None)
     shape.restore(keep=("init", "shutdown", shape.RECOVERY))

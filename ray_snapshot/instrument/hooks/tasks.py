@@ -23,6 +23,7 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, process_here
 from ray_snapshot.instrument.hooks.calls import delegated, dressed, needs
+from ray_snapshot.instrument.hooks.ends import ended
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER
 from ray_snapshot.instrument.process.process import Process
@@ -47,7 +48,7 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     if task_shape.is_exported(function, process.stamp, HEADER):
         return _started(process, original, function, args, kwargs, options)
     own = task_shape.function_of(function)
-    wrapper = wrapped(own, process.stamp, task_shape.results_of(function), task_shape.max_calls_of(function))
+    wrapper = wrapped(own, process.stamp, task_shape.results_of(function))
     with UNFOLLOWED.into("function"), task_shape.exporting(function, wrapper, process.stamp):
         refs = _started(process, original, function, args, kwargs, options)
     process.started_tasks.exported(UNFOLLOWED.in_functions)
@@ -122,17 +123,17 @@ READY = function_name("placement_group_ready")
 # ---- the running side ------------------------------------------------------------------------------------------------
 
 
-def wrapped(function: Any, stamp: str, results: Any = None, at_most: int = 0) -> Any:
+def wrapped(function: Any, stamp: str, results: Any = None) -> Any:
     """A function that takes the header and runs `function`; it can be read, by value, where nothing of ours is.
 
-    `results`: the `num_returns` of tasks whose header has no other. `at_most`: so many of its tasks a worker runs, and ends.
+    `results`: the `num_returns` of tasks whose header has no other.
     """
     make = _generating if inspect.isgeneratorfunction(function) else _running
-    return dressed(make(function, stamp, results, at_most), function)
+    return dressed(make(function, stamp, results), function)
 
 
-def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
-    name, left = function.__name__, [at_most]
+def _running(function: Any, stamp: str, results: Any) -> Any:
+    name = function.__name__
 
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         is_read = (_ray_snapshot_header[1] if _ray_snapshot_header else results) != 0
@@ -141,8 +142,7 @@ def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
         except Exception:
             result = function(*args, **kwargs)
             return result if is_read else None
-        left[0] -= 1
-        run = begun(name, stamp, _ray_snapshot_header, results, not left[0])
+        run = begun(name, stamp, _ray_snapshot_header, results)
         with run:
             run.result = function(*args, **kwargs)
             if run.is_lazy:  # Ray takes the items when we are gone
@@ -152,8 +152,8 @@ def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
     return wrapper
 
 
-def _generating(function: Any, stamp: str, results: Any, at_most: int) -> Any:
-    name, left = function.__name__, [at_most]
+def _generating(function: Any, stamp: str, results: Any) -> Any:
+    name = function.__name__
 
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         try:
@@ -161,21 +161,20 @@ def _generating(function: Any, stamp: str, results: Any, at_most: int) -> Any:
             from ray_snapshot.instrument.hooks.tasks import begun
         except Exception:
             return (yield from function(*args, **kwargs))
-        left[0] -= 1
-        with begun(name, stamp, _ray_snapshot_header, results, not left[0]) as run:
+        with begun(name, stamp, _ray_snapshot_header, results) as run:
             return (yield from delegated(run, function(*args, **kwargs)))
 
     return wrapper
 
 
-def begun(name: str, stamp: str, header: tuple[int, Any] | None, results: Any, is_last: bool) -> TaskRun | NoRun:
-    """The task that begins here; `is_last`: its worker ends behind it."""
+def begun(name: str, stamp: str, header: tuple[int, Any] | None, results: Any) -> TaskRun | NoRun:
+    """The task that begins here."""
     colour, results = header or (0, results)
-    run: TaskRun | NoRun | None = ours(_begun, name, stamp, colour, results, is_last)
+    run: TaskRun | NoRun | None = ours(_begun, name, stamp, colour, results)
     return run or NoRun()
 
 
-def _begun(name: str, stamp: str, colour: int, results: Any, is_last: bool) -> TaskRun | NoRun:
+def _begun(name: str, stamp: str, colour: int, results: Any) -> TaskRun | NoRun:
     from ray_snapshot.instrument.hooks.attaching import attach_worker
 
     if CURRENT.get() is not None or shape.current_actor_key() is not None:
@@ -183,23 +182,21 @@ def _begun(name: str, stamp: str, colour: int, results: Any, is_last: bool) -> T
     while (process := process_here() or attach_worker(stamp, colour)) is not None:
         call_id = process.worker_tasks.enter(task_name(function_name(name), task_shape.task_here()), name, colour)
         if call_id is not None:
-            return TaskRun(process, name, call_id, colour, results, is_last=is_last)
+            return TaskRun(process, name, call_id, colour, results)
     return NoRun()
 
 
 class TaskRun:
     """One task, from its first step to its reply."""
 
-    __slots__ = ("call_id", "colour", "is_last", "is_left", "name", "process", "result", "results", "token")
+    __slots__ = ("call_id", "colour", "is_left", "name", "process", "result", "results", "token")
 
-    def __init__(self, process: Process, name: str, call_id: str, colour: int, results: Any, *, is_last: bool) -> None:
+    def __init__(self, process: Process, name: str, call_id: str, colour: int, results: Any) -> None:
         self.process = process
         self.name = name
         self.call_id = call_id
         self.colour = colour
         self.results = results
-        self.is_last = is_last
-        """Whether the worker ends behind it."""
         self.result: Any = None
         self.is_left = False
         """The function has returned a generator, of which Ray takes the items."""
@@ -237,8 +234,8 @@ class TaskRun:
         is_secret = redaction.is_active and redaction.returned(self.name, self.result)
         if (is_ahead and colour > self.colour) or is_secret:
             self._colour(error, colour)
-        if self.is_last:
-            self.process.worker_tasks.retire()
+        if isinstance(error, SystemExit):
+            ended()
 
     def _colour(self, error: BaseException | None, colour: int) -> None:
         if error is not None:
@@ -283,6 +280,8 @@ class NoRun:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         ours(hide_ours, error)
+        if isinstance(error, SystemExit):
+            ours(ended)
 
     def generates(self, generator: Any) -> None:
         """Follow nothing."""

@@ -15,6 +15,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
@@ -325,7 +326,8 @@ def kill(original: Callable[..., Any], actor: Any, *, no_restart: bool = True) -
 
 
 def _say_intended(process: Process, machine: str) -> None:
-    shape.original("get")(process.watcher.intended.remote(machine), timeout=ASK_S)
+    if (asked := CONNECTION.use(process.watcher.intended.remote, machine)) is not None:
+        shape.original("get")(asked, timeout=ASK_S)
 
 
 def unhandled(original: Callable[..., Any], error: Exception) -> None:

@@ -1,7 +1,7 @@
 """The control thread of a watched process: it carries reports and acknowledgements to the watcher, and commands back.
 
 What a command does is the process's affair (`process`); this file knows only how things travel. Imports nothing of Ray:
-the watcher is whatever has these methods.
+the watcher is whatever has these methods. Each step is a `use` of the connection, so none is taken once that is closed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ray_snapshot.instrument.connection import CONNECTION, Connection
 from ray_snapshot.instrument.guard import give_up, ours
 from ray_snapshot.protocol.commands import ProcessCommand
 
@@ -43,9 +44,12 @@ class Party(Protocol):
 class Control:
     """The thread, and what it has to do."""
 
-    def __init__(self, party: Party, watcher: Any) -> None:
+    def __init__(self, party: Party, watcher: Any, connection: Connection = CONNECTION) -> None:
         self.party = party
         self.watcher = watcher
+        self.connection = connection
+        self.polled: Any = None
+        """The future of the latest poll: Ray ends no idle worker that has a ref, so none between two polls."""
         self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.ready: list[Any] = []
         """Reports that go with the next poll; of the thread."""
@@ -99,7 +103,7 @@ class Control:
         self.outbox.put(("answer", 0, []))
         later: list[tuple[float, int, tuple[Any, ...]]] = []
         count = itertools.count()
-        while not self.party.is_closed:
+        while not self.party.is_closed and self.connection.is_open:
             try:
                 item = self.outbox.get(timeout=max(0.0, later[0][0] - time.monotonic()) if later else None)
             except queue.Empty:
@@ -111,9 +115,10 @@ class Control:
                 heapq.heappush(later, (item[1], next(count), ("do", item[2])))
                 continue
             try:
-                self.carry(item)
+                self.connection.use(self.carry, item)
             except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
                 self.party.give_up(error)
+        self.polled = None
 
     def carry(self, item: tuple[Any, ...]) -> None:
         """Do one thing."""
@@ -130,7 +135,7 @@ class Control:
                     for command in commands:
                         self.party.obey(command)
                 finally:
-                    if not self.has_ended:  # Ray may crash where it ends an actor while calls come
+                    if not self.has_ended:
                         self._poll(seen)
                     ready, self.ready = self.ready, []
                     for recorded in ready:  # it has ended meanwhile
@@ -142,8 +147,8 @@ class Control:
 
     def _poll(self, seen: int) -> None:
         ready, self.ready = self.ready, []
-        future = self.watcher.commands_for.remote(self.party.machine, seen, ready).future()
-        future.add_done_callback(lambda done: ours(self._answered, done))
+        self.polled = self.watcher.commands_for.remote(self.party.machine, seen, ready).future()
+        self.polled.add_done_callback(lambda done: ours(self._answered, done))
 
     def _answered(self, future: Any) -> None:
         try:

@@ -19,6 +19,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError
 from ray_snapshot import redaction
 from ray_snapshot.errors import DeadlockError, RolledBackError
 from ray_snapshot.instrument import capacity, shape
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.blocked_calls import BlockedCalls
@@ -130,17 +131,16 @@ class Process:
         """Watch this process no more, and tell the watcher not to wait for its reports. Raises nothing."""
         self.is_closed = True
         self.control.end()
+        then = ""
         if isinstance(error, ActorUnavailableError):  # it may be gone, or come back
             then = f"{self.machine} is not watched any more: its watcher could not be reached"
+        elif isinstance(error, RayActorError) or not (CONNECTION.is_open and shape.is_connected()):
+            return  # the watcher is gone, or Ray is
+        else:
             with suppress(Exception):
-                until_heard(lambda: self.watcher, lambda found: found.unwatched.remote(self.machine), then=then)
-            return
-        if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
-            return
+                print(f"ray-snapshot: {self.machine} is not watched any more, {blamed(error)}", file=sys.stderr)
         with suppress(Exception):
-            print(f"ray-snapshot: {self.machine} is not watched any more, {blamed(error)}", file=sys.stderr)
-        with suppress(Exception):
-            self.watcher.unwatched.remote(self.machine)
+            until_heard(lambda: self.watcher, lambda found: found.unwatched.remote(self.machine), then=then)
 
     def unanswered(self, error: BaseException) -> None:
         """The watcher does not answer a poll: mostly it has ended, or this process has left."""
@@ -505,4 +505,11 @@ class Process:
             report = self.ledger.leave()
         self.is_closed = True
         self.control.end()
-        self.watcher.left.remote(report)
+        CONNECTION.use(self.watcher.left.remote, report)
+
+    def end(self) -> None:
+        """Ray ends this process: nothing is recorded or sent any more, and the actor's object is kept alive no longer."""
+        self.is_closed = True
+        self.control.end()
+        with self.lock:  # not while its state is copied
+            _body, self.body = self.body, None  # what finalizes it runs when this returns, without the lock

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument import capacity
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_objects
@@ -56,7 +57,7 @@ class Recording:
             loop = process.actor_loop.to_ask() or process.program_loop.to_ask()
             try:
                 if loop is not None and not process.blocked.is_loop_still():
-                    loop.call_soon_threadsafe(ours, self._record_on_loop)
+                    loop.call_soon_threadsafe(ours, CONNECTION.use, self._record_on_loop)
                     return
             except RuntimeError:  # it was closed meanwhile
                 pass

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import asking, machine_of, own_threads, process_here
 from ray_snapshot.names import DRIVER
@@ -313,8 +314,9 @@ class Reloading:
         while (self.entered == generation or self.is_held) and time.monotonic() < deadline:
             if self.is_held and not is_program:
                 raise self.refusal()
-            asked = self.process.watcher.is_coming_back.remote(key if isinstance(key, str) else None, generation)
-            if not shape.original("get")(asked, timeout=ASK_S):
+            key = key if isinstance(key, str) else None
+            asked = CONNECTION.use(self.process.watcher.is_coming_back.remote, key, generation)
+            if asked is None or not shape.original("get")(asked, timeout=ASK_S):
                 break
             with self.process.lock:
                 if is_program or not self.is_held:

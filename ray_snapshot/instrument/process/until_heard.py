@@ -15,6 +15,8 @@ from typing import Any
 
 from ray.exceptions import ActorUnavailableError
 
+from ray_snapshot.instrument.connection import CONNECTION
+
 LONGEST_S = 600.0
 """A watcher that has heard nothing for so long is given up."""
 
@@ -40,13 +42,16 @@ def _say(find: Callable[[], Any], say: Callable[[Any], Any], behind: Any, then: 
         return
     while (left := until - time.monotonic()) > 0:
         try:
-            say(find()).future().result(left)
+            future = CONNECTION.use(lambda: say(find()).future())
+            if future is None:
+                return
+            future.result(left)
         except ActorUnavailableError:
             time.sleep(PAUSE_S)
             continue
         except Exception:  # it has ended, or Ray has
             return
-        if then:
+        if then and CONNECTION.is_open:
             print(f"ray-snapshot: {then}", file=sys.stderr)
         return
 

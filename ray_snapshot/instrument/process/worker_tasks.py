@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.5
 """So long a worker has nothing to do before it takes part no more."""
-
-END_S = 2.0
-"""How long a worker that ends waits until the watcher has its final counts."""
 
 ON_RETIRED: list[Callable[[Process], None]] = []
 """Called when a worker takes part no more; set by what attaches it."""
@@ -95,7 +92,7 @@ class WorkerTasks:
         return self._is_at_rest() and not (is_loose or self.process.recording.reports or own_threads())
 
     def retire(self, *, is_ending: bool = True) -> None:
-        """Send the final counts, if there is nothing to come; with `is_ending` the process ends behind this: wait."""
+        """Send the final counts, if there is nothing to come. `is_ending`: the process ends; Ray waits for its calls."""
         process = self.process
         with process.lock:
             if process.is_closed or not (self._is_at_rest() if is_ending else self._may_idle()):
@@ -108,7 +105,6 @@ class WorkerTasks:
         for retired in ON_RETIRED:
             retired(process)
         process.control.end()
-        told = [process.watcher.recorded.remote(one) for one in reports]
-        told.append(process.watcher.left.remote(report))
-        if is_ending:
-            shape.original("get")(told, timeout=END_S)
+        for one in reports:
+            CONNECTION.use(process.watcher.recorded.remote, one)
+        CONNECTION.use(process.watcher.left.remote, report)

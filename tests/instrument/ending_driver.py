@@ -1,0 +1,105 @@
+"""Processes that end in each way, one after the other; each writes down what the app's own code sees of its end.
+
+While Ray takes an actor down, our thread in it is given more to send, again and again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import ray
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from until import until
+
+NOTES = Path(sys.argv[1])
+
+
+def note(name: str, what: str) -> None:
+    """Write a line to the file of this name."""
+    with (NOTES / name).open("a") as file:
+        file.write(f"{what}\n")
+
+
+def keep_sending() -> None:
+    """Give our thread acknowledgements to send, as long as this process lives."""
+    from ray_snapshot.instrument.here import attached
+
+    control = attached()[0].control
+
+    def send() -> None:
+        while True:
+            control.tell("acknowledge", [])
+            time.sleep(0.0002)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+class Noting:
+    """Notes how it ends."""
+
+    def begin(self, name: str) -> int:
+        """Where it runs."""
+        self.name = name
+        atexit.register(note, name, "atexit")
+        return os.getpid()
+
+    def __ray_shutdown__(self) -> None:
+        note(self.name, "shutdown")
+        keep_sending()
+
+    def __del__(self) -> None:
+        note(self.name, "del")
+
+
+@ray.remote(num_cpus=0)
+class Plain(Noting):
+    def leave(self) -> None:
+        """End from inside."""
+        ray.actor.exit_actor()
+
+    def exit(self) -> None:
+        """The same by Python's own way."""
+        sys.exit(0)
+
+
+@ray.remote(num_cpus=0)
+class OnLoop(Noting):
+    async def wait(self) -> None:
+        """Make it an actor with an event loop."""
+
+
+@ray.remote(num_cpus=0, max_calls=1)
+def last_task(name: str) -> int:
+    """The only one of its worker."""
+    atexit.register(note, name, "atexit")
+    return os.getpid()
+
+
+def main() -> None:
+    """End each, and say when all are gone."""
+    ray.init()
+    actors = {
+        "dropped": Plain.remote(),
+        "dropped-loop": OnLoop.remote(),
+        "dropped-threads": Plain.options(max_concurrency=3).remote(),
+        "left": Plain.remote(),
+        "exited": Plain.remote(),
+    }
+    pids = ray.get([actor.begin.remote(name) for name, actor in actors.items()])
+    actors["left"].leave.remote()
+    actors["exited"].exit.remote()
+    actors.clear()
+    pids.append(ray.get(last_task.remote("max-calls")))
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), seconds=60.0)
+    print("all are gone")
+
+
+if __name__ == "__main__":
+    main()
