@@ -75,13 +75,8 @@ def can_be_followed(function: Any) -> bool:
     return inspect.isfunction(function._function) and not function._is_cross_language
 
 
-def is_exported(function: Any, stamp: str, keyword: str) -> bool:
-    """Whether a remote function was exported for this watch, to the cluster that this process is connected to.
-
-    One that calls itself has come to a worker with the wrapper that was being exported, and exports that once more.
-    """
-    if keyword in getattr(getattr(function._function, "__signature__", None), "parameters", ()):
-        return True
+def is_exported(function: Any, stamp: str) -> bool:
+    """Whether a remote function was exported for this watch, to the cluster that this process is connected to."""
     is_here = function._last_export_cluster_and_job == ray_worker.global_worker.current_cluster_and_job
     return is_here and getattr(function, _MARK, None) == stamp
 
@@ -90,6 +85,8 @@ def is_exported(function: Any, stamp: str, keyword: str) -> bool:
 def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
     """In the block, the first task of a remote function exports `wrapper` in its place, under a new id.
 
+    One that starts itself has come to a worker with the id under which it was being exported, and keeps that.
+
     Raises `TimeoutError` if another thread is at it, and stays there.
     """
     if not _exporting.acquire(timeout=EXPORT_S):
@@ -97,12 +94,21 @@ def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
     own = function._function
     try:
         function._function, function._function_signature = wrapper, None
-        function._uuid, function._last_export_cluster_and_job = uuid.uuid4(), None
+        function._last_export_cluster_and_job = None
+        if getattr(function, _MARK, None) != stamp:
+            function._uuid = uuid.uuid4()
+        setattr(wrapper, _MARK, stamp)
         yield
         setattr(function, _MARK, stamp)
     finally:
         function._function = own
         _exporting.release()
+
+
+def as_exported(function: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """What is pickled of a remote function, with its own function in place of the wrapper that is being exported."""
+    stamp = getattr(function._function, _MARK, None)
+    return state if stamp is None else {**state, "_function": function._function.__wrapped__, _MARK: stamp}
 
 
 EXPORT_S = 10.0

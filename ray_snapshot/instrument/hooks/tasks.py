@@ -12,6 +12,7 @@ Not followed: tasks of machines of hosts, functions of other languages, our own,
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, process_here
-from ray_snapshot.instrument.hooks.calls import delegated, dressed, needs
+from ray_snapshot.instrument.hooks.calls import delegated, needs
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER
 from ray_snapshot.instrument.process.process import Process
@@ -44,7 +45,7 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     process = process_here()
     if process is None or not process.started_tasks.are_followed or not _can_be_followed(function, options):
         return task(original, function, args, kwargs, **options)
-    if task_shape.is_exported(function, process.stamp, HEADER):
+    if task_shape.is_exported(function, process.stamp):
         return _started(process, original, function, args, kwargs, options)
     own = task_shape.function_of(function)
     wrapper = wrapped(own, process.stamp, task_shape.results_of(function), task_shape.max_calls_of(function))
@@ -52,6 +53,11 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
         refs = _started(process, original, function, args, kwargs, options)
     process.started_tasks.exported(UNFOLLOWED.in_functions)
     return refs
+
+
+def state(original: Callable[..., Any], function: Any) -> Any:
+    """In place of `RemoteFunction.__getstate__`: a function that starts itself travels in its wrapper without one."""
+    return task_shape.as_exported(function, original(function))
 
 
 def _can_be_followed(function: Any, options: dict[str, Any]) -> bool:
@@ -128,7 +134,7 @@ def wrapped(function: Any, stamp: str, results: Any = None, at_most: int = 0) ->
     `results`: the `num_returns` of tasks whose header has no other. `at_most`: so many of its tasks a worker runs, and ends.
     """
     make = _generating if inspect.isgeneratorfunction(function) else _running
-    return dressed(make(function, stamp, results, at_most), function)
+    return functools.update_wrapper(make(function, stamp, results, at_most), function)
 
 
 def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
