@@ -5,12 +5,14 @@ Their shape is checked by `shape.check`, with that of all others. Imports Ray; n
 
 from __future__ import annotations
 
+import copy
 import inspect
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import ray
 
@@ -73,6 +75,23 @@ def is_run_again(function: Any, options: Mapping[str, Any]) -> bool:
 def can_be_followed(function: Any) -> bool:
     """Whether a wrapper can be exported in a remote function's place."""
     return inspect.isfunction(function._function) and not function._is_cross_language
+
+
+def decorator_of(function: Any) -> Any:
+    """The app's `__ray_invocation_decorator__` of a remote function; None if it has none."""
+    return function._decorator
+
+
+def undecorated(function: Any) -> Any:
+    """A copy of a remote function that has no such decorator, always the same one."""
+    if (found := _undecorated.get(function)) is None:
+        found = _undecorated[function] = copy.copy(function)
+        found._decorator = None
+        del found.remote  # it holds the function itself
+    return found
+
+
+_undecorated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def is_exported(function: Any, stamp: str) -> bool:

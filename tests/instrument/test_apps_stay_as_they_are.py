@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-from app_runner import Runner
+from app_runner import COMMAND, Runner
 
 import ray_snapshot as rs
 
@@ -50,6 +50,13 @@ def test_what_asks_a_method_or_a_task_about_itself_gets_the_answers_of_the_apps_
     asked = [(kind, question) for kind, answers in plain.items() for question in answers]
     different = [(kind, about) for kind, about in asked if plain[kind][about] != watched[kind].get(about)]
     assert different == [], f"{len(asked)} were asked"
+
+
+def test_a_decorator_of_calls_sees_the_apps_arguments_and_what_it_makes_of_them_arrives(runner: Runner) -> None:
+    watched = runner.start(COMMAND, "run", "--every", "0.1", "--name", "decorated", "decorators.py")
+    plain, done = runner.plain("decorators.py"), runner.finish(watched)
+    assert plain.exit_code == 0, plain.errors
+    assert (done.output, done.exit_code) == (plain.output, 0), done.errors
 
 
 @pytest.mark.nightly

@@ -21,7 +21,7 @@ from ray_snapshot import redaction
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
-from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import CURRENT, process_here
 from ray_snapshot.instrument.hooks.calls import delegated, needs
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
@@ -45,6 +45,8 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     process = process_here()
     if process is None or not process.started_tasks.are_followed or not _can_be_followed(function, options):
         return task(original, function, args, kwargs, **options)
+    if task_shape.decorator_of(function) is not None:
+        return _decorated(original, function, args, kwargs, options)
     if task_shape.is_exported(function, process.stamp):
         return _started(process, original, function, args, kwargs, options)
     own = task_shape.function_of(function)
@@ -53,6 +55,17 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
         refs = _started(process, original, function, args, kwargs, options)
     process.started_tasks.exported(UNFOLLOWED.in_functions)
     return refs
+
+
+def _decorated(original: Any, function: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+    """Of a function with a `__ray_invocation_decorator__`: that gets the app's own arguments, and starts what it likes."""
+    plain = task_shape.undecorated(function)
+    invocation = functools.partial(replaced, start, original.function, plain, **options)
+    try:
+        return task_shape.decorator_of(function)(invocation)(args or [], kwargs or {})
+    except BaseException as error:
+        original.error = error  # the app's, as if Ray had called the decorator
+        raise
 
 
 def state(original: Callable[..., Any], function: Any) -> Any:
