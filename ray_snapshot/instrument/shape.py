@@ -13,7 +13,7 @@ import inspect
 import pickle
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -33,6 +33,7 @@ with importing():
     from ray._private import ray_constants, serialization
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
+    from ray._private.function_manager import FunctionActorManager
     from ray._private.serialization import SerializationContext
     from ray.remote_function import RemoteFunction
     from ray.util.placement_group import PlacementGroup
@@ -54,7 +55,13 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         ("runtime_env", "is_job_runtime_env", "serialize"),
     ),
     ("RemoteFunction._remote", lambda: RemoteFunction._remote, ("self", "args", "kwargs")),
+    ("RemoteFunction.__getstate__", lambda: RemoteFunction.__getstate__, ("self",)),
     ("ray.actor._modify_class", lambda: ray.actor._modify_class, ("cls",)),
+    (
+        "FunctionActorManager._make_actor_method_executor",
+        lambda: FunctionActorManager._make_actor_method_executor,
+        ("self", "method_name", "method"),
+    ),
     ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
     ("ray._private.worker.kill", lambda: _inside("kill").cell_contents, ("actor", "no_restart")),
@@ -123,6 +130,10 @@ _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 """Names of what is compiled, or only read, so that nothing tells its parameters."""
 
 
+COMPILED_GRAPHS = "ray.dag.compiled_dag_node"
+"""The module whose functions call an actor's methods themselves."""
+
+
 _replaced: dict[str, tuple[Any, str, Any]] = {}
 """By what it does: (owner, attribute, Ray's own function)."""
 
@@ -151,6 +162,7 @@ def replace_calls(
     modify: Callable[..., Any],
     arrive: Callable[..., Any],
     task: Callable[..., Any],
+    state: Callable[..., Any],
 ) -> None:
     """Put these in place of the funnels; each gets the original as its first argument.
 
@@ -158,6 +170,7 @@ def replace_calls(
     """
     _replace("arrive", ray.actor.ActorHandle, "__init__", arrive)
     _replace("task", RemoteFunction, "_remote", task)
+    _replace("task's state", RemoteFunction, "__getstate__", state)
     own = ray.actor.ActorHandle._actor_method_call
     _put("call", ray.actor.ActorHandle, "_actor_method_call", _dressed(calling(own), own), own)
     _replace("create", ray.actor.ActorClass, "_remote", create)
@@ -182,6 +195,12 @@ def replace_recovery(recovering: Callable[..., Any]) -> None:
 
 RECOVERY = "recover_args"
 """What `restore` is to keep where calls may be on their way."""
+
+
+def replace_execution(executing: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put what this returns in place of what makes of an actor's method the function that Ray calls; it gets the original."""
+    own = FunctionActorManager._make_actor_method_executor
+    _put("execution", FunctionActorManager, "_make_actor_method_executor", _dressed(executing(own), own), own)
 
 
 def replace_pickling(pickled_handle: Callable[..., Any], pickled_ref: Callable[..., Any]) -> None:
@@ -298,16 +317,15 @@ def restore(keep: tuple[str, ...] = ()) -> None:
         setattr(owner, attribute, own)
 
 
-def send_plainly(plain: Callable[[type], type]) -> None:
-    """Have Ray Client send `plain(cls)` of each actor's class: at the other end nothing of ours may be installed."""
+def send_plainly() -> None:
+    """Have Ray Client send each actor's class without our mark: at the other end nothing of ours may be installed."""
     try:
         from ray.util.client.worker import Worker
     except ImportError:  # Ray says itself what it lacks, when it is to connect
         return
 
     def convert(own: Callable[..., Any], worker: Any, actor: Any) -> Any:
-        meta = actor.__ray_metadata__
-        meta.modified_class = plain(meta.modified_class)
+        unmark(actor.__ray_metadata__.modified_class)
         return own(worker, actor)
 
     _replace("convert", Worker, "_convert_actor", convert)
@@ -387,19 +405,40 @@ def class_name_of(handle: Any) -> str:
     return str(handle._ray_actor_creation_function_descriptor.class_name).rpartition(".")[2]
 
 
-def takes_keyword(handle: Any, method: str, keyword: str) -> bool:
-    """Whether a method of a handle's actor has this parameter."""
-    found = handle._ray_method_signatures.get(method)
-    if not found:
-        return False
-    return found[-1].name == keyword or any(item.name == keyword for item in found)
+_MARKED = "__ray_ready__"
+_BRINGS = "__ray_snapshot__"
 
 
-def is_watched(handle: Any, keyword: str) -> bool:
-    """Whether the class of a handle's actor was made with this parameter in its methods."""
-    return any(item.name == keyword for item in handle._ray_method_signatures.get("__init__", ())) or any(
-        item.name == keyword for found in handle._ray_method_signatures.values() for item in found
-    )
+def mark(cls: type, keyword: str, brings: Any) -> type:
+    """`cls`, which Ray has made, marked: its actors take this keyword in all calls. `brings`: what is to come with the class.
+
+    A method of Ray's own has the keyword in its signature, and so has every handle; nothing is set on the app's own class.
+    """
+    ready = inspect.unwrap(getattr(cls, _MARKED))
+    hidden = inspect.Parameter(keyword, inspect.Parameter.KEYWORD_ONLY, default=None)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    ready.__signature__ = inspect.Signature([itself, hidden])
+    setattr(ready, _BRINGS, brings)
+    return cls
+
+
+def unmark(cls: type) -> type:
+    """`cls` without that mark."""
+    ready = getattr(cls, _MARKED)
+    while ready is not None:  # Ray's tracing has wrapped it
+        for name in (_BRINGS, "__signature__"):
+            vars(ready).pop(name, None)
+        ready = getattr(ready, "__wrapped__", None)
+    return cls
+
+
+def takes_keyword(handle: Any, keyword: str) -> bool:
+    """Whether the class of a handle's actor was marked with this keyword."""
+    return _is_marked(handle._ray_method_signatures, keyword)
+
+
+def _is_marked(signatures: Mapping[str, Sequence[inspect.Parameter]], keyword: str) -> bool:
+    return any(item.name == keyword for item in signatures.get(_MARKED, ()))
 
 
 def is_retried(handle: Any, max_task_retries: int | None) -> bool:
@@ -420,10 +459,9 @@ def ids_in_use() -> set[bytes]:
 
 
 def constructor_takes(actor_class: Any, keyword: str) -> bool:
-    """Whether an actor class's constructor has this parameter."""
+    """Whether an actor's class was marked with this keyword."""
     meta = actor_class.__ray_metadata__
-    found = meta.method_meta.signatures.get("__init__", ())
-    return not meta.is_cross_language and any(item.name == keyword for item in found)
+    return not meta.is_cross_language and _is_marked(meta.method_meta.signatures, keyword)
 
 
 def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:

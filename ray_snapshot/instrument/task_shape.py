@@ -5,12 +5,14 @@ Their shape is checked by `shape.check`, with that of all others. Imports Ray; n
 
 from __future__ import annotations
 
+import copy
 import inspect
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import ray
 
@@ -70,13 +72,25 @@ def can_be_followed(function: Any) -> bool:
     return inspect.isfunction(function._function) and not function._is_cross_language
 
 
-def is_exported(function: Any, stamp: str, keyword: str) -> bool:
-    """Whether a remote function was exported for this watch, to the cluster that this process is connected to.
+def decorator_of(function: Any) -> Any:
+    """The app's `__ray_invocation_decorator__` of a remote function; None if it has none."""
+    return function._decorator
 
-    One that calls itself has come to a worker with the wrapper that was being exported, and exports that once more.
-    """
-    if keyword in getattr(getattr(function._function, "__signature__", None), "parameters", ()):
-        return True
+
+def undecorated(function: Any) -> Any:
+    """A copy of a remote function that has no such decorator, always the same one."""
+    if (found := _undecorated.get(function)) is None:
+        found = _undecorated[function] = copy.copy(function)
+        found._decorator = None
+        del found.remote  # it holds the function itself
+    return found
+
+
+_undecorated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def is_exported(function: Any, stamp: str) -> bool:
+    """Whether a remote function was exported for this watch, to the cluster that this process is connected to."""
     is_here = function._last_export_cluster_and_job == ray_worker.global_worker.current_cluster_and_job
     return is_here and getattr(function, _MARK, None) == stamp
 
@@ -85,6 +99,8 @@ def is_exported(function: Any, stamp: str, keyword: str) -> bool:
 def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
     """In the block, the first task of a remote function exports `wrapper` in its place, under a new id.
 
+    One that starts itself has come to a worker with the id under which it was being exported, and keeps that.
+
     Raises `TimeoutError` if another thread is at it, and stays there.
     """
     if not _exporting.acquire(timeout=EXPORT_S):
@@ -92,12 +108,21 @@ def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
     own = function._function
     try:
         function._function, function._function_signature = wrapper, None
-        function._uuid, function._last_export_cluster_and_job = uuid.uuid4(), None
+        function._last_export_cluster_and_job = None
+        if getattr(function, _MARK, None) != stamp:
+            function._uuid = uuid.uuid4()
+        setattr(wrapper, _MARK, stamp)
         yield
         setattr(function, _MARK, stamp)
     finally:
         function._function = own
         _exporting.release()
+
+
+def as_exported(function: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """What is pickled of a remote function, with its own function in place of the wrapper that is being exported."""
+    stamp = getattr(function._function, _MARK, None)
+    return state if stamp is None else {**state, "_function": function._function.__wrapped__, _MARK: stamp}
 
 
 EXPORT_S = 10.0

@@ -19,7 +19,7 @@ from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningErr
 from ray_snapshot.instrument import cluster_shape, delivery, shape
 from ray_snapshot.instrument.ending import Ending, end_program
 from ray_snapshot.instrument.hooks import attaching, environments
-from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
+from ray_snapshot.instrument.hooks.calls import watched_class
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.raising import Raiser
@@ -428,7 +428,7 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             "ray-snapshot: nothing is watched: over Ray Client the calls are made by another process", file=sys.stderr
         )
         shape.restore()
-        shape.send_plainly(plain_class)
+        shape.send_plainly()
         return original(*args, **kwargs)
     environments.keep_hook(delivery.KEY)
     attaching.replace_ray()  # the end of an earlier session has put Ray's own functions back

@@ -16,6 +16,7 @@ class Looking:
         modules = [frame.frame.f_globals["__name__"].partition(".")[0] for frame in inspect.stack()]
         return {
             "the signature of a method, inside the actor": str(inspect.signature(kind.method)),
+            "the signature of __ray_ready__": str(inspect.signature(kind.__ray_ready__)),
             "frames on the stack": "ray_snapshot" in modules,
             "the bases of the class": [one.__name__ for one in kind.__mro__],
             "the names in the object": sorted(dir(self)),

@@ -15,7 +15,7 @@ APPS = Path(__file__).parent.parent / "apps"
 LONGEST_S = 120.0
 """A bound for everything that these tests wait for; when the machine is idle, an app takes between 2 and 15 seconds."""
 
-_COMMAND = str(Path(sys.executable).parent / "ray-snapshot")
+COMMAND = str(Path(sys.executable).parent / "ray-snapshot")
 
 _RAYS_OWN = re.compile(r"^\S*\(raylet\).*\n(?:.*\n(?:\s.*\n)+\w+: .*\n)?", re.MULTILINE)
 """What Ray itself reports of a program's processes, on the program's own stdout, whenever it hears of it.
@@ -68,12 +68,12 @@ class Runner:
     def command(self, *arguments: str, folder: Path = APPS) -> Done:
         """`ray-snapshot ...`; but for `run`, in a terminal that knows nothing of the cluster."""
         if arguments[0] == "run":
-            return self.finish(self.start(_COMMAND, *arguments, folder=folder))
-        return self.finish(self._start((_COMMAND, *arguments), folder, clean_environment()))
+            return self.finish(self.start(COMMAND, *arguments, folder=folder))
+        return self.finish(self._start((COMMAND, *arguments), folder, clean_environment()))
 
     def start_watched(self, name: str, *program: str) -> subprocess.Popen[str]:
         """`ray-snapshot run` of a program that stays for a while."""
-        return self.start(_COMMAND, "run", "--name", name, *program)
+        return self.start(COMMAND, "run", "--name", name, *program)
 
     def both(self, name: str, *program: str) -> tuple[Done, Done]:
         """A program plainly and watched, at the same time."""

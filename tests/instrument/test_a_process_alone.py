@@ -9,7 +9,8 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
-from lone_process import BOUND_S, lone_process, wire
+from lone_process import BOUND_S, acting, lone_process, wire
+from ray.dag import compiled_dag_node
 
 from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.here import CURRENT, asking
@@ -70,14 +71,14 @@ def test_a_thread_that_has_only_a_calls_context_does_not_block_the_call(process:
         async def left_behind(self) -> None:
             note("the loop behind the end")
 
-    process.body = body = calls.watched_class(Handing)()
+    body = acting(process, Handing())
     body.work(_ray_snapshot_header=wire(process, 1))
     body.ended.set()
     body.later.join(BOUND_S)
     with asking():
         note("a hook")
     token = CURRENT.set("a call that is over")
-    asyncio.run(Handing.left_behind(body))
+    asyncio.run(process.body.left_behind())
     CURRENT.reset(token)
     assert found == {
         "the call": True,
@@ -117,8 +118,7 @@ class Running:
 
 
 def test_what_is_sent_or_thrown_into_a_generator_reaches_it_and_its_end_comes_back(process: Process) -> None:
-    watched = calls.watched_class(Running)
-    process.body = body = watched()
+    body = acting(process, Running())
     generator = body.listening("first", _ray_snapshot_header=wire(process, 1))
     assert next(generator) == "first"
     assert len(process.ledger.running) == 1, "it is followed as a call"
@@ -140,7 +140,7 @@ def test_a_generator_that_is_closed_early_is_closed_inside_and_its_call_has_ende
             finally:
                 closed.append(True)
 
-    process.body = body = calls.watched_class(Closing)()
+    body = acting(process, Closing())
     generator = body.items(_ray_snapshot_header=wire(process, 1))
     assert next(generator) == 1
     generator.close()
@@ -167,12 +167,34 @@ def test_an_async_actor_with_a_loop_for_each_group_is_never_taken_for_one_that_s
 def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process.body = body = calls.watched_class(Running)()
+    body = acting(process, Running())
     generator = body.listening("first")
     assert next(generator) == "first"
     ((call_id, running),) = process.ledger.running.items()
     told = running.call(call_id)
     assert (told.method, told.caller) == ("listening", None)
+
+
+def test_what_ray_call_runs_is_followed_if_it_is_the_apps_or_a_stage_of_a_compiled_graph(process: Process) -> None:
+    class Stage:
+        def step(self, x: int) -> tuple[int, list[str]]:
+            return x, [running.method for running in process.ledger.running.values()]
+
+        def other(self) -> list[str]:
+            return self.step(0)[1]
+
+    def loop(stage: Any, *args: int) -> Any:
+        return stage.step(*args)
+
+    body = acting(process, shape.as_ray_makes_it(Stage)())
+    assert body.__ray_call__(loop, 1) == (1, ["__ray_call__"])
+    assert body.__ray_call__(lambda stage: stage.other()) == ["__ray_call__"], "its own calls are no others"
+    loop.__module__ = compiled_dag_node.do_exec_tasks.__module__
+    assert body.__ray_call__(loop, 2) == (2, ["step"])
+    loop.__module__ = "ray.experimental.collective.util"
+    assert body.__ray_call__(loop, 3) == (3, [])
+    loop.__module__ = calls.__name__
+    assert body.__ray_call__(loop, 4) == (4, [])
 
 
 def test_a_process_looks_at_object_stores_when_it_is_asked_to_record_and_hears_whether_one_is_short(

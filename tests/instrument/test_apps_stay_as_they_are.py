@@ -10,15 +10,14 @@ import json
 from pathlib import Path
 
 import pytest
-from app_runner import Runner
+from app_runner import COMMAND, Runner
 
 import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
 SEEN = {
-    "the signature of a method, inside the actor",
-    "the signature of the class's own function",
+    "the signature of __ray_ready__",
     "frames on the stack",
     "ref.call_site()",
     "asyncio.wrap_future",
@@ -41,6 +40,23 @@ def test_what_a_program_can_see_of_us_is_what_the_page_lists(runner: Runner) -> 
     assert {name for name in plain if plain[name] != watched[name]} == SEEN
     page = (Path(__file__).parents[2] / "docs" / "reference" / "watched.md").read_text()
     assert [name for name in SEEN if f"**{name}**" not in page.replace("`", "")] == []
+
+
+def test_what_asks_a_method_or_a_task_about_itself_gets_the_answers_of_the_apps_own(runner: Runner) -> None:
+    plain, watched = (dict(map(json.loads, done.output.splitlines())) for done in runner.both("asked", "questions.py"))
+    kinds = {name.partition(" of ")[0] for name in plain if " of " in name}
+    assert {"plain", "generator", "coroutine", "stream", "static", "of_class", "value", "__init__"} <= kinds
+    assert plain.keys() == watched.keys()
+    asked = [(kind, question) for kind, answers in plain.items() for question in answers]
+    different = [(kind, about) for kind, about in asked if plain[kind][about] != watched[kind].get(about)]
+    assert different == [], f"{len(asked)} were asked"
+
+
+def test_a_decorator_of_calls_sees_the_apps_arguments_and_what_it_makes_of_them_arrives(runner: Runner) -> None:
+    watched = runner.start(COMMAND, "run", "--every", "0.1", "--name", "decorated", "decorators.py")
+    plain, done = runner.plain("decorators.py"), runner.finish(watched)
+    assert plain.exit_code == 0, plain.errors
+    assert (done.output, done.exit_code) == (plain.output, 0), done.errors
 
 
 @pytest.mark.nightly

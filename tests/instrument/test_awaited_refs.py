@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import BOUND_S, lone_process, wire
+from lone_process import BOUND_S, acting, lone_process, wire
 from ray.exceptions import GetTimeoutError
 
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.hooks import calls, tracking
+from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.refs import call_of, tracked
@@ -57,7 +57,7 @@ def _run(process: Process, method: str, *refs: Ref) -> tuple[MachineReport, Any]
     """(what was recorded while the call was suspended, what it returned when all refs were answered)."""
 
     async def inner() -> tuple[MachineReport, Any]:
-        process.body = body = calls.watched_class(Asking)()
+        body = acting(process, Asking())
         task = asyncio.ensure_future(getattr(body, method)(*refs, _ray_snapshot_header=wire(process, 1)))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -117,7 +117,7 @@ def test_what_is_read_red_in_an_await_is_recorded_for_before_the_coroutine_goes_
             return found
 
     async def inner() -> None:
-        process.body = body = calls.watched_class(Looking)()
+        body = acting(process, Looking())
         ref = Ref(CALL)
         task = asyncio.ensure_future(body.one(ref, _ray_snapshot_header=wire(process, 1)))
         await asyncio.sleep(0)
@@ -209,7 +209,7 @@ def test_a_method_that_raises_is_remembered_as_an_error(process: Process) -> Non
             if is_error:
                 raise ValueError("as the app means it")
 
-    body = calls.watched_class(Failing)()
+    body = acting(process, Failing())
     body.fail(False, _ray_snapshot_header=wire(process, 1))
     with pytest.raises(ValueError, match="as the app means it"):
         body.fail(True, _ray_snapshot_header=wire(process, 2))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import Silent, lone_process, wire
+from lone_process import Silent, acting, lone_process, wire
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.instrument.guard import ours
@@ -72,7 +72,7 @@ async def _collected(items: AsyncIterator[int]) -> list[int]:
 def test_a_method_of_each_kind_gives_what_it_gives(
     process: Process, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    body = calls.watched_class(Kinds)()
+    body = acting(process, Kinds())
     monkeypatch.setattr(owner, name, fail)
     headers = [{"_ray_snapshot_header": wire(process, number)} for number in range(1, 5)]
     assert body.one(**headers[0]) == 1
@@ -97,7 +97,7 @@ def test_an_error_of_a_method_leaves_it(
 
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(KeyError, match="the app's"):
-        calls.watched_class(Failing)().fail(_ray_snapshot_header=wire(process, 1))
+        acting(process, Failing()).fail(_ray_snapshot_header=wire(process, 1))
     assert process.is_closed, "it is watched no more"
 
 

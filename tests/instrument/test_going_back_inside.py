@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import BOUND_S, lone_process
+from lone_process import BOUND_S, acting, lone_process
 from ray.exceptions import GetTimeoutError
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import asking
 from ray_snapshot.instrument.hooks import tracking
-from ray_snapshot.instrument.hooks.calls import watched_class
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import LOOK_S, Share, Terms
 from ray_snapshot.names import DRIVER
@@ -75,7 +74,7 @@ class Asking:
 @pytest.mark.parametrize("kind", [Hooked, Asking])
 def test_an_actors_own_hooks_are_no_calls_that_begin(process: Process, kind: Any) -> None:
     """They run where calls do, between two of them; one that began there would record again, and again."""
-    body = process.body = watched_class(kind)()
+    body = acting(process, kind())
     process.ledger.request(1)
     body.add(_ray_snapshot_header=b"app:1 1 driver 0 0 1 0 1")
     recorded = process.recording.reports[1]
@@ -157,7 +156,7 @@ def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_wer
     process: Process, colour: int
 ) -> None:
     """Also one that is redder than its receiver: else it would be made again by a later restore, and has failed."""
-    body = process.body = watched_class(Hooked)()
+    body = acting(process, Hooked())
     process.obey(Roll(Asked(Step.STOP, 1)))
     with pytest.raises(RolledBackError):
         body.add(_ray_snapshot_header=f"app:1 1 driver 0 0 7 {colour} 1".encode())
@@ -198,7 +197,7 @@ def test_a_process_has_not_stopped_while_its_tasks_cannot_be_listed(
         raise RuntimeError("Set changed size during iteration")
 
     told: list[int] = []
-    process.body = watched_class(Hooked)()
+    process.body = Hooked()
     monkeypatch.setattr(process.reloading, "_tell", lambda step, *_: told.append(step))
     monkeypatch.setattr(asyncio, "all_tasks", listed)
     process.actor_loop.loop = asyncio.new_event_loop()

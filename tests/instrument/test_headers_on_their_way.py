@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lone_process import lone_process
+from ray import cloudpickle
 from ray._common import signature
+from ray._private.function_manager import FunctionActorManager
 
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.hooks import attaching, calls, headers
@@ -126,10 +128,14 @@ def test_keywords_that_are_a_dictionary_of_the_apps_own_are_only_handed_on() -> 
     assert flattening(FLATTEN)(anything, (), Strange(a=1)) == ["a", 1]
 
 
-@pytest.mark.parametrize("wire", [(0, None), None])
-def test_the_header_of_a_task_stays_a_keyword_for_who_has_nothing_of_ours(wire: Any) -> None:
-    anything = [Parameter("kwargs", Parameter.VAR_KEYWORD)]
-    assert flattening(FLATTEN)(anything, (), {HEADER: wire}) == [HEADER, wire]
+@given(st.lists(values, max_size=3), st.dictionaries(st.sampled_from(NAMES), values, max_size=3))
+def test_the_header_of_a_task_stays_a_keyword_for_who_has_nothing_of_ours(
+    args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    anything = [Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)]
+    wire = 0, None
+    flat = flattening(FLATTEN)(anything, tuple(args), {**kwargs, HEADER: wire})
+    assert RECOVER(flat) == (args, {**kwargs, HEADER: wire})
 
 
 @given(
@@ -192,17 +198,20 @@ class Account:
 
 @pytest.mark.usefixtures("restored")
 def test_an_actor_takes_headers_where_no_hook_of_workers_has_run() -> None:
-    account = calls.watched_class(Account)(5)
+    arriving = cloudpickle.dumps(calls.watched_class(Account))
+    assert signature.recover_args is RECOVER, "this process makes classes, and runs no actor of them"
+    account = cloudpickle.loads(arriving)(5)
     args, kwargs = signature.recover_args([MARK + WIRE, 2])
     assert kwargs == {HEADER: WIRE}
-    assert account.deposit(*args, **kwargs) == 7
+    execute = FunctionActorManager._make_actor_method_executor(None, "deposit", Account.deposit)  # type: ignore[arg-type]
+    assert execute(account, *args, **kwargs) == 7
     assert (signature.flatten_args, signature.validate_args) == (FLATTEN, VALIDATE), "it is not watched"
 
 
 @pytest.mark.usefixtures("restored")
 def test_an_actor_takes_headers_where_nothing_else_of_ours_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray_snapshot.instrument.hooks.attaching", None)
-    assert calls.watched_class(Account)(5).balance == 5
+    cloudpickle.loads(cloudpickle.dumps(calls.watched_class(Account)))
     assert signature.recover_args([MARK + WIRE]) == ([], {HEADER: WIRE})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import ray
+from lone_process import acting
 from played import Remote
 
 from ray_snapshot.instrument.here import settle_in
@@ -68,10 +69,10 @@ class Pair:
         for process in self.processes:
             post.senders[process.machine] = process
             process.is_flushing = True  # by hand, in `acknowledge`
-        self.body = calls.watched_class(Account)()
+        self.body = acting(self.actor, Account())
         names = SimpleNamespace(class_name="Account")
         self.handle = SimpleNamespace(
-            _ray_method_signatures={"deposit": [SimpleNamespace(name=HEADER)]},
+            _ray_method_signatures={"__ray_ready__": [SimpleNamespace(name=HEADER)]},
             _ray_actor_id=b"\0",
             _ray_max_task_retries=0,
             _ray_actor_creation_function_descriptor=names,

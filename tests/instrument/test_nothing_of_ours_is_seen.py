@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import lone_process, wire
+from lone_process import PLAINLY, Called, acting, lone_process, wire
+from ray import cloudpickle
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import shape
@@ -137,14 +138,11 @@ def test_the_class_of_an_actor_is_the_one_that_ray_makes(kind: type) -> None:
     assert look(watched) == look(plain)
     assert len(MADE) - hooks == 2 * once
     assert vars(watched)["__ray_actor_class__"] is kind
-    assert inspect.iscoroutinefunction(watched.__init__) is inspect.iscoroutinefunction(plain.__init__)  # type: ignore[misc]
     assert ray.actor.has_async_methods(watched) is ray.actor.has_async_methods(plain)
     assert dict(vars(kind)) == before, "nothing is set on the app's own class"
-    assert look(calls.plain_class(watched)) == look(plain)
-    signature = inspect.signature(watched.__init__)  # type: ignore[misc]
-    assert [name for name in signature.parameters if name != calls.HEADER] == [
-        *inspect.signature(plain.__init__).parameters  # type: ignore[misc]
-    ], "Ray takes as many arguments as without us"
+    assert [name for name in vars(kind) if name[:2] != "__" and getattr(watched, name) is not getattr(kind, name)] == []
+    assert shape.unmark(watched) is watched
+    assert b"ray_snapshot" not in cloudpickle.dumps(watched)
 
 
 class Failing:
@@ -190,19 +188,17 @@ RUNS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("is_called", [True, False], ids=["called by Ray", "called by the actor itself"])
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_traceback_of_a_methods_error_has_no_frame_of_ours(
-    process: Process, run: Callable[[Any, dict[str, Any]], Any], is_called: bool
+    process: Process, run: Callable[[Any, dict[str, Any]], Any]
 ) -> None:
     def told(body: Any, header: dict[str, Any]) -> str:
         with pytest.raises((KeyError, RuntimeError)) as raised:
             run(body, header)
         return "".join(traceback.format_exception(raised.value))
 
-    process.body = body = calls.watched_class(Failing)()
-    header = {calls.HEADER: wire(process, 1)} if is_called else {}
-    assert told(body, header) == told(Failing(), {})
+    body = acting(process, Failing())
+    assert told(body, {calls.HEADER: wire(process, 1)}) == told(Called(Failing(), PLAINLY), {})
 
 
 def test_the_traceback_of_what_ray_refuses_has_no_frame_of_ours() -> None:
@@ -220,20 +216,23 @@ def test_the_traceback_of_what_ray_refuses_has_no_frame_of_ours() -> None:
         shape.restore()
 
 
-def test_what_wraps_a_class_or_extends_what_ray_has_made_of_one_has_one_subclass_more() -> None:
+def test_what_wraps_a_class_or_extends_what_ray_has_made_of_one_has_no_class_more() -> None:
     class Own:
         pass
 
     class Extended(ray.actor._modify_class(Own)):  # type: ignore[misc]
         pass
 
-    wrapped, extended = rs.wrap(Own), calls.modify(lambda cls: cls, Extended)
-    assert (wrapped.__mro__[1:], wrapped.__qualname__) == (Own.__mro__, Own.__qualname__)
-    assert (extended.__mro__[1:], extended.__qualname__) == (Extended.__mro__, Extended.__qualname__)
+    wrapped, extended = rs.wrap(Own), dict(vars(Extended))
+    assert wrapped.__mro__[1:] == Own.__mro__
+    assert ray.actor._modify_class(wrapped) is wrapped is rs.wrap(wrapped)
+    assert calls.modify(shape.as_ray_makes_it, Extended) is Extended
+    assert dict(vars(Extended)) == extended
+    assert shape.constructor_takes(ray.remote(Extended), calls.HEADER)
 
 
 def test_an_exception_that_is_raised_while_a_snapshot_spreads_has_one_attribute_more(process: Process) -> None:
-    body, found = calls.watched_class(Failing)(), []
+    body, found = acting(process, Failing()), []
     for number, colour in ((1, 0), (2, 4)):  # what this process hears of meanwhile is redder than the call
         process.heard(colour)
         with pytest.raises(KeyError, match="no") as raised:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import BOUND_S, lone_process, wire
+from lone_process import BOUND_S, Called, lone_process, wire
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.hooks import calls, envelopes, tracking
+from ray_snapshot.instrument.hooks import envelopes, tracking
 from ray_snapshot.instrument.process import waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
@@ -89,9 +89,8 @@ KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
 
 def asked(process: Process, read: Read = lambda: REPLY, kind: str = "get") -> tuple[Asking, threading.Thread]:
     """It waits."""
-    body = calls.watched_class(Asking)(process, read, kind)
-    process.body = None
-    thread = threading.Thread(target=body.ask, kwargs={"_ray_snapshot_header": wire(process, 1)}, daemon=True)
+    body = Asking(process, read, kind)
+    thread = threading.Thread(target=Called(body).ask, kwargs={"_ray_snapshot_header": wire(process, 1)}, daemon=True)
     thread.start()
     assert body.begun.wait(BOUND_S)
     return body, thread

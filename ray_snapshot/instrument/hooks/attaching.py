@@ -52,9 +52,9 @@ ONCE_MORE_S = 3.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, tasks.start)
+    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, tasks.start, tasks.state)
     shape.replace_arguments(headers.flattening, headers.validating)
-    shape.replace_recovery(headers.recovering)
+    calls.take_headers()
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)

@@ -11,7 +11,6 @@ import asyncio
 import functools
 import inspect
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, Protocol
 
@@ -36,6 +35,9 @@ _SKIPPED = ("ray_snapshot.",)
 _READY = "__ray_ready__"
 """Ray's own method, which takes no header: a call of it is known to its sender only, until the reply is read."""
 
+_UNFOLLOWED = "__ray_call__", "__ray_terminate__"
+"""Those that are not followed at all."""
+
 
 # ---- the calling side ------------------------------------------------------------------------------------------------
 
@@ -47,11 +49,9 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
         own = Own(original)  # as `replaced`, with a frame less: this is the way of every call
         try:
             process = here()
-            takes_header = shape.takes_keyword(handle, method_name, HEADER)
-            is_followed = takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))
-            if process is None or not is_followed:
+            if process is None or method_name in _UNFOLLOWED or not shape.takes_keyword(handle, HEADER):
                 return own(handle, method_name, args, kwargs, **options)
-            return _called(process, own, takes_header, handle, method_name, args, kwargs, options)
+            return _called(process, own, handle, method_name, args, kwargs, options)
         except BaseException as error:
             if own.is_meant(error):
                 if error is not own.error and is_of_a_handler(error):  # as in `replaced`
@@ -68,7 +68,6 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
 def _called(
     process: Caller,
     own: Own,
-    takes_header: bool,
     handle: Any,
     method_name: str,
     args: Any,
@@ -96,7 +95,7 @@ def _called(
         if is_of_a_handler(error):
             raise
         return own(handle, method_name, args, kwargs, **options)
-    if takes_header:
+    if method_name != _READY:
         wire = packed(stamp, options.get("num_returns"), header, group)
         kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
     try:  # as `own(...)`, with a frame less
@@ -182,93 +181,100 @@ def arrive(original: Callable[..., Any], handle: Any, *args: Any, **kwargs: Any)
 
 
 def modify(original: Callable[..., Any], cls: type) -> type:
-    """In place of `ray.actor._modify_class`: the class that Ray makes of the app's gets our methods.
-
-    It is Ray's own subclass of the app's, so nothing is added to the app's class, its bases or its hooks.
-    """
+    """In place of `ray.actor._modify_class`: handles of actors of the app's class say that these take headers."""
     found: type = original(cls)
-    if cls.__module__.startswith(_SKIPPED):
-        return found
-    return watched_class(cls) if found is cls else _followed(found)
+    return found if cls.__module__.startswith(_SKIPPED) else shape.mark(found, HEADER, _TAKES_HEADERS)
 
 
 def watched_class(cls: type) -> type:
-    """A subclass whose methods take the header; the class itself if it is ours, or watched already."""
-    if cls.__module__.startswith(_SKIPPED) or _takes_header(vars(cls).get("__init__")):
-        return cls
-    members = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
-    try:
-        watched = type(cls)(cls.__name__, (cls,), members)
-    except TypeError:  # a metaclass, or a class that is final: we cannot follow it, and say so in the coverage
-        return cls
-    return _followed(watched)
+    """What Ray makes of a class, marked as one whose actors take headers; the class itself if it is ours."""
+    return modify(shape.as_ray_makes_it, cls) if not cls.__module__.startswith(_SKIPPED) else cls
 
 
-def _followed(cls: type) -> type:
-    """`cls`, changed so that its methods and its constructor take the header."""
-    for name, found in _methods(cls).items():
-        if name != "__init__":
-            type.__setattr__(cls, name, _method(name, found))  # whatever a metaclass makes of setting
-    own: Any = getattr(cls, "__init__")  # noqa: B009 - whichever it inherits
-    type.__setattr__(cls, "__init__", _constructor(own if inspect.isfunction(own) else _no_init))
-    return cls
+class _TakesHeaders:
+    """It comes with such a class: from then on a process takes the headers off the calls of its actor, whoever watches it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return take_headers, ()
 
 
-def plain_class(cls: type) -> type:
-    """The class as Ray makes it without us."""
-    if not _takes_header(vars(cls).get("__init__")):
-        return cls
-    own = vars(cls).get("__ray_actor_class__")
-    return cls.__mro__[1] if own is None else shape.as_ray_makes_it(own)
+_TAKES_HEADERS = _TakesHeaders()
 
 
-def _no_init(self: Any) -> None:
-    """What Ray gives a class whose constructor is not written in Python: one that takes no arguments."""
+def take_headers() -> _TakesHeaders:
+    """Put what takes headers off in place of Ray's functions."""
+    shape.replace_recovery(recovering)
+    shape.replace_execution(executing)
+    return _TAKES_HEADERS
 
 
-def _methods(cls: type) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for kind in reversed(cls.__mro__[:-1]):
-        for name, member in vars(kind).items():
-            if name == "__init__" or not (name.startswith("__") and name.endswith("__")):
-                function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
-                if inspect.isfunction(function) and _takes_header(function):
-                    found.pop(name, None)  # inherited from a class that is watched already
-                elif inspect.isfunction(function):
-                    found[name] = member
-                else:
-                    found.pop(name, None)
-    return found
+# ---- the running side ------------------------------------------------------------------------------------------------
 
 
-def _takes_header(function: Any) -> bool:
-    return HEADER in getattr(getattr(function, "__signature__", None), "parameters", ())
+def executing(own: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of the function of Ray's that makes of a method what Ray calls in an actor's process.
+
+    Only Ray calls that: the app's own objects, classes and functions are as they are without us.
+    """
+
+    def make(manager: Any, method_name: str, method: Any) -> Any:
+        plain = own(manager, method_name, method)
+        if method_name.startswith("__ray_") and method_name != _RAY_CALL:
+            return plain
+        followed = ours(_executor, method_name, plain) or _bare(plain)
+        vars(followed).update(vars(plain))
+        return followed
+
+    return make
 
 
-def _method(name: str, member: Any) -> Any:
-    if isinstance(member, (staticmethod, classmethod)):
-        return type(member)(_method(name, member.__func__))
-    if inspect.isasyncgenfunction(member):
-        wrapper = _async_generator(name, member)
-    elif inspect.iscoroutinefunction(member):
-        wrapper = _coroutine(name, member)
-    elif inspect.isgeneratorfunction(member):
-        wrapper = _generator(name, member)
-    else:
-        wrapper = _function(name, member)
-    return dressed(wrapper, member)
+_RAY_CALL = "__ray_call__"
 
 
-def dressed(wrapper: Any, member: Any) -> Any:
-    """A wrapper that looks like `member`, and takes the header beside."""
-    functools.update_wrapper(wrapper, member)
-    signature = inspect.signature(member)
-    hidden = inspect.Parameter(HEADER, inspect.Parameter.KEYWORD_ONLY, default=None)
-    parameters = list(signature.parameters.values())
-    at = len(parameters) - (bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
-    wrapper.__signature__ = signature.replace(parameters=[*parameters[:at], hidden, *parameters[at:]])
-    del wrapper.__wrapped__
+def _executor(name: str, plain: Any) -> Any:
+    """What runs a call of a method, and follows it. `plain`: as Ray makes it, which is given the actor and the arguments."""
+    if name == _RAY_CALL:
+        return _ray_call(plain)
+    if name == "__init__":
+        return (_async_construction if inspect.iscoroutinefunction(plain.method) else _sync_construction)(plain)
+    if inspect.isasyncgenfunction(plain.method):
+        return _async_generator(name, plain)
+    if inspect.iscoroutinefunction(plain.method):
+        return _coroutine(name, plain)
+    if inspect.isgeneratorfunction(plain.method):
+        return _generator(name, plain)
+    return _function(name, plain)
+
+
+def _bare(plain: Any) -> Any:
+    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
+
     return wrapper
+
+
+def _ray_call(plain: Any) -> Any:
+    """Ray's own `__ray_call__`, which runs a function: one of the app's is a call without a header, Ray's and ours are none."""
+    followed = _function(_RAY_CALL, plain)
+
+    def wrapper(actor: Any, *args: Any, **kwargs: Any) -> Any:
+        module = str(getattr(args[0] if args else kwargs.get("fn"), "__module__", ""))
+        if module == shape.COMPILED_GRAPHS:
+            return plain(_Stages(actor), *args, **kwargs)
+        return (plain if module.startswith((*_SKIPPED, "ray.")) else followed)(actor, *args, **kwargs)
+
+    return wrapper
+
+
+class _Stages:
+    """An actor as a compiled graph sees it, which calls its methods itself: each such call is one without a header."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._actor, name)
+        return functools.partial(_function(name, lambda _, *args, **kwargs: method(*args, **kwargs)), self._actor)
 
 
 def _function(name: str, member: Any) -> Any:
@@ -368,12 +374,6 @@ def _async_generator(name: str, member: Any) -> Any:
     return wrapper
 
 
-def _constructor(member: Any) -> Any:
-    if _takes_header(member):
-        return member
-    return dressed((_async_construction if inspect.iscoroutinefunction(member) else _sync_construction)(member), member)
-
-
 def _sync_construction(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
         with ours(_construction, self, _ray_snapshot_header, args, kwargs) or _Inside():
@@ -395,8 +395,7 @@ def _async_construction(member: Any) -> Any:
 def _construction(
     body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Run | _Inside:
-    """The constructor that begins here; with a header it is Ray that calls it, and the machine is born."""
-    shape.replace_recovery(recovering)  # where the hook of workers has not; before anything that may fail
+    """The constructor that begins here; with a header the machine is born."""
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
     key = shape.current_actor_key()
@@ -486,7 +485,7 @@ class _Run:
 
 
 class _Inside:
-    """A method that the actor's own code calls, or that runs unwatched: nothing begins, and nothing is carried."""
+    """A method that runs unwatched: nothing begins, and nothing is carried."""
 
     __slots__ = ("result",)
     result: Any
@@ -516,7 +515,7 @@ class _Inside:
 
 
 def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Run | _Inside:
-    """The call that begins here, or the method that the actor's own code calls."""
+    """The call that begins here; `args`: the actor's object first."""
     if redaction.is_active:
         redaction.met(name, args[1:], kwargs)
     process = process_here()
@@ -526,11 +525,11 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         process = process or _late(stamp, header, args)
         if process is None:
             return _Inside()
-        if process.body is None and args:
+        if process.body is None:
             process.body = args[0]
         if stamp != process.stamp and generation_of(stamp, process.system) is None:
             header = stamp = None  # two apps that call one actor: it is the first one's
-    elif process is None or CURRENT.get() is not None or not _is_rays_thread():
+    elif process is None:
         return _Inside()
     return _Run(process, header, name, results, group, stamp)
 
@@ -540,14 +539,6 @@ def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
     key = shape.current_actor_key()
-    if key is None or not args:
+    if key is None:
         return None
     return attach_actor(stamp, key, colour=header.colour, about={}, body=args[0])
-
-
-def _is_rays_thread() -> bool:
-    """Whether this thread executes calls for Ray, and is none of the app's own."""
-    thread = threading.current_thread()
-    if thread is threading.main_thread() or isinstance(thread, threading._DummyThread):
-        return True
-    return thread.name.startswith("AsyncIO Thread") and CURRENT.get() is None

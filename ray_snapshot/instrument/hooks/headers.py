@@ -1,8 +1,9 @@
 """The header of a call on its way through Ray.
 
-Between our functions it is a hidden keyword. Ray makes one list of a call's arguments, each as two elements, its name and its
-value, and sends each element by itself. So a header takes the place of the name of the first positional argument, which is
-always the same; a call without positional arguments gets one element more.
+Between our functions it is a hidden keyword, which no signature has. Ray makes one list of a call's arguments, each as two
+elements, its name and its value, and sends each element by itself. So a header takes the place of the name of the first
+positional argument, which is always the same; a call without positional arguments gets one element more. The header of a task
+or of a constructor is an argument like others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def flattening(own: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 
     def flatten_args(signature_parameters: Any, args: Any, kwargs: Any) -> list[Any]:
         wire = kwargs.get(HEADER) if type(kwargs) is dict else None
-        if type(wire) is bytes:
+        if wire is not None:
             kwargs = {} if len(kwargs) == 1 else {name: given for name, given in kwargs.items() if name != HEADER}
         try:
             flat = own(signature_parameters, args, kwargs)
@@ -43,6 +44,8 @@ def flattening(own: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         if type(wire) is bytes:
             is_positional = bool(flat) and type(flat[0]) is not str  # `args` cannot tell: it may have been read by now
             flat[: int(is_positional)] = [MARK + wire]
+        elif wire is not None:
+            flat += HEADER, wire
         return flat
 
     return flatten_args
@@ -70,8 +73,8 @@ def recovering(own: Callable[..., Any], positional: Any) -> Callable[..., Any]:
 def validating(own: Callable[..., None]) -> Callable[..., None]:
     """What takes the place of Ray's `validate_args`, which makes a signature of the parameters and binds the arguments to it.
 
-    Ray does so for each call; for a method of ours it would go through the hidden keyword, too. Where all arguments are
-    positional, to count them tells as much. What does not fit, and what has keywords, is left to Ray, and so are its errors.
+    Ray does so for each call. Where all arguments are positional, to count them tells as much. What does not fit, and what has
+    keywords, is left to Ray, and so are its errors.
     """
 
     def validate_args(signature_parameters: Sequence[Parameter], args: Any, kwargs: Any) -> None:

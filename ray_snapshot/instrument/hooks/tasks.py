@@ -12,6 +12,7 @@ Not followed: tasks of machines of hosts, functions of other languages, our own,
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +21,9 @@ from ray_snapshot import redaction
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
-from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import CURRENT, process_here
-from ray_snapshot.instrument.hooks.calls import delegated, dressed, needs
+from ray_snapshot.instrument.hooks.calls import delegated, needs
 from ray_snapshot.instrument.hooks.ends import ended
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER
@@ -45,7 +46,9 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     process = process_here()
     if process is None or not process.started_tasks.are_followed or not _can_be_followed(function, options):
         return task(original, function, args, kwargs, **options)
-    if task_shape.is_exported(function, process.stamp, HEADER):
+    if task_shape.decorator_of(function) is not None:
+        return _decorated(original, function, args, kwargs, options)
+    if task_shape.is_exported(function, process.stamp):
         return _started(process, original, function, args, kwargs, options)
     own = task_shape.function_of(function)
     wrapper = wrapped(own, process.stamp, task_shape.results_of(function))
@@ -53,6 +56,22 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
         refs = _started(process, original, function, args, kwargs, options)
     process.started_tasks.exported(UNFOLLOWED.in_functions)
     return refs
+
+
+def _decorated(original: Any, function: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+    """Of a function with a `__ray_invocation_decorator__`: that gets the app's own arguments, and starts what it likes."""
+    plain = task_shape.undecorated(function)
+    invocation = functools.partial(replaced, start, original.function, plain, **options)
+    try:
+        return task_shape.decorator_of(function)(invocation)(args or [], kwargs or {})
+    except BaseException as error:
+        original.error = error  # the app's, as if Ray had called the decorator
+        raise
+
+
+def state(original: Callable[..., Any], function: Any) -> Any:
+    """In place of `RemoteFunction.__getstate__`: a function that starts itself travels in its wrapper without one."""
+    return task_shape.as_exported(function, original(function))
 
 
 def _can_be_followed(function: Any, options: dict[str, Any]) -> bool:
@@ -129,7 +148,7 @@ def wrapped(function: Any, stamp: str, results: Any = None) -> Any:
     `results`: the `num_returns` of tasks whose header has no other.
     """
     make = _generating if inspect.isgeneratorfunction(function) else _running
-    return dressed(make(function, stamp, results), function)
+    return functools.update_wrapper(make(function, stamp, results), function)
 
 
 def _running(function: Any, stamp: str, results: Any) -> Any:
