@@ -14,6 +14,7 @@ from typing import Any
 from ray_snapshot.detectors.conservation import TokenConservation
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.garbage import Garbage
+from ray_snapshot.detectors.infeasible import Infeasible
 from ray_snapshot.detectors.orphaned_wait import OrphanedWait
 from ray_snapshot.detectors.reached import Reached
 from ray_snapshot.detectors.termination import Termination
@@ -25,6 +26,7 @@ from ray_snapshot.verdicts import Detector, load_detector
 __all__ = [
     "Deadlock",
     "Garbage",
+    "Infeasible",
     "OrphanedWait",
     "Reached",
     "Termination",
@@ -43,6 +45,7 @@ _KINDS: dict[str, Callable[..., Detector]] = {
     "reached": Reached,
     "garbage": Garbage,
     "orphaned-wait": OrphanedWait,
+    "infeasible": Infeasible,
     "virtual-time": VirtualTime,
 }
 _ALSO = {"conservation": "token-conservation"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,23 +27,51 @@ SOON_S = 10.0
 
 def why_pending(snapshot: Snapshot) -> list[str]:
     """A line for each kind of calls that have not begun, and each placement group; at most `MOST_TOLD`, and how many more."""
-    messages, waits = snapshot.tables["messages"], snapshot.tables["waits"]
-    ids = texts(messages["call_id"])
-    queued = ids.filter(is_call_id(ids))
-    open_rows = [
-        row for row in waits.filter(positions(texts(waits["call_id"]), queued) >= 0).to_pylist() if not row["satisfied"]
-    ]
-    held_back = positions(ids, pa.array([row["call_id"] for row in open_rows], pa.string())) >= 0
-    lines = [*_without_room(snapshot, messages.filter(~held_back)), *_without_arguments(open_rows), *_groups(snapshot)]
+    lines = [*_without_room(snapshot), *_without_arguments(_argument_waits(snapshot)), *_groups(snapshot)]
     more = len(lines) - MOST_TOLD
     shown = [with_workers(snapshot, line) for line in lines[:MOST_TOLD]]
     return shown + ([f"... and {more:,} more"] if more > 0 else [])
 
 
-def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
-    """Of these, which need room on a node, and who has it now."""
+def _argument_waits(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The open waits of calls that have not begun."""
+    ids, waits = texts(snapshot.tables["messages"]["call_id"]), snapshot.tables["waits"]
+    queued = ids.filter(is_call_id(ids))
+    rows = waits.filter(positions(texts(waits["call_id"]), queued) >= 0).to_pylist()
+    return [row for row in rows if not row["satisfied"]]
+
+
+def _may_begin(snapshot: Snapshot) -> pa.Table:
+    """The messages but for calls that wait for their arguments."""
+    messages, waiting = snapshot.tables["messages"], _argument_waits(snapshot)
+    held_back = pa.array([row["call_id"] for row in waiting], pa.string())
+    return messages.filter(pa.array(positions(texts(messages["call_id"]), held_back) < 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Roomless:
+    """Calls to one target that have the same demand, and no room on a node."""
+
+    name: str
+    """ "prepare() of Trainer-0 (3 calls)"."""
+    waited_s: float
+    lack: Lack
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a node has room for it now."""
+        return self.lack.state.is_met(self.lack.demand)
+
+    def line(self, reason: str) -> str:
+        """For how long it has waited, and why."""
+        return f"{self.name} has waited for {self.waited_s:.0f} s: it needs {reason}"
+
+
+def roomless(snapshot: Snapshot) -> list[Roomless]:
+    """What has not begun and needs room on a node; nothing of what waits for its arguments."""
     if not snapshot.coverage.get("resources"):
         return []
+    messages = _may_begin(snapshot)
     state = held_now(told(snapshot, is_of_now=True))
     found = state.told
     asked: Counter[tuple[str | None, str, int]] = Counter()
@@ -53,21 +82,26 @@ def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
     ends = zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True)
     for (source, target), demand in zip(ends, demand_of_rows(found, messages).tolist(), strict=True):
         asked[(source if (source, target, demand) in since else None, target, demand)] += 1
+    now = snapshot.started_at.timestamp()
+    return [
+        Roomless(_named(source, target, count), now - at, Lack(state, found.demands[demand]))
+        for (source, target, demand), at in since.items()
+        if (count := asked[source, target, demand])
+    ]
+
+
+def _named(source: str | None, target: str, count: int) -> str:
+    return (target if source is None else f"{target} of {source}") + (f" ({count:,} calls)" if count > 1 else "")
+
+
+def _without_room(snapshot: Snapshot) -> list[str]:
+    """Which need room on a node, and who has it now."""
     or_held_back = ", or it is held back until an object store has room" if may_hold_back_tasks(snapshot) else ""
     lines = []
-    for (source, target, demand), at in since.items():
-        count = asked[source, target, demand]
-        if count:
-            wanted = found.demands[demand]
-            lack, waited_s = Lack(state, wanted), snapshot.started_at.timestamp() - at
-            reason = lack.why()
-            if state.is_met(wanted):
-                soon = "it is about to begin" if waited_s < SOON_S else "Ray has not begun it all the same"
-                reason = f"{lack.text}, and a node has room: {soon}{or_held_back}"
-            name = (target if source is None else f"{target} of {source}") + (
-                f" ({count:,} calls)" if count > 1 else ""
-            )
-            lines.append(f"{name} has waited for {waited_s:.0f} s: it needs {reason}")
+    for one in roomless(snapshot):
+        soon = "it is about to begin" if one.waited_s < SOON_S else "Ray has not begun it all the same"
+        room = f"{one.lack.text}, and a node has room: {soon}{or_held_back}"
+        lines.append(one.line(room if one.has_room else one.lack.why()))
     return lines
 
 

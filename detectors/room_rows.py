@@ -98,6 +98,8 @@ class Holder:
     """By resource that comes in whole devices: which ones, and how much of each."""
     is_checked: bool
     """Whether those have a handle of it for certain, and nothing else may have one: none lies in garbage, none is elsewhere."""
+    is_outside: bool = False
+    """Whether it is not watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Told:
     holders: tuple[Holder, ...] = ()
     unsure: tuple[str, ...] = ()
     """Why room may come all the same."""
+    outside_stays: bool = False
+    """Whether what is not watched keeps what it holds (`outside_room`); else it holds nothing."""
 
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
@@ -157,12 +161,28 @@ class _HolderRow(TypedDict):
     checked: bool
 
 
+class _OutsideRow(TypedDict):
+    """An actor that is not watched, or all that else runs of other programs: `job` names them, and the rest is missing."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    job: str
+    node: str
+    amounts: dict[str, _Amount]
+    name: NotRequired[str]
+    kind: NotRequired[str]
+    key: NotRequired[str]
+    namespace: NotRequired[str]
+    detached: NotRequired[bool]
+
+
 class _Rows(TypedDict):
     __pydantic_config__ = _STRICT  # type: ignore[misc]
     demands: list[_DemandRow]
     nodes: dict[str, dict[str, _Amount]]
     groups: list[_GroupRow]
     holders: list[_HolderRow]
+    outside: NotRequired[list[_OutsideRow]]
+    outside_stays: NotRequired[bool]
     unsure: list[str]
 
 
@@ -193,8 +213,12 @@ def told(snapshot: Snapshot, *, is_of_now: bool = False) -> Told:
         tuple(_asked(row, index[_demand(row)]) for row in rows["demands"]),
         {name: _units(amounts) for name, amounts in rows["nodes"].items()},
         {row["group"]: _group(row) for row in rows["groups"]},
-        tuple(_holder(row, computes=row["machine"] in computing) for row in rows["holders"]),
+        (
+            *(_holder(row, computes=row["machine"] in computing) for row in rows["holders"]),
+            *map(_outsider, rows.get("outside", ())),
+        ),
         tuple(rows["unsure"]),
+        rows.get("outside_stays", False),
     )
 
 
@@ -246,6 +270,19 @@ def _holder(row: _HolderRow, *, computes: bool) -> Holder:
     }
     known = None if by is None else tuple(by)
     return Holder(row["machine"], row["node"], amounts, row["task"], known, devices, row["checked"])
+
+
+def _outsider(row: _OutsideRow) -> Holder:
+    return Holder(outsider(row), row["node"], _units(row["amounts"]), False, (), {}, True, is_outside=True)
+
+
+def outsider(row: Mapping[str, Any]) -> str:
+    """What is not watched, for people: "cache-0 (a detached Cache of job 02000000)", "job 03000000"."""
+    job, kind, name = f"job {row['job']}", row.get("kind"), row.get("name")
+    if not kind:
+        return job
+    what = f"a detached {kind} of {job}" if row.get("detached") else f"{kind} of {job}"
+    return f"{name or kind + ' ' + row.get('key', '')[:8]} ({what})"
 
 
 def _is_cpu(name: str) -> bool:

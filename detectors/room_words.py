@@ -68,6 +68,11 @@ class Lack:
         """Whether no node has as much, held or free."""
         return not self.is_within and bool(self._nowhere())
 
+    @property
+    def is_never(self) -> bool:
+        """Whether the cluster, were it empty, had no room for it either."""
+        return self.is_nowhere or bool(self._spread)
+
     def _nowhere(self) -> Amounts:
         """What no node has, of the demand or of a bundle of the group that is to be made; empty if there is such a node."""
         parts = [self.needs] if self.group is None or self.group.strategy == "STRICT_PACK" else self.group.bundles
@@ -116,6 +121,8 @@ class Lack:
 
     def held(self) -> str:
         """Who has it: ", and Trainer-0 holds CPU 4 of 4"; "" if that is not known."""
+        if not self.nodes:
+            return ", and no node that it may run on is there"
         if self.is_nowhere:
             return f", and no node has more than {shown({name: self._most(name) for name in self._nowhere()})}"
         if self._spread:

@@ -132,7 +132,10 @@ class State:
     def _frees(self, index: int) -> bool:
         if self.is_of_now:
             return False
-        holder, places, moves = self.told.holders[index], self.rooms.places[index], self.moves
+        holder = self.told.holders[index]
+        if holder.is_outside:
+            return not self.told.outside_stays
+        places, moves = self.rooms.places[index], self.moves
         runs = list(places.runs)
         if holder.is_task:
             return bool(places.at < 0 or moves[places.at] or moves[runs].any())
@@ -161,7 +164,8 @@ class State:
 
     def _is_kept(self, key: str, group: Group) -> bool:
         is_ours = bool(group.owners) and not group.is_public
-        return key in self.inside or (is_ours and not self.anything)
+        is_kept = self.told.outside_stays and not group.owners
+        return key in self.inside or is_kept or (is_ours and not self.anything)
 
     def _left(self, held: Iterable[int], kept: set[str]) -> Left:
         left = {name: dict(amounts) for name, amounts in self.told.nodes.items()}

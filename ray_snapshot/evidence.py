@@ -47,3 +47,9 @@ def deadlock_evidence(evidence: Any) -> dict[str, Any]:
     found["advice"] = names_in(evidence, "advice")
     counts = ("member_count", "stuck_behind_count")
     return found | {name: value for name in counts if type(value := evidence.get(name)) is int}
+
+
+def needs_in(evidence: Mapping[str, Any]) -> set[str]:
+    """What the calls of a deadlock need on nodes, and who has it."""
+    found = (*records(evidence.get("members")), *records(evidence.get("stuck_behind")))
+    return {one["needs"] for one in found if one["needs"]}

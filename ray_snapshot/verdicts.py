@@ -101,12 +101,10 @@ class ReadyMade:
     Arrow and numpy are loaded with the detector, which takes a third of a second.
     """
 
-    stable = True
-
     def __init__(self, name: str) -> None:
         """`name`: one of `READY_MADE`."""
         self.name = name
-        self.alarm_when = READY_MADE[name]
+        self.alarm_when, self.stable = READY_MADE[name]
         self.spec = {"type": name, "name": name}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,8 +114,12 @@ class ReadyMade:
         return load_detector(self.name).evaluate(snapshot)
 
 
-READY_MADE: dict[str, bool | None] = {"termination": None, "deadlock": True}
-"""The answer of each that is an alarm."""
+READY_MADE: dict[str, tuple[bool | None, bool]] = {
+    "termination": (None, True),
+    "deadlock": (True, True),
+    "infeasible": (True, False),
+}
+"""The answer of each that is an alarm, and whether it is stable."""
 
 
 class FunctionDetector:

@@ -22,7 +22,11 @@ OF: dict[str, dict[int, str]] = {
     "systems": {0: "listed"},
     "snapshot": {0: "taken; it goes into the system's history"},
     "top": {0: "the system has ended, or Ctrl-C"},
-    "diagnose": {0: "healthy", 3: "a deadlock, or one is suspected", 4: "it cannot be told"},
+    "diagnose": {
+        0: "healthy",
+        3: "a deadlock, or one is suspected, or a demand that no node can meet",
+        4: "it cannot be told",
+    },
     "list": {0: "listed"},
     "show": {0: "shown"},
     "conservation": {0: "answered, also where the ledger does not hold"},

@@ -142,7 +142,7 @@ def _diagnose_system(name: str, address: str | None, timeout: float, json: bool,
 
     with _service_of(name, address) as service:
         snapshot = _snapshot_by(service, name, timeout)
-        asked = detectors.Deadlock(), detectors.Termination()
+        asked = detectors.Deadlock(), detectors.Termination(), detectors.Infeasible()
         found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
         told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
     if json:

@@ -24,12 +24,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.private import importing
+from ray_snapshot.names import NAMESPACE
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
 
 with importing():
     from ray._private import ray_constants
+    from ray._private import state as ray_state
     from ray._private import worker as ray_worker
     from ray._private.accelerators import get_all_accelerator_resource_names
+    from ray._raylet import GcsClientOptions, GlobalStateAccessor  # type: ignore[attr-defined]
+    from ray.core.generated import gcs_pb2
     from ray.experimental import get_local_object_locations, internal_kv
 
 # ---- what is demanded ------------------------------------------------------------------------------------------------
@@ -324,6 +328,21 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class LivingActor:
+    """An actor of any program that has a part of its node."""
+
+    key: str
+    kind: str
+    """Its class."""
+    name: str
+    namespace: str
+    job: str
+    is_detached: bool
+    node: str
+    amounts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """What Ray's control store tells at one moment."""
 
@@ -331,6 +350,11 @@ class Cluster:
     groups: Mapping[str, Group]
     grows: bool | None
     """Whether an autoscaler may add nodes; None: not known (yet)."""
+    actors: tuple[LivingActor, ...] = ()
+    other_jobs: tuple[str, ...] = ()
+    """Other programs that run."""
+    free: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By node: what Ray would give away."""
 
 
 def cluster() -> Cluster:
@@ -338,7 +362,44 @@ def cluster() -> Cluster:
     nodes = {row["NodeID"]: _node(row) for row in ray.nodes() if row["Alive"]}
     table = ray.util.placement_group_table()
     groups = {key: _group(row) for key, row in table.items() if row["state"] != "REMOVED"}
-    return Cluster(nodes, groups, _grows(nodes))
+    records = _records(ray.get_runtime_context().gcs_address)
+    actors = map(gcs_pb2.ActorTableData.FromString, records.get_actor_table(None, "ALIVE"))
+    jobs = records.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
+    return Cluster(
+        nodes,
+        groups,
+        _grows(nodes),
+        tuple(_actor(row) for row in actors if row.required_resources),
+        tuple(row.job_id.hex() for row in map(gcs_pb2.JobTableData.FromString, jobs) if _is_other(row)),
+        ray_state.available_resources_per_node(),
+    )
+
+
+@lru_cache(1)
+def _records(address: str) -> Any:
+    found = GlobalStateAccessor(GcsClientOptions.create(address, None, True, False))
+    found.connect()
+    return found
+
+
+def _actor(row: Any) -> LivingActor:
+    return LivingActor(
+        row.actor_id.hex(),
+        row.class_name,
+        row.name,
+        row.ray_namespace,
+        row.job_id.hex(),
+        row.is_detached,
+        row.address.node_id.hex(),
+        dict(row.required_resources),
+    )
+
+
+def _is_other(job: Any) -> bool:
+    """Whether it is a program of a user's that runs, and not this one."""
+    space = job.config.ray_namespace
+    is_ours = job.job_id.hex() == ray.get_runtime_context().get_job_id() or space == NAMESPACE
+    return not (job.is_dead or is_ours or space.startswith("_ray_internal"))
 
 
 def _node(row: Mapping[str, Any]) -> Node:
@@ -389,4 +450,16 @@ def _is_of_a_node(name: str, nodes: Iterable[str]) -> bool:
     return name.startswith("node_") and name.removeprefix("node_") in nodes
 
 
-__all__ = ["COLLECTIONS", "STORES", "Cluster", "Group", "Node", "cluster", "demanded", "held", "of_actor", "of_task"]
+__all__ = [
+    "COLLECTIONS",
+    "STORES",
+    "Cluster",
+    "Group",
+    "LivingActor",
+    "Node",
+    "cluster",
+    "demanded",
+    "held",
+    "of_actor",
+    "of_task",
+]

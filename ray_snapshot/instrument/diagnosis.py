@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 from ray_snapshot.views.report import chain, deadlock_report, place, short_sites, wait_tree
@@ -27,25 +28,25 @@ class Diagnosis:
     verdicts: list[Verdict]
     lines: list[str]
     exit_code: int
-    """0 healthy, 3 deadlock, 4 could not tell."""
+    """0 healthy, 3 an alarm, 4 could not tell."""
 
 
 def diagnosis(
     snapshot: Snapshot, detectors: Sequence[Detector], pending: Sequence[str] = (), hints: Sequence[str] = ()
 ) -> Diagnosis:
-    """Evaluate the detectors, and draw which machine waits for which; the first detector decides on the exit code.
+    """Evaluate the detectors, and draw which machine waits for which. An alarm, or else the first one, decides the exit code.
 
-    A deadlock is told once, by its report; every other verdict in a line.
+    A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
 
     `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
     from ray_snapshot.detectors.queued import why_queued
-    from ray_snapshot.detectors.unexplained import remedies, unexplained
+    from ray_snapshot.detectors.unexplained import unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
-    code = {True: DEADLOCK, False: HEALTHY, None: UNKNOWN}[first.holds]
+    code = DEADLOCK if any(one.alarm for one in verdicts) else UNKNOWN if first.holds is None else HEALTHY
     lines = [
         f"{snapshot.system}: {plural(snapshot.machine_count, 'machine')},"
         f" {plural(snapshot.in_flight_count, 'call or message', 'calls or messages')} in flight,"
@@ -65,10 +66,12 @@ def diagnosis(
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  hint: {line}" for line in hints]
-    told = verdicts[1:] if is_reported else verdicts
+    quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
+    told = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
+    told = [one for one in told[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
-    if first.holds is None:
-        lines += [f"  to do: {remedy}" for remedy in remedies(objects)]
+    if first.holds is None and not first.evidence.get("members"):
+        lines += [f"  to do: {text}" for text in first.evidence.get("advice", ())]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
@@ -105,9 +108,14 @@ def _frame_lines(frame: StackFrame) -> Iterator[str]:
 
 def _without(line: str, evidence: Mapping[str, Any]) -> str:
     """A line of what has not begun, without what the report of the deadlock has told of it."""
-    needs = {one["needs"] for name in ("members", "stuck_behind") for one in evidence[name] if one.get("needs")}
     head, _, reason = line.partition(": it needs ")
-    return f"{head}: see the deadlock" if reason in needs else line
+    return f"{head}: see the deadlock" if reason in needs_in(evidence) else line
+
+
+def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:
+    """Whether the report of the deadlock has told all that this one tells."""
+    needs = names_in(verdict.evidence, "needs")
+    return bool(needs) and needs_in(evidence).issuperset(needs)
 
 
 def _places(snapshot: Snapshot) -> dict[str, str]:

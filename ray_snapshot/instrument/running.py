@@ -25,6 +25,7 @@ from weakref import ref
 from ray_snapshot.addresses import absolute
 from ray_snapshot.alarms import check_target
 from ray_snapshot.errors import HistoryWriteError, SettingError
+from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
@@ -255,6 +256,8 @@ class Reporter:
         self.options = options
         self.watch: Watch | None = None
         self.told: set[Any] = set()
+        self.needs: set[str] = set()
+        """What the deadlock that stands needs on nodes: no alarm of its own."""
         self.news = News(lambda name: None if self.watch is None else self.watch.alarm_when(name))
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
@@ -280,8 +283,11 @@ class Reporter:
         if "error" in verdict.evidence and (key := (verdict.detector, "error")) not in self.told:
             self.told.add(key)
             say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
+        if "members" in verdict.evidence:
+            self.needs = needs_in(verdict.evidence) if verdict.alarm else set()
         is_wanted = verdict.alarm or (verdict.holds and verdict.detector == self.options.exit_on)
-        if self.news.has(verdict) and is_wanted:
+        is_told = bool(needs := names_in(verdict.evidence, "needs")) and self.needs.issuperset(needs)
+        if self.news.has(verdict) and is_wanted and not is_told:
             say(self.text(verdict), wraps=True)
             if verdict.alarm and self.files is not None and self.watch is not None:
                 self.files.begin(self.watch.name, verdict.snapshot_id, self.watch.write_history)
@@ -312,7 +318,7 @@ class Reporter:
 
         try:
             snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
-            asked = detectors.Deadlock(), detectors.Termination()
+            asked = detectors.Deadlock(), detectors.Termination(), detectors.Infeasible()
             found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
             say("\n".join(found.lines), wraps=True)
         except Exception as error:

@@ -199,9 +199,12 @@ class Graph:
         need.tasks[task.key] = None
         return key
 
-    def stuck(self, acting: Iterable[str] = (), leaf: Callable[[Task], str] = lambda _: FREE) -> Stuck:
-        """What cannot move if these act; `leaf` is asked of running tasks that have started nothing unfinished."""
-        return _Fixpoint(self, frozenset(acting), leaf).result()
+    def stuck(self, acting: Iterable[str] = (), leaf: Callable[[Task], str] = lambda _: FREE, alone: str = "") -> Stuck:
+        """What cannot move if these act; `leaf` is asked of running tasks that have started nothing unfinished.
+
+        `alone`: a job; what all others hold they keep.
+        """
+        return _Fixpoint(self, frozenset(acting), leaf, alone).result()
 
     def stuck_children(self, key: str, stuck: Stuck) -> list[str]:
         """Of a stuck running task: what it, or its actor, has started and cannot move."""
@@ -214,9 +217,10 @@ class Graph:
 class _Fixpoint:
     """Everything is stuck until something that may move sets it free."""
 
-    def __init__(self, graph: Graph, acting: frozenset[str], leaf: Callable[[Task], str]) -> None:
+    def __init__(self, graph: Graph, acting: frozenset[str], leaf: Callable[[Task], str], alone: str = "") -> None:
         self.graph = graph
         self.leaf = leaf
+        self.alone = alone
         self.free: set[str] = set()
         self.helpers: dict[str, Iterable[str]] = dict(graph.places)
         self.freed_by: dict[str, list[str]] = defaultdict(list)
@@ -262,7 +266,7 @@ class _Fixpoint:
     def _make_room(self) -> None:
         """Set free what finds room in what those hold who may move, until nothing more does."""
         while True:
-            self.room = _Room(self.graph, self.free)
+            self.room = _Room(self.graph, self.free, self.alone)
             left = [need for need in self.graph.needs.values() if need.key not in self.free]
             begun = [need.key for need in left if self.room.fits(need)]
             if not begun:
@@ -284,10 +288,11 @@ class _Fixpoint:
 class _Room:
     """What each node could give if all who may move gave back what they have."""
 
-    def __init__(self, graph: Graph, free: set[str]) -> None:
+    def __init__(self, graph: Graph, free: set[str], alone: str = "") -> None:
         self.look = look = graph.look
         self.graph = graph
         self.free = free
+        self.alone = alone
         self.known: dict[tuple[object, ...], bool] = {}
         self.at_rest: dict[str, bool] = {}
         self.kept: dict[str, list[tuple[str, Mapping[str, float]]]] = defaultdict(list)
@@ -296,7 +301,7 @@ class _Room:
             if actor.holds and actor.state == ALIVE and self._keeps(actor):
                 self.kept[actor.group or actor.node].append((actor.key, actor.holds))
         for task in graph.parties.values():
-            if task.key not in free and task.kind in ("task", "creation"):
+            if (task.key not in free or self._is_other(task.job)) and task.kind in ("task", "creation"):
                 amounts = {name: part for name, part in task.needs.items() if name != "CPU" or task.kind != "task"}
                 if amounts and not (task.kind == "creation" and self._is_alive(task.actor)):
                     self.kept[task.group or task.node].append((task.key, amounts))
@@ -309,14 +314,19 @@ class _Room:
         found = self.look.actors.get(actor)
         return found is not None and found.state == ALIVE
 
+    def _is_other(self, job: str) -> bool:
+        """Whether it is another job than the one that is looked at alone."""
+        return self.alone not in ("", job)
+
     def _keeps(self, actor: Actor) -> bool:
+        if self._is_other(actor.job):
+            return True
         running = self.graph.running.get(actor.key, ())
         return any(key not in self.free for key in running) if running else self._is_job_stuck(actor.job)
 
     def _is_kept(self, group: Group) -> bool:
-        return any(key not in self.free for key in self.graph.running.get(group.key, ())) or self._is_job_stuck(
-            group.job
-        )
+        is_inside = any(key not in self.free for key in self.graph.running.get(group.key, ()))
+        return is_inside or self._is_other(group.job) or self._is_job_stuck(group.job)
 
     def _is_job_stuck(self, job: str) -> bool:
         """Whether its driver and all that runs of it are stuck: then nobody drops or removes anything of it."""

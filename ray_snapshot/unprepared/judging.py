@@ -24,6 +24,9 @@ MOST_CPU = 0.05
 _POLLS, _TICKS = 3.5, 0.3
 """Context switches a second of a thread: in a wait of Ray's it looks for signals once a second."""
 
+LONG_S = 10.0
+"""What has waited less for room may be about to get it."""
+
 _LONGEST_NAME = 15
 """Of a thread's name Linux keeps so much."""
 
@@ -70,9 +73,13 @@ def judge(first: Look, second: Look, told: Told, jobs: Iterable[str]) -> list[Fi
     graph = Graph(second, changed)
     read = {key: _reading(task, second, told) for key, task in graph.parties.items()}
     sure = graph.stuck(changed | _those(read, ACTS, PARKED, UNSEEN), lambda _: ANY)
-    doubtful = graph.stuck(changed | _those(read, ACTS, PARKED), _leaf(read, {WAITS: ANY}, FREE))
+    acting, leaf = changed | _those(read, ACTS, PARKED), _leaf(read, {WAITS: ANY}, FREE)
+    doubtful = graph.stuck(acting, leaf)
     still = graph.stuck(changed | _those(read, ACTS), _leaf(read, {WAITS: ANY}, ALONE))
-    judged = [_Judging(graph, read, sure, doubtful, still, second.jobs[job]).finding() for job in jobs]
+    judged = [
+        _Judging(graph, read, sure, doubtful, still, second.jobs[job], graph.stuck(acting, leaf, job)).finding()
+        for job in jobs
+    ]
     counts = Counter(task.job for task in second.tasks.values())
     return sorted(judged, key=lambda one: -counts[one.job.key])
 
@@ -138,6 +145,8 @@ class _Judging:
     still: Stuck
     """If also nothing sets those free that stand still outside of Ray."""
     job: Job
+    alone: Stuck
+    """If other programs keep the room that they hold."""
 
     @property
     def look(self) -> Look:
@@ -152,8 +161,15 @@ class _Judging:
             return self._made(UNKNOWN, self.doubtful, [*self._unseen(self.doubtful, (UNSEEN,)), *self._gaps()])
         if any(key in self.still.nodes and self.read[key].state == WAITS for key in self._own_parties()):
             return self._made(UNKNOWN, self.still, [*self._unseen(self.still, (PARKED, UNSEEN)), *self._gaps()])
-        gaps = self._gaps()
+        gaps = [*self._held_by_others(), *self._gaps()]
         return self._made(UNKNOWN if gaps else NONE, self.sure, gaps)
+
+    def _held_by_others(self) -> list[str]:
+        """What has waited for room for long that only other programs, or actors that have outlived theirs, could make."""
+        if not any(key in self.alone.nodes for key in self._own_parties()):
+            return []
+        needs = [key for key in self._of_job(self.alone.nodes & self.graph.needs.keys()) if self._waited(key) >= LONG_S]
+        return [f"whether other programs give back the room that {{{key}}} waits for" for key in needs[:1]]
 
     def _has_waiting(self, of: Stuck) -> bool:
         """Whether there is a core with more than drivers, and it is no demand for which nobody waits."""
@@ -184,7 +200,7 @@ class _Judging:
         if self.look.grows is not False:
             return ["it waits for room, and an autoscaler may add a node"]
         if resting := of.rest_on_idle & set(wanting):
-            waited = max(self.look.at_s - self._since(key) for key in resting)
+            waited = max(map(self._waited, resting))
             if waited < IDLE_HOLDER_S:
                 return [
                     f"it has waited for room for {waited:.0f} s, and actors at rest hold it: Ray may still free one of which no"
@@ -192,8 +208,9 @@ class _Judging:
                 ]
         return []
 
-    def _since(self, key: str) -> float:
-        return min((self.look.tasks[task].since_s for task in self.graph.needs[key].tasks), default=0.0)
+    def _waited(self, key: str) -> float:
+        tasks = self.graph.needs[key].tasks
+        return self.look.at_s - min((self.look.tasks[task].since_s for task in tasks), default=0.0)
 
     def _unseen(self, of: Stuck, states: tuple[str, ...]) -> list[str]:
         """Why it is not known of the members of a core what they do."""

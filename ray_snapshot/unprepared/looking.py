@@ -150,6 +150,6 @@ def _places(finding: Finding, look: Look) -> Iterable[tuple[str, int]]:
 
 
 def exit_code(rows: Iterable[Mapping[str, Any]]) -> int:
-    """3 if anything is suspected, else 4 if anything is not known, else 0."""
-    verdicts = {row["verdict"] for row in rows}
-    return 3 if SUSPECTED in verdicts else 4 if UNKNOWN in verdicts else 0
+    """3 if anything is suspected, or no node can ever run it, else 4 if anything is not known, else 0."""
+    verdicts = {"infeasible" if any(one["is_infeasible"] for one in row["pending"]) else row["verdict"] for row in rows}
+    return 3 if {SUSPECTED, "infeasible"} & verdicts else 4 if UNKNOWN in verdicts else 0

@@ -87,6 +87,7 @@ class Actor:
     holds: Mapping[str, float] = field(default_factory=dict)
     group: str = ""
     began_ms: int = 0
+    is_detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +311,7 @@ def actors(rows: Iterable[bytes]) -> dict[str, Actor]:
                 without_group(row.required_resources),
                 "" if group.startswith("f" * 16) else group,
                 row.start_time,
+                row.is_detached,
             )
     return found
 

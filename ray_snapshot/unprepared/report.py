@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
+from ray_snapshot.unprepared.judging import LONG_S, NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
 from ray_snapshot.views.report import MOST_LINES, chain, wait_lines
 
@@ -33,7 +33,8 @@ _REFUSED = (
 class Names:
     """How actors, tasks and drivers are called in one look: by Ray's name, else by class and a number."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, job: str = "") -> None:
+        """`job`: actors of other ones are told with their classes and jobs."""
         self.look = look
         self._actors: dict[str, str] = {}
         counts: Counter[tuple[str, str]] = Counter()
@@ -41,6 +42,9 @@ class Names:
             number = counts[actor.job, actor.kind]
             counts[actor.job, actor.kind] += 1
             self._actors[actor.key] = actor.name or f"{actor.kind}-{number}"
+            if job not in ("", actor.job):
+                detached = "detached " if actor.is_detached else ""
+                self._actors[actor.key] += f" (a {detached}{actor.kind} of job {actor.job})"
         self._tasks: dict[str, str] = {}
         running = (task for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING)
         for task in sorted(running, key=lambda one: (one.since_s, one.key)):
@@ -74,7 +78,7 @@ def short(name: str) -> str:
 
 def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str, Any]:
     """All that was found, of plain values."""
-    names = Names(look)
+    names = Names(look, finding.job.key)
     members, behind = (
         sorted((_record(key, finding, look, names) for key in keys[:_MOST_ROWS]), key=lambda one: str(one["machine"]))
         for keys in ((finding.core, finding.behind) if finding.verdict != NONE else ((), ()))
@@ -150,16 +154,12 @@ def _amounts(part: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {amount:g}" for name, amount in sorted(part.items())) or "a worker"
 
 
-def _holding(parts: Iterable[Mapping[str, float]], holders: Iterable[str], look: Look, names: Names) -> str:
+def _holding(parts: Collection[Mapping[str, float]], holders: Iterable[str], look: Look, names: Names) -> str:
     """`A holds CPU 1 of 2; ...`, or that no node has so much."""
-    wanted: dict[str, float] = defaultdict(float)
-    for part in parts:
-        for name, amount in part.items():
-            wanted[name] = max(amount, wanted[name])
-    most = {name: max((node.has.get(name, 0.0) for node in look.nodes.values()), default=0.0) for name in wanted}
+    if beyond := _beyond(parts, look):
+        return f"no node has more than {_amounts(beyond)}"
+    wanted = {name for part in parts for name in part}
     total = {name: sum(node.has.get(name, 0.0) for node in look.nodes.values()) for name in wanted}
-    if short_of := {name: most[name] for name, amount in wanted.items() if most[name] < amount}:
-        return f"no node has more than {_amounts(short_of)}"
     told = []
     for holder in holders:
         held = [
@@ -176,6 +176,16 @@ def _holding(parts: Iterable[Mapping[str, float]], holders: Iterable[str], look:
     shown = told[:_MOST_TARGETS]
     more = f"; and {len(told) - len(shown)} more" if len(told) > len(shown) else ""
     return ("; ".join(shown) + more) or "what holds it is not recorded"
+
+
+def _beyond(parts: Iterable[Mapping[str, float]], look: Look) -> dict[str, float]:
+    """Of what no node has enough: how much the largest has."""
+    wanted: dict[str, float] = defaultdict(float)
+    for part in parts:
+        for name, amount in part.items():
+            wanted[name] = max(amount, wanted[name])
+    most = {name: max((node.has.get(name, 0.0) for node in look.nodes.values()), default=0.0) for name in wanted}
+    return {name: most[name] for name, amount in wanted.items() if most[name] < amount}
 
 
 def _held(holder: str, look: Look) -> Mapping[str, float]:
@@ -207,7 +217,8 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
                 "count": len(tasks),
                 "needs": dict(first.needs),
                 "is_stuck": finding.graph.node[first.key] in finding.stuck.nodes,
-                "waited_s": round(look.at_s - first.since_s, 1),
+                "waited_s": (waited_s := round(look.at_s - first.since_s, 1)),
+                "is_infeasible": waited_s >= LONG_S and look.grows is False and bool(_beyond([first.needs], look)),
                 "holding": _holding([first.needs], _all_holders(first.needs, look), look, names),
             }
         )
@@ -223,6 +234,7 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
                     "needs": wanted,
                     "is_stuck": group.key in finding.stuck.nodes,
                     "waited_s": None,
+                    "is_infeasible": False,
                     "holding": _holding(parts, _all_holders(wanted, look), look, names),
                 }
             )
@@ -313,6 +325,8 @@ def _headline(told: Mapping[str, Any]) -> str:
         return f"suspected: these have not moved{since}, and it seems that they cannot ({apart})"
     if told["verdict"] == UNKNOWN:
         return f"it cannot be told whether {'these are' if told['members'] else 'it is'} stuck ({apart})"
+    if any(one["is_infeasible"] for one in told["pending"]):
+        return "it waits for what no node can ever give"
     count = told["unfinished"]
     return (
         f"nothing suspected: {count:,} unfinished {'call or task' if count == 1 else 'calls and tasks'}"

@@ -63,5 +63,5 @@ class App:
         }
         return rs.Snapshot.from_rows(**tables, **{"coverage": self.coverage, **more})
 
-    def verdict(self) -> rs.Verdict:
-        return Deadlock().evaluate(self.snapshot())
+    def verdict(self, **about: Any) -> rs.Verdict:
+        return Deadlock().evaluate(self.snapshot(**about))

@@ -22,6 +22,7 @@ ALL = [
     detectors.UniqueToken("$.balance", {"deposit": None}, name="right"),
     detectors.Termination(machines=["a", "c*"], senders=["b"], name="part"),
     detectors.Reached("$.balance", 10, name="rich"),
+    detectors.Infeasible(name="too much"),
     detectors.Reached({"Machine": "$.phase"}, phases=["born", "done"], machines="?", name="all done"),
 ]
 

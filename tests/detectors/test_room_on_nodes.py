@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from calls_by_hand import App
 from rooms_by_hand import Room, last_cpu, two_groups, wait_row
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Deadlock
+from ray_snapshot.detectors import Deadlock, Infeasible
+from ray_snapshot.detectors.pending import why_pending
 
 
 def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said_what_to_change() -> None:
@@ -209,13 +211,13 @@ def test_that_nobody_waits_for_what_can_never_begin_is_no_deadlock() -> None:
     assert (verdict.holds, verdict.evidence["blocked_count"]) == (False, 2)
 
 
-def test_groups_of_others_and_groups_that_others_may_find_count_as_free() -> None:
-    for more in ({"owners": []}, {"owners": ["Owner-0"], "name": "everybodys"}):
+def test_groups_that_others_may_find_count_as_free_and_whether_those_of_others_are_removed_cannot_be_told() -> None:
+    for more, expected in (({"owners": []}, None), ({"owners": ["Owner-0"], "name": "everybodys"}, False)):
         app = App().actor("driver")
         app.waits_for("driver", app.queues("prepare()", "driver", "prepare", number=1))
         room = Room(app).node("n1", CPU=2).demands("driver", "prepare()", [[1, 1]], needs={"CPU": 1})
         room.group("foreign", {"CPU": 2}, on="n1", **more)
-        assert app.verdict().holds is False
+        assert app.verdict().holds is expected
 
 
 def test_a_doubt_about_one_actor_is_none_about_a_deadlock_elsewhere() -> None:
@@ -435,3 +437,73 @@ def test_replies_that_are_there_do_not_hide_who_holds_the_room_and_are_not_waite
     assert verdict.holds is True, verdict.sentence
     (driver,) = (one for one in verdict.evidence["members"] if one["machine"] == "driver")
     assert (driver["waits_for"], driver["mode"]) == (["Sim-2"], "all")
+
+
+def held_by_others() -> tuple[App, Room]:
+    """The driver waits for an actor that needs a CPU; two detached ones of another program have both."""
+    app = App().actor("driver")
+    app.queues("Trainer-0", "driver", "__init__", number=0)
+    app.waits_for("driver", app.queues("Trainer-0", "driver", "train", number=1))
+    room = Room(app).node("n1", CPU=2).demands(None, "Trainer-0", needs={"CPU": 1})
+    about = {"kind": "Cache", "key": "ab" * 8, "namespace": "jobs", "job": "02000000", "detached": True}
+    room.told["outside"] = [{**about, "name": f"cache-{i}", "node": "n1", "amounts": {"CPU": 1.0}} for i in (0, 1)]
+    return app, room
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+def test_where_others_that_are_not_watched_have_all_room_it_cannot_be_told_and_they_are_named() -> None:
+    app, _ = held_by_others()
+    verdict = app.verdict(started_at=at(25))
+    holders = [f"cache-{i} (a detached Cache of job 02000000) holds CPU 1 of 2" for i in (0, 1)]
+
+    assert verdict.holds is None
+    assert f"Trainer-0 needs CPU 1, and {holders[0]}; {holders[1]}: these are not watched" in verdict.sentence
+    assert "ray.kill(ray.get_actor('cache-1', namespace='jobs'))" in verdict.evidence["advice"][0]
+    assert why_pending(app.snapshot(started_at=at(25)))[0].endswith(f"it needs CPU 1, and {holders[0]}; {holders[1]}")
+
+
+def test_others_may_give_their_room_back_at_once_and_what_fits_beside_them_waits_for_nothing_of_theirs() -> None:
+    app, _ = held_by_others()
+    assert app.verdict(started_at=at(15)).holds is False, "it has waited for 5 s"
+
+    app, room = held_by_others()
+    room.node("n1", CPU=3)
+    assert app.verdict(started_at=at(25)).holds is False
+
+    app, room = held_by_others()
+    app.actor("Busy-0", status="active")
+    room.node("n1", CPU=3).holds("Busy-0", "n1", CPU=1)
+    assert app.verdict(started_at=at(25)).holds is False, "Busy-0 may give it back"
+
+
+def test_what_runs_of_another_program_and_is_no_actor_is_named_by_its_job() -> None:
+    app, room = held_by_others()
+    room.told["outside"] = [{"job": "03000000", "node": "n1", "amounts": {"CPU": 2.0}}]
+    assert "Trainer-0 needs CPU 1, and job 03000000 holds CPU 2 of 2: " in app.verdict(started_at=at(25)).sentence
+
+
+def test_a_demand_that_no_node_can_meet_is_infeasible_after_ten_seconds_whoever_waits_for_it() -> None:
+    app = App().actor("driver", status="active")
+    app.queues("render()", "driver", "render", number=1)
+    room = Room(app).node("n1", CPU=8).demands("driver", "render()", [[1, 1]], needs={"GPU": 2})
+    verdict = Infeasible().evaluate(app.snapshot(started_at=at(25)))
+
+    assert (verdict.holds, verdict.alarm) == (True, True)
+    assert "render() of driver has waited for 15 s: it needs GPU 2, and no node has more than GPU 0" in verdict.sentence
+    assert verdict.evidence["advice"] == ["Ask for less than GPU 2, or give the cluster a node that has it."]
+    assert Infeasible().evaluate(app.snapshot(started_at=at(15))).holds is False, "it has waited for 5 s"
+
+    room.told["unsure"] = ["the cluster's autoscaler, which may add a node"]
+    assert Infeasible().evaluate(app.snapshot(started_at=at(25))).holds is None
+
+
+def test_a_demand_that_others_hold_and_one_without_a_node_of_its_labels_are_told_apart() -> None:
+    app, room = held_by_others()
+    assert Infeasible().evaluate(app.snapshot(started_at=at(25))).holds is False
+
+    room.told["demands"][0]["nodes"] = []
+    verdict = Infeasible().evaluate(app.snapshot(started_at=at(25)))
+    assert "it needs CPU 1, and no node that it may run on is there" in verdict.sentence

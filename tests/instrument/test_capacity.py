@@ -124,6 +124,23 @@ def test_the_cluster_is_told_as_it_is_and_that_nothing_will_make_it_grow() -> No
     assert group.id.hex() not in capacity.cluster().groups
 
 
+def test_living_actors_are_told_with_what_they_have_and_whether_they_outlive_their_program() -> None:
+    class Outliving:
+        def ping(self) -> None:
+            pass
+
+    actor = ray.remote(Outliving).options(num_cpus=1, name="outliving", lifetime="detached").remote()
+    ray.get(actor.ping.remote())
+    cluster = capacity.cluster()
+    (found,) = [one for one in cluster.actors if one.name == "outliving"]
+
+    assert (found.kind.rpartition(".")[2], found.is_detached, found.amounts) == ("Outliving", True, {"CPU": 1.0})
+    assert (found.job, found.node) == (ray.get_runtime_context().get_job_id(), ray.get_runtime_context().get_node_id())
+    assert found.node in cluster.free
+    assert cluster.other_jobs == ()
+    ray.kill(actor)
+
+
 def test_a_node_type_that_is_not_named_after_a_node_is_an_autoscalers(monkeypatch: pytest.MonkeyPatch) -> None:
     node = ray.get_runtime_context().get_node_id()
 

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from ray_snapshot.detectors import Deadlock
-from ray_snapshot.instrument.capacity import Cluster, Group, Node
+from ray_snapshot.instrument.capacity import Cluster, Group, LivingActor, Node
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.resources import COLLECT_S, DELAY_S, Looks, concerns, garbage
@@ -119,6 +119,23 @@ def test_demands_holdings_and_nodes_are_told_and_that_nobody_can_move_is_conclud
         [DRIVER, "Trainer-0/0/f()/1"],
     )
     assert Deadlock().evaluate(snapshot).holds is True
+
+
+def test_actors_that_are_no_machines_and_what_else_is_taken_while_other_programs_run_are_told() -> None:
+    cut = trainer()
+    cut.facts["Trainer-0"]["key"] = "aa"
+    more = {"name": "", "namespace": "jobs", "node": "n", "amounts": {"CPU": 1.0}}
+    mine = LivingActor("aa", "Trainer", job="01", is_detached=False, **more)
+    other = LivingActor("bb", "Cache", job="02", is_detached=True, **more)
+    cluster = replace(STILL, nodes={"n": Node({"CPU": 8.0})}, actors=(mine, other), free={"n": {"CPU": 1.0}})
+
+    def outside(after: Cluster) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = cut.snapshot(Looks(after, after)).coverage["resources"]["outside"]
+        return told
+
+    actor = {**more, "key": "bb", "kind": "Cache", "job": "02", "detached": True}
+    assert outside(cluster) == [actor]
+    assert outside(replace(cluster, other_jobs=("03",))) == [actor, {"job": "03", "node": "n", "amounts": {"CPU": 2.0}}]
 
 
 @pytest.mark.parametrize(

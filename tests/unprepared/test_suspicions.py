@@ -10,6 +10,7 @@ from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, 
 from ray_snapshot.unprepared import report
 from ray_snapshot.unprepared.graph import Graph
 from ray_snapshot.unprepared.judging import judge
+from ray_snapshot.unprepared.looking import exit_code
 from ray_snapshot.unprepared.records import Task, driver_of
 
 
@@ -256,6 +257,38 @@ def test_actors_at_rest_are_a_doubt_only_for_the_program_that_needs_what_they_ho
     found = Graph(look).stuck()
     assert {resting, elsewhere} <= found.core
     assert found.rest_on_idle == {resting}
+
+
+def test_room_that_an_actor_of_an_ended_program_holds_makes_it_unknown_and_the_actor_is_named_with_its_job() -> None:
+    made, other = Made(), "02000000"
+    made.actor("Cache", holds={"CPU": 2.0})
+    key, actor = made.actors.popitem()
+    made.actors[key] = replace(actor, job=other, name="cache-0", is_detached=True)
+    need = made.task(made.driver, LACKS_ROOM, "train", needs={"CPU": 1.0})
+
+    assert made.judged().verdict == "unknown"
+    assert (
+        "has waited for 90 s: it needs CPU 1, and cache-0 (a detached Cache of job 02000000) holds CPU 2 of 2"
+        in told(made)
+    )
+    made.tasks[need] = replace(made.tasks[need], since_s=95.0)
+    assert made.judged().verdict == "none", "it has waited for 5 s"
+    made.tasks[need] = replace(made.tasks[need], since_s=10.0)
+    made.has = {"CPU": 3.0}
+    assert made.judged().verdict == "none"
+
+
+def test_a_demand_that_no_node_can_meet_is_an_alarm_though_the_driver_still_acts() -> None:
+    made = Made()
+    made.process(1, user("main", "time.sleep(9)"))
+    made.task(made.driver, LACKS_ROOM, "big", needs={"CPU": 4.0})
+    row = report.row(made.judged(), made.look(), "", 3.0)
+
+    assert (row["verdict"], exit_code([row])) == ("none", 3)
+    assert "it waits for what no node can ever give" in told(made)
+    for more in ({"grows": True}, {"grows": None}):
+        made.more = more
+        assert exit_code([report.row(made.judged(), made.look(), "", 3.0)]) == 0, "a node may join"
 
 
 def test_what_no_node_has_is_suspected_if_somebody_waits_for_it_and_no_autoscaler_may_add_it() -> None:

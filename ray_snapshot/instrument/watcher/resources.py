@@ -62,12 +62,15 @@ def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
     pending = [key for key, one in looks.after.groups.items() if not one.is_created] if looks.after is not None else []
     if not found and not pending:
         return {}
-    cluster = looks.after or Cluster({}, {}, None)
+    cluster, holders = looks.after or Cluster({}, {}, None), list(_holders(tables))
+    nodes = _nodes(cluster, found)
+    outside = _unwatched_actors(tables, cluster)
     return {
         "demands": _demands(tables, found, cluster),
-        "nodes": _nodes(cluster, found),
+        "nodes": nodes,
         "groups": [_group(key, one, tables) for key, one in cluster.groups.items()],
-        "holders": list(_holders(tables)),
+        "holders": holders,
+        "outside": [*outside, *_of_other_jobs(cluster, nodes, [*holders, *outside])],
         "unsure": looks.unsure(),
     }
 
@@ -191,6 +194,45 @@ def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
             "by": by(tables, name),
             "checked": _is_checked(tables, name),
         }
+
+
+def _unwatched_actors(tables: Tables, cluster: Cluster) -> list[dict[str, Any]]:
+    """Actors that have a part of a node, and are no machines: of other programs, also of some that have ended."""
+    collected = tables.collected
+    births = [one.births for one in collected.recorded.values()] + [one.births for one in collected.hosted]
+    known = {birth["key"] for some in births for birth in some.values()}
+    known |= {facts.get("key") for facts in collected.facts.values()}
+    return [
+        {
+            "name": one.name,
+            "kind": one.kind,
+            "key": one.key,
+            "namespace": one.namespace,
+            "job": one.job,
+            "detached": one.is_detached,
+            "node": one.node,
+            "amounts": dict(one.amounts),
+        }
+        for one in sorted(cluster.actors, key=lambda one: (one.name, one.kind, one.key))
+        if one.key not in known
+    ]
+
+
+def _of_other_jobs(
+    cluster: Cluster, nodes: Mapping[str, Mapping[str, float]], holders: Iterable[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """What is not free on a node and none of these holds, if other programs run: they do, or their plain tasks."""
+    held = [(one["node"], one["amounts"]) for one in holders]
+    for group in cluster.groups.values():
+        held += zip(group.nodes, group.bundles, strict=True) if group.is_created else []
+    for node, free in cluster.free.items():
+        there = cluster.nodes[node].amounts if node in cluster.nodes else {}
+        rest = {name: there[name] - free.get(name, 0.0) for name in nodes.get(node, {}) if name in there}
+        for at, amounts in held:
+            rest |= {name: rest[name] - amount for name, amount in amounts.items() if at == node and name in rest}
+        amounts = {name: amount for name, amount in rest.items() if amount >= 1e-4}
+        if amounts and cluster.other_jobs:
+            yield {"job": ", ".join(cluster.other_jobs), "node": node, "amounts": amounts}
 
 
 def in_a_group(held: Held) -> bool:

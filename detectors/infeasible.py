@@ -1,0 +1,49 @@
+"""Is anything asked for that no node of the cluster could ever give, were it empty?
+
+Ray lets such a call wait without an end. Who has made it may still act, and give it up: so it is no deadlock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, unsound, with_workers
+from ray_snapshot.detectors.pending import SOON_S, roomless
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
+
+
+class Infeasible:
+    """True iff a call, a constructor or a placement group that a call waits for has waited for 10 s for more than any node has.
+
+    None where a node may join: with an autoscaler, or while the nodes change. Evidence: `waiting` (what waits, for how long and
+    for what, a line each), `needs` (what of it no node has), `advice`; the first 100. Not stable: a node may join, and who has
+    made the call may cancel it. Cost: O(messages + demands x nodes).
+    """
+
+    stable: bool = False
+    alarm_when: bool | None = True
+    looks_at = frozenset({"statuses"})
+
+    def __init__(self, *, name: str = "infeasible") -> None:
+        self.name = check_name(name)
+        self.spec: dict[str, Any] = {"type": "infeasible", "name": name}
+
+    def __repr__(self) -> str:
+        return f"Infeasible(name={self.name!r})"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """Hold each demand that has waited for long against what nodes have, held or free."""
+        if reason := unsound(snapshot):
+            return answer(self, snapshot, None, {}, f"Infeasible demands cannot be told: {reason}.")
+        found = [one for one in roomless(snapshot) if one.waited_s >= SOON_S and one.lack.is_never][:MOST_LISTED]
+        needs = [one.lack.why() for one in found]
+        lines = [with_workers(snapshot, one.line(need)) for one, need in zip(found, needs, strict=True)]
+        advice = list(dict.fromkeys(one.lack.remedy() for one in found))
+        evidence = {"waiting": lines, "needs": list(dict.fromkeys(needs)), "advice": advice}
+        if not found:
+            return answer(self, snapshot, False, evidence, "No infeasible demand.")
+        if unsure := found[0].lack.state.told.unsure:
+            text = f"Infeasible demands cannot be told: {listed(lines)}; this depends on {listed(unsure)}."
+            return answer(self, snapshot, None, {**evidence, "depends_on": list(unsure)}, text)
+        return answer(self, snapshot, True, evidence, f"Infeasible: {listed(lines)}. {advice[0]}")
