@@ -41,7 +41,7 @@ def diagnosis(
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
     from ray_snapshot.detectors.queued import why_queued
-    from ray_snapshot.detectors.unexplained import REMEDY, unexplained
+    from ray_snapshot.detectors.unexplained import remedies, unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
@@ -67,8 +67,8 @@ def diagnosis(
     lines += [f"  hint: {line}" for line in hints]
     told = verdicts[1:] if is_reported else verdicts
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
-    if objects and first.holds is None:
-        lines.append(f"  to do: {REMEDY}")
+    if first.holds is None:
+        lines += [f"  to do: {remedy}" for remedy in remedies(objects)]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))

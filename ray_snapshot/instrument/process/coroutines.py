@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
-from ray_snapshot.protocol.calls import CallWait, MachineReport
+from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
 from ray_snapshot.runtime.here import place_in
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -129,7 +129,7 @@ def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach) -> list[Call
     """A call whose task is within reach may go on; where the search found no end, that cannot be told."""
     if task in reach:
         return _free(own)[0]
-    return own if reach.is_all else [*own, replace(own[0], on=(None,), k=1, raises=False)]
+    return own if reach.is_all else [*own, replace(own[0], on=(Awaited(None),), k=1, raises=False)]
 
 
 def _own_waits(
@@ -265,11 +265,11 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
 
 
 def _joined(waits: list[CallWait]) -> CallWait:
-    on = tuple(item for wait in waits for item in wait.on)
     return replace(
         waits[0],
-        on=on,
-        k=len(on),
+        on=tuple(item for wait in waits for item in wait.on),
+        owed=tuple(item for wait in waits for item in wait.owed),
+        k=sum(wait.k for wait in waits),
         may_act=all(wait.may_act for wait in waits),
         is_ready=all(wait.is_ready for wait in waits),
     )

@@ -75,7 +75,7 @@ def is_timer_set(thread: int) -> bool:
     """Whether a timer is set whose signal the program handles, and a thread is the one that runs the handlers of signals."""
     if not hasattr(signal, "getitimer") or signal.getitimer(signal.ITIMER_REAL)[0] <= 0:
         return False
-    return thread == threading.main_thread().ident and _is_the_apps(signal.getsignal(signal.SIGALRM))
+    return thread == threading.main_thread().ident and is_handled_by_the_app(signal.getsignal(signal.SIGALRM))
 
 
 _FROM_OUTSIDE = ("SIGCHLD", "SIGUSR1", "SIGUSR2")
@@ -90,14 +90,17 @@ def signals(*, is_program: bool) -> str:
     if not hasattr(signal, "getitimer"):
         return ""
     is_set = signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    found = ["a timer"] if is_set and (not is_program or _is_the_apps(signal.getsignal(signal.SIGALRM))) else []
-    handled = [name for name in _FROM_OUTSIDE if _is_the_apps(signal.getsignal(getattr(signal, name)))]
+    found = (
+        ["a timer"] if is_set and (not is_program or is_handled_by_the_app(signal.getsignal(signal.SIGALRM))) else []
+    )
+    handled = [name for name in _FROM_OUTSIDE if is_handled_by_the_app(signal.getsignal(getattr(signal, name)))]
     return " and ".join([*found, *(f"the handler of {name}" for name in handled)])
 
 
-def _is_the_apps(handler: object) -> bool:
+def is_handled_by_the_app(handler: object) -> bool:
+    """Whether a handler of a signal is the app's: not Ray's, ours, asyncio's or Python's own for Ctrl-C."""
     module = str(getattr(handler, "__module__", ""))
-    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio.", *HARNESS))
+    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio.", "_signal", *HARNESS))
 
 
 def is_parked(frame: FrameType) -> bool:

@@ -214,17 +214,17 @@ class Waiting:
     ) -> Noted:
         """Note a wait of this thread in the ledger. Under the lock."""
         process = self.process
-        refs, on, there = apart(refs)
+        refs, replies, there = apart(refs)
         needed, k = k, max(0, k - len(there))
         may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
         owed = [] if process.mail is None else process.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
-            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not process.owes(one[0])]
-            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
+            mine = [one for one in zip(refs, replies, strict=True) if one[1] is not None or not process.owes(one[0])]
+            refs_on, replies = [ref for ref, _ in mine], [call for _, call in mine]
         else:
             refs_on = refs
-        on, items, replies = process.streams.told(refs_on, on)
-        known = len(on) - on.count(None) + len(owed)
+        on = process.streams.awaited(refs_on, replies)
+        known = sum(one.call_id is not None for one in on) + len(owed)
         is_bounded = timeout is not None or is_timer_set(thread)
         may_act = not is_resting and (is_bounded or known < k or not k)
         others_send = process.machine == DRIVER and thread != threading.main_thread().ident
@@ -241,7 +241,6 @@ class Waiting:
             may_raise=may_raise,
             owed=owed,
             keeps_cpu=not is_blocking,
-            items=items if any(one is not None for one in items) else (),
             objects=_objects(needed - known, refs, there) if is_blocking and not is_bounded else 0,
         )
         if raises and len(refs) > 1:

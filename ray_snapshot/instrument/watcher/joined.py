@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
+from ray_snapshot.instrument.process.reports import LONG_S, LongWait, ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
@@ -165,22 +166,23 @@ class Tables:
         return coverage, obstacles + obstacles_of(self.collected, unknown)
 
     def _unexplained(self) -> list[dict[str, Any]]:
-        """Waits that have lasted for long, and lack only objects that no watched call gives; at most `MOST_UNEXPLAINED`."""
+        """Waits that have lasted for long, and of which it cannot be told what ends them; at most `MOST_UNEXPLAINED`."""
         until = self.collected.header.started_at - LONG_S
         found = [
-            (machine, one.wait.waiting_since, one.wait.call_site)
+            (machine, LongWait(one.wait.waiting_since, one.wait.call_site))
             for machine, waits in self.waits_of.items()
             for one in waits
             if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
         ]
-        found += [(name, *awaited) for name, one in self.collected.recorded.items() for awaited in one.objects]
+        found += [(name, wait) for name, one in self.collected.recorded.items() for wait in one.long_waits]
         return [
             {
                 "machine": self.shown(machine),
-                "call_site": self.place(site),
-                "since": datetime.fromtimestamp(since, UTC).isoformat(),
+                "call_site": self.place(wait.call_site),
+                "since": datetime.fromtimestamp(wait.since, UTC).isoformat(),
+                "what": wait.what,
             }
-            for machine, since, site in found[:MOST_UNEXPLAINED]
+            for machine, wait in found[:MOST_UNEXPLAINED]
         ]
 
     def _ended_by(self) -> dict[str, list[str] | None]:
@@ -230,7 +232,7 @@ class Tables:
     def _waits_for_anything(self, machine: str) -> bool:
         """Whether one of its calls waits for what is not known."""
         waits = [resolved.wait for resolved in self.waits_of.get(machine, ())]
-        return any(wait.on == (None,) and not wait.may_act for wait in waits)
+        return any(wait.calls == (None,) and not wait.may_act for wait in waits)
 
     def _threads(self, machine: str) -> list[str]:
         """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
@@ -425,7 +427,7 @@ class Tables:
             yield from self._stalled_rows(machine, stalled)
             for resolved in waits:
                 wait = resolved.wait
-                if machine in self.hosted and not any(wait.on):
+                if machine in self.hosted and not any(wait.calls):
                     continue  # it waits for machines only, or for none: the hosts' rows tell
                 at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
                 is_own = wait.call_id is None or machine in self.hosted
@@ -445,7 +447,7 @@ class Tables:
                 if wait.is_local:
                     yield from self._local_rows(common, resolved)
                     continue
-                for call, answer in zip(wait.on, resolved.answers, strict=True):
+                for call, answer in zip(wait.calls, resolved.answers, strict=True):
                     on = None if answer is None else call  # it may have been answered, and no ledger knows any more
                     yield {
                         **common,
@@ -505,14 +507,17 @@ class Tables:
         What a worker does that is no machine, its tasks do, and those that are to begin.
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
-        if self.is_known_elsewhere(resolved.machine) or self._uncovered():
+        has_slot = self._has_free_slot(resolved.machine)
+        is_open = has_slot and (self.is_known_elsewhere(resolved.machine) or bool(self._uncovered()))
+        if is_open or self._acts_beside(resolved.machine) or self._is_parked_service(resolved):
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
         every = (
             [name for name in self.completed.machines if name in self.own or not is_worker(name)] if is_named else ()
         )
-        for machine in dict.fromkeys((*every, *resolved.on_machines, *before)):
+        callers = (*every, *resolved.on_machines) if has_slot else (resolved.machine,)
+        for machine in dict.fromkeys((*callers, *before)):
             is_to_begin = is_task(machine) and machine not in self.completed.machines
             on_call = self.call_id(call_of_task(machine)) if is_to_begin else None
             row = {**common, "k": 1, "on_machine": self.shown(machine), "on_call_id": on_call}
@@ -520,6 +525,33 @@ class Tables:
         for call in self._unanswered(resolved.machine):
             on = {"on_machine": self.shown(parsed(call).target), "on_call_id": self.call_id(call)}
             yield {**common, "k": 1, **on, "satisfied": False}
+
+    def _acts_beside(self, machine: str) -> bool:
+        """Whether anything in a machine's process may act beside its calls, or could, of what was not observed."""
+        process = self.worker_of.get(machine, machine)
+        one = self.collected.recorded.get(process)
+        if one is None or one.background or one.was_starting or self._has_tasks(process):
+            return True
+        return bool(self._threads(process))
+
+    def _is_parked_service(self, resolved: ResolvedWait) -> bool:
+        """Whether a call looks like a service that has nothing more to do: in `Event.wait`, with its caller alone behind it."""
+        machine, wait = resolved.machine, resolved.wait
+        if wait.what != "threading.Event.wait" or any(one.target == machine and one.in_flight for one in self.channels):
+            return False
+        report = self.completed.machines.get(machine)
+        callers = [] if report is None else [call.caller for call in report.calls]
+        return callers in ([DRIVER], [None])
+
+    def _has_free_slot(self, machine: str) -> bool:
+        """Whether a call that is yet to come may begin at a machine before one ends that has begun there."""
+        process = self.worker_of.get(machine, machine)
+        report, facts = self.completed.machines.get(machine), self.collected.facts.get(process, {})
+        if report is None or is_task(machine):
+            return report is None
+        taken = Counter(call.group for call in report.calls if call.holds_slot)
+        bounds = {None: self._slots(report), **facts.get("groups", {})}
+        return any(taken[group] < bound for group, bound in bounds.items())
 
     def _reader_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """A generator that Ray holds at a `yield`: any action of who takes its items may let it go on.
@@ -531,7 +563,7 @@ class Tables:
         own = str(resolved.wait.call_id).partition("#")[0]
         for reader in resolved.on_machines:
             yield {**common, "k": 1, "on_machine": self.shown(reader), "on_call_id": None, "satisfied": False}
-            alone = {one.wait.on[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
+            alone = {one.wait.calls[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
             for call in self._unanswered(self.worker_of.get(reader, reader)):
                 is_held_alike = self.held_by.get(call) == resolved.on_machines
                 if (
@@ -600,7 +632,7 @@ def _part(shown: str) -> str:
 
 def _has_the_rest(one: ResolvedWait) -> bool:
     """Whether each call that it waits for beside objects is answered."""
-    answers = zip(one.wait.on, one.answers, strict=True)
+    answers = zip(one.wait.calls, one.answers, strict=True)
     return not one.wait.owed and all(answer for call, answer in answers if call is not None)
 
 
