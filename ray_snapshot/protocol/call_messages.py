@@ -134,7 +134,7 @@ class CallWait:
     """So many objects its thread waits for, with no bound of time, that no watched call gives: of `ray.put` in another process,
     of refs of others."""
     what: str = ""
-    """The primitive a local wait is on, for a person: "asyncio.Lock (held by Ledger.add)"."""
+    """The primitive a local wait is on, for a person: "asyncio.Lock held by Ledger.add"."""
 
     @property
     def calls(self) -> tuple[str | None, ...]:

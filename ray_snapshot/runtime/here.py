@@ -113,8 +113,12 @@ def place_in(frames: Iterable[FrameType]) -> Place | None:
 
 
 def _name(inner: list[FrameType]) -> str:
-    """Of a library's frames inside the user's line: the innermost public function; of what only waits, the outermost."""
-    public = [frame for frame in inner if _rank(frame) not in (RAYS, OURS) and _is_public(frame.f_code.co_qualname)]
+    """Of a library's frames inside the user's line: the innermost public function; of what only waits, the outermost.
+
+    What Ray's functions, or ours, do inside is not named.
+    """
+    first = max((at + 1 for at, frame in enumerate(inner) if _rank(frame) in (RAYS, OURS)), default=0)
+    public = [frame for frame in inner[first:] if _is_public(frame.f_code.co_qualname)]
     works = [frame for frame in public if _rank(frame) != WAITS]
     if not public:
         return ""

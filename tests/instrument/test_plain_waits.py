@@ -41,11 +41,11 @@ def process() -> Iterator[Process]:
 
 def rays_get(arrives: threading.Event, read: Read, begun: threading.Event) -> Callable[..., Any]:
     """In place of Ray's own, whose frames are no place in an app: it reads when the reply has arrived."""
-    space: dict[str, Any] = {"__name__": "ray.worker", "arrives": arrives, "read": read, "begun": begun}
+    space: dict[str, Any] = {"arrives": arrives, "read": read, "begun": begun}
     code = (
         "def get(refs, timeout=None, num_returns=1):\n    begun.set()\n    assert arrives.wait(10)\n    return read()"
     )
-    exec(code, space)
+    exec(compile(code, ray.__file__, "exec"), space)
     found: Callable[..., Any] = space["get"]
     return found
 

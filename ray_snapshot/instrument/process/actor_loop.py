@@ -13,12 +13,14 @@ from typing import Any
 from ray_snapshot.instrument.process.coroutines import (
     background,
     current_task,
+    frames_of,
     goes_on_elsewhere,
     parked_at,
     resolved,
     running_loop,
     site_of,
 )
+from ray_snapshot.instrument.process.primitives import Primitives
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 
 
@@ -108,16 +110,21 @@ class ActorLoop:
         What ends the wait for a coroutine on the loop of another thread is not known.
         """
         found: list[int] = []
+        primitives = Primitives(self._all_coroutines())
         for call_id, (task, coroutine) in self.coroutines.items():
             running = ledger.running.get(call_id)
             site = parked_at(task, coroutine) if running is not None and not running.waits else None
             if site is not None:
-                sites[call_id] = site
-                found.append(ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
+                sites[call_id], what = site, primitives.of(frames_of(coroutine))
+                found.append(ledger.wait(call_id, (), 1, now, call_site=site, is_local=True, what=what))
             elif running is not None and not running.waits and goes_on_elsewhere(task):
                 sites[call_id] = site = site_of(coroutine) or ""
                 found.append(ledger.wait(call_id, (None,), 1, now, call_site=site))
         return found
+
+    def _all_coroutines(self) -> Iterator[Any]:
+        yield from (coroutine for _, coroutine in self.coroutines.values())
+        yield from (task.get_coro() for task in asyncio.all_tasks(self.loop))
 
     def background(self) -> str:
         """What may act on the loop besides calls; "" if nothing can, as where a call blocks it."""
