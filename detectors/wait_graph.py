@@ -8,7 +8,7 @@ one that has not begun. `reduction` decides on these; `deadlock` turns its answe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -515,24 +515,56 @@ def _outside(
     strangers = distinct(graph.target[strange])
     strangers = strangers[~unborn[strangers]]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
-    why = [_why_unknown(name) for name in names]
-    why += [f"what {name} waits for" for name in nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()]
-    why += _untold_calls(snapshot, nodes, np.flatnonzero(silent)[:MOST_LISTED] - nodes.first_call)
+    why = [_why_unknown(name) for name in names if name != _UNNAMED]
+    why += _untold_waits(snapshot, _unnamed(snapshot) if _UNNAMED in names else [])
+    without = nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()
+    why += _untold_waits(snapshot, [(name, None) for name in without])
+    calls = nodes.calls.row[np.flatnonzero(silent)[:MOST_LISTED] - nodes.first_call]
+    rows = snapshot.tables["calls"].select(["machine", "call_id"]).take(calls).to_pylist()
+    why += _untold_waits(snapshot, [(row["machine"], row["call_id"]) for row in rows])
     return untold | silent | nodes.flags(strangers), why
 
 
 def _why_unknown(name: str) -> str:
-    if name == _UNNAMED:
-        return "a wait for something that was not recorded"
     if "/" in name:
         return f"the reply to call {name}, which neither runs nor is in flight"
     return f"{name}, which is waited for but not recorded"
 
 
-def _untold_calls(snapshot: Snapshot, nodes: _Nodes, calls: Integers) -> list[str]:
-    methods = snapshot.tables["calls"]["method"].take(nodes.calls.row[calls]).to_pylist()
-    machines = nodes.calls.machine_names.take(calls).to_pylist()
-    return [f"what {method} of {name} waits for" for method, name in zip(methods, machines, strict=True)]
+def _unnamed(snapshot: Snapshot) -> list[tuple[str, str | None]]:
+    """(machine, call; None: the machine itself) of the waits of which a row says for nothing that has a name."""
+    waits = snapshot.tables["waits"]
+    is_unnamed = pc.and_(pc.is_null(waits["on_machine"]), pc.is_null(waits["on_call_id"]))
+    rows = waits.filter(pc.and_not(is_unnamed, pc.fill_null(waits["satisfied"], False)))
+    return [(row["machine"], row["call_id"]) for row in rows.select(["machine", "call_id"]).to_pylist()]
+
+
+def _untold_waits(snapshot: Snapshot, waits: Sequence[tuple[str, str | None]]) -> list[str]:
+    """ "what get of Buffer-0 waits for (app.py:11, in queue.Queue.get, since 10:07:31)" of each (machine, call; None: itself)."""
+    waits = list(dict.fromkeys(waits))[:MOST_LISTED]
+    if not waits:
+        return []
+    names, primitives = [name for name, _ in waits], snapshot.coverage.get("primitives") or {}
+    calls, rows = (snapshot.tables[table] for table in ("calls", "waits"))
+    running = calls.filter(pa.array(is_any_of(calls["machine"], *names))).to_pylist()
+    about = {(row["machine"], row["call_id"]): row for row in running}
+    since: dict[tuple[str, str | None], Any] = {}
+    for row in rows.filter(pa.array(is_any_of(rows["machine"], *names))).to_pylist():
+        if row["waiting_since"] is not None:
+            since.setdefault((row["machine"], row["call_id"]), row["waiting_since"])
+    found = []
+    for machine, call in waits:
+        row = about.get((machine, call)) or {"method": None, "call_site": None}
+        began, primitive = since.get((machine, call)), primitives.get(call or machine)
+        details = [
+            row["call_site"],
+            f"in {primitive}" if primitive else None,
+            f"since {began:%H:%M:%S}" if began else None,
+        ]
+        place = ", ".join(filter(None, details))
+        who = f"{row['method']} of {machine}" if call is not None and row["method"] else machine
+        found.append(f"what {who} waits for" + (f" ({place})" if place else ""))
+    return found
 
 
 def _suspects(nodes: _Nodes, unseen: list[Any]) -> Integers:

@@ -350,7 +350,7 @@ def test_one_more_wait_of_the_same_call_is_an_alternative() -> None:
 @pytest.mark.parametrize(
     ("on", "missing"),
     [
-        (None, "a wait for something that was not recorded"),
+        (None, "what ask of A-1 waits for"),
         ("A-1/0/A-0/999", "the reply to call A-1/0/A-0/999, which neither runs nor is in flight"),
     ],
 )
@@ -718,3 +718,11 @@ def test_of_a_generator_that_keeps_the_only_slot_the_advice_is_to_take_its_items
         " its _generator_backpressure_num_objects; or raise max_concurrency of Lines to 2 (2 of its calls then run at once:"
         " lock what they change, but not while they wait)."
     )
+
+
+def test_a_wait_of_which_no_row_says_for_what_is_told_with_its_place_and_since_when() -> None:
+    app = App().actor("A-0").actor("A-1")
+    ask = app.runs("A-1", "A-0", "ask")
+    app.waits_for(app.runs("A-0", "driver", "both"), ask).waits_for(ask, None)
+    app.calls[0]["call_site"], app.waits[-1]["waiting_since"] = "app.py:7", datetime(2026, 3, 1, 10, 0, 7, tzinfo=UTC)
+    assert app.verdict().evidence["depends_on"] == ["what ask of A-1 waits for (app.py:7, since 10:00:07)"]

@@ -51,6 +51,8 @@ class BlockedCalls:
         """Waits that have lasted for long, and of which it cannot be told what ends them, as of the last look."""
         self.on_loop: str | None = None
         """The call that blocks the loop of an async actor so, as of the last look."""
+        self.rests: BlockedThread | None = None
+        """The wait of a program that is at rest: it has nothing more to do until a signal comes, or an event is set."""
         self._parked: dict[int, int] = {}
         """By thread (ident) of which a wait is noted: its native id."""
 
@@ -68,11 +70,13 @@ class BlockedCalls:
             is_long = now - one.since >= LONG_S
             others = self._others(frames, now) if is_long else None
             is_proven = others == [] and one.is_local and call_id is not None and self._is_all_known(one, thread)
-            if not is_proven and others is not None and not (call_id is None and one.is_at_rest):
+            if call_id is None and one.is_at_rest and others == []:
+                self.rests = one
+            elif not is_proven and others is not None:
                 self.long += tuple(LongWait(each.since, each.call_site, each.what) for each in (one, *others))
             if call_id is not None:
                 self.on_loop = call_id if process.actor_loop.is_async else None
-                self._parked[thread] = process.native_threads[thread]
+                self._parked[thread] = self._native(thread) or 0
                 found.append(
                     process.ledger.wait(
                         call_id,
@@ -90,7 +94,7 @@ class BlockedCalls:
 
     def forget(self) -> None:
         """The waits that were noted count no more."""
-        self.long, self._parked, self.on_loop = (), {}, None
+        self.long, self._parked, self.on_loop, self.rests = (), {}, None, None
 
     def is_loop_still(self) -> bool:
         """Whether the loop of an async actor stands still outside of Ray's calls."""
@@ -123,7 +127,7 @@ class BlockedCalls:
     def _blocked(self, thread: int, frames: Mapping[int, FrameType], now: float) -> BlockedThread | None:
         """What a thread (its ident) waits in, once that has settled."""
         process, frame = self.process, frames.get(thread)
-        native = process.native_threads.get(thread)
+        native = self._native(thread)
         if frame is None or native is None or is_timer_set(thread):
             return None
         one = self.threads.look(native, frame, now)
@@ -131,6 +135,10 @@ class BlockedCalls:
             process.control.after(SETTLED_S, process.recording.record_soon)
             return None
         return one
+
+    def _native(self, thread: int) -> int | None:
+        main = threading.main_thread()
+        return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
     def _others(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
         """The app's own threads that wait for what is outside of this process; None if any of its threads acts."""

@@ -165,6 +165,8 @@ class Recording:
     def _background(self) -> str:
         """What may act here besides calls and threads; "" if nothing."""
         process = self.process
+        if (rests := process.blocked.rests) is not None:
+            return f"what ends {rests.function or 'the wait'} at {rests.call_site}"
         found = process.actor_loop.background() or process.program_loop.background()
         return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
 
@@ -178,8 +180,10 @@ class Recording:
         return max([self.ended_at, *(wait.waiting_since for wait in self.process.ledger.waits.values())])
 
     def _rested(self, report: MachineReport) -> MachineReport:
-        """A driver that waits for a verdict waits for no machine: it is passive."""
+        """A driver that waits for a verdict waits for no machine: it is passive, and so is a program at rest."""
         resting = self.process.waiting.resting
+        if self.process.blocked.rests is not None:
+            return replace(report, status="passive")
         if resting is None:
             return report
         waits = tuple(wait for wait in report.waits if wait.wait_id != resting)
