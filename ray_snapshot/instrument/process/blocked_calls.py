@@ -53,6 +53,9 @@ class BlockedCalls:
         """The call that blocks the loop of an async actor so, as of the last look."""
         self.rests: BlockedThread | None = None
         """The wait of a program that is at rest: it has nothing more to do until a signal comes, or an event is set."""
+        self._looked_at: tuple[int, float] | None = None
+        self._is_called = True
+        """Whether compiled code might call in, as of the wait (thread, since when) for which that was looked at last."""
         self._parked: dict[int, int] = {}
         """By thread (ident) of which a wait is noted: its native id."""
 
@@ -156,4 +159,8 @@ class BlockedCalls:
 
     def _is_all_known(self, one: BlockedThread, thread: int) -> bool:
         """Whether nothing but threads, calls and callbacks that are followed can end a local wait."""
-        return capacity.COLLECTIONS.are_since(one.since) and not (signals_may_act(thread) or calls_from_outside())
+        if not capacity.COLLECTIONS.are_since(one.since) or signals_may_act(thread):
+            return False
+        if self._looked_at != (thread, one.since):  # that is a walk over all objects
+            self._looked_at, self._is_called = (thread, one.since), calls_from_outside()
+        return not self._is_called
