@@ -22,7 +22,7 @@ def test_rays_tables_show_one_actor_a_hook_and_a_few_refs_of_ours(runner: Runner
     assert plain["refs"] == [0, 0]
     assert all(1 <= count <= MOST_REFS for count in watched.pop("refs"))
     assert watched.pop("actors") == [*plain["actors"], ["Watcher", "system:tables"]]
-    assert watched.pop("environment") == ["worker_process_setup_hook"]
+    assert watched.pop("environment") == [*plain["environment"], "worker_process_setup_hook"]
     assert watched == {"timeline": plain["timeline"], "named": []}
 
 
