@@ -135,6 +135,12 @@ def test_an_app_sees_the_ends_of_its_processes_whatever_is_still_to_be_sent(runn
     assert {*map(tuple, seen.values())} == {("shutdown", "del", "atexit")}
 
 
+def without_rays_own(lines: list[str]) -> list[str]:
+    """Without those of a process with a corrupt mutex: when it ends, a thread of Ray starts before its own mutex is there."""
+    prefixes = {line.partition("[mutex.cc")[0] for line in lines if "[mutex.cc" in line}
+    return [line for line in lines if not line.startswith((*prefixes,))]
+
+
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_a_storm_of_births_and_deaths_leaves_no_line_on_stderr(tmp_path: Path) -> None:
@@ -146,5 +152,5 @@ def test_a_storm_of_births_and_deaths_leaves_no_line_on_stderr(tmp_path: Path) -
     for one in storms:
         output, errors = one.communicate(timeout=900)
         lines = [line for line in errors.splitlines() if "INFO" not in line and "WARNING auth" not in line]
-        assert [line for line in lines if not line.startswith("ray-snapshot: watching;")] == []
+        assert [line for line in without_rays_own(lines) if not line.startswith("ray-snapshot: watching;")] == []
         assert (one.returncode, min(json.loads(output).values()) > 0) == (0, True)
