@@ -22,12 +22,13 @@ def test_rays_tables_show_one_actor_a_hook_and_a_few_refs_of_ours(runner: Runner
     assert plain["refs"] == [0, 0]
     assert all(1 <= count <= MOST_REFS for count in watched.pop("refs"))
     assert watched.pop("actors") == [*plain["actors"], ["Watcher", "system:tables"]]
-    assert watched.pop("environment") == ["worker_process_setup_hook"]
+    assert (plain["environment"], watched.pop("environment")) == ([], ["env_vars", "worker_process_setup_hook"])
     assert watched == {"timeline": plain["timeline"], "named": []}
 
 
 def test_the_page_names_what_is_seen() -> None:
     found = PAGE.read_text().partition("In Ray's own tables")[2].partition("`ray.get`")[0]
     assert all(
-        word in found for word in ("`Watcher`", "`system:NAME`", "`ray-snapshot`", "`worker_process_setup_hook`")
+        word in found
+        for word in ("`Watcher`", "`system:NAME`", "`ray-snapshot`", "`env_vars`", "`worker_process_setup_hook`")
     )

@@ -294,6 +294,6 @@ def detach() -> None:
     process = process_here()
     if process is not None:
         process.leave_system()
-    CONNECTION.end()
+        CONNECTION.end()
     settle_in(None)
     shape.restore(keep=("init", "shutdown", shape.RECOVERY))
