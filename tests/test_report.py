@@ -98,7 +98,7 @@ def test_a_machine_without_a_class_is_in_its_method() -> None:
 def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() -> None:
     rows = [{"machine": one, "on_machine": on, "satisfied": False} for one, on in (("a", "b"), ("b", "a"), ("c", "a"))]
     rows.append({"machine": "d", "on_machine": "a", "satisfied": True})
-    assert wait_tree(rows, {"c": "c in main"}) == [
+    assert wait_tree(rows, {("c", None): "c in main"}) == [
         "c in main",
         "  waits for a",
         "    waits for b",
@@ -110,7 +110,7 @@ def test_in_a_tree_a_call_that_waits_inside_its_actor_waits_for_a_later_call_and
     get = {"machine": "q", "call_id": "driver/0/q/1", "alternative": 0, "on_call_id": None, "satisfied": False}
     rows = [{"machine": "driver", "on_machine": "q", "call_id": None, "on_call_id": "driver/0/q/1", "satisfied": False}]
     rows += [{**get, "on_machine": other} for other in ("q", "driver", "a")]
-    assert wait_tree(rows, {"q": "q in Queue.get"}) == [
+    assert wait_tree(rows, {("q", "driver/0/q/1"): "q in Queue.get"}) == [
         "driver",
         "  waits for q in Queue.get",
         "    waits for a later call to it, by any of driver, a",

@@ -11,6 +11,7 @@ from typing import Any
 from ray_snapshot.instrument.process.coroutines import (
     background,
     current_task,
+    first_seen,
     goes_on_elsewhere,
     parked_at,
     resolved,
@@ -93,10 +94,10 @@ class ActorLoop:
             site = parked_at(task, coroutine) if running is not None and not running.waits else None
             if site is not None:
                 sites[call_id] = site
-                found.append(ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
+                found.append(ledger.wait(call_id, (), 1, first_seen(task, now), call_site=site, is_local=True))
             elif running is not None and not running.waits and goes_on_elsewhere(task):
                 sites[call_id] = site = site_of(coroutine) or ""
-                found.append(ledger.wait(call_id, (None,), 1, now, call_site=site))
+                found.append(ledger.wait(call_id, (None,), 1, first_seen(task, now), call_site=site))
         return found
 
     def background(self) -> str:
