@@ -540,7 +540,7 @@ def _unnamed(snapshot: Snapshot) -> list[tuple[str, str | None]]:
 
 
 def _untold_waits(snapshot: Snapshot, waits: Sequence[tuple[str, str | None]]) -> list[str]:
-    """ "what get of Buffer-0 waits for (app.py:11, in queue.Queue.get, since 10:07:31)" of each (machine, call; None: itself)."""
+    """ "what get of B-0 waits for (app.py:11, in queue.Queue.get, since 10:07:31)" of each (machine, call; None: itself)."""
     waits = list(dict.fromkeys(waits))[:MOST_LISTED]
     if not waits:
         return []

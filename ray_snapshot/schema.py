@@ -300,9 +300,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "state": "JSON: what `snapshot_state` returned, or the attributes; null: not recorded",
         "state_truncated": "whether the state was cut off",
         "state_bytes": "size of the whole text; where it was cut off, an estimate",
-        "wait_mode": "`all`, `any`, `k_of_n`; null: it waits for nothing in particular",
-        "wait_k": "the k of `k_of_n`",
-        "waits_for": "machines: the short form of `waits` for one wait",
+        "wait_mode": "`all`, `any`, `k_of_n`, or `see waits`: several calls or alternatives wait; null: it waits for nothing in"
+        " particular",
+        "wait_k": "how many it needs; null where `waits` is to be seen",
+        "waits_for": "machines: the short form of `waits` for one wait; else all that are named there",
         "accepted_count": "messages accepted inside the cut",
         "sent_count": "messages sent inside the cut",
         "recorded_at": "when it recorded",

@@ -7,6 +7,7 @@ must answer. `all_of(a, b)` is one alternative with k = 2, `any_of(a, b)` one wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -14,6 +15,12 @@ from typing import Any
 from ray_snapshot.errors import SettingError
 
 MOST_ALTERNATIVES = 1_000
+
+SEE_WAITS = "see waits"
+"""The `wait_mode` of a machine whose waits are not one number of one list of machines: the table `waits` has them."""
+
+ShortForm = tuple[str | None, int | None, tuple[str, ...]]
+"""(`wait_mode`, `wait_k`, `waits_for`) of a row of `machines`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +43,27 @@ class Wait:
         return tuple(dict.fromkeys(name for alternative in self.alternatives for name in alternative.on))
 
     @property
-    def short_form(self) -> tuple[str | None, int | None, tuple[str, ...]]:
-        """(`wait_mode`, `wait_k`, `waits_for`) of a wait with one alternative; mode None if it has several."""
+    def short_form(self) -> ShortForm:
+        """What a row of `machines` says of it."""
         if len(self.alternatives) != 1:
-            return None, None, self.machines
+            return SEE_WAITS, None, self.machines
         (alternative,) = self.alternatives
         if alternative.k == len(alternative.on):
             return "all", alternative.k, alternative.on
         if alternative.k == 1:
             return "any", 1, alternative.on
         return "k_of_n", alternative.k, alternative.on
+
+
+def short_form_of(rows: Sequence[Mapping[str, Any]]) -> ShortForm:
+    """What a row of `machines` says of a machine that has these rows of `waits`."""
+    if not rows:
+        return None, None, ()
+    on = [row["on_machine"] for row in rows]
+    k, names = rows[0]["k"], tuple(dict.fromkeys(name for name in on if name is not None))
+    mode = "all" if k == len(on) else "any" if k == 1 else "k_of_n" if len(names) == len(on) else SEE_WAITS
+    is_one = len({(row["call_id"], row["alternative"]) for row in rows}) == 1
+    return (mode, k, names) if is_one and None not in on and mode != SEE_WAITS else (SEE_WAITS, None, names)
 
 
 def machine_name(item: Any) -> str:

@@ -95,12 +95,13 @@ def cores(snapshot: Snapshot, _: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     verdict = Deadlock().evaluate(snapshot)
     if not verdict.holds:
         return
-    calls = {row["call_id"]: row for row in snapshot.calls}
+    calls = {(row["machine"], row["call_id"]): row for row in snapshot.calls}
+    targets = {call_id: machine for machine, call_id in calls}
     waits = snapshot.waits
     for core in verdict.evidence["cores"]:
         members = set(core)
         found = sorted(
-            (_edge(row, calls) for row in waits if row["machine"] in members and not row["satisfied"]),
+            (_edge(row, calls, targets) for row in waits if row["machine"] in members and not row["satisfied"]),
             key=lambda edge: (
                 str(edge["waiting_since"]),
                 edge["machine"],
@@ -119,11 +120,15 @@ def cores(snapshot: Snapshot, _: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _edge(wait: Mapping[str, Any], calls: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    call = calls.get(wait["call_id"] or "", {})
+def _edge(
+    wait: Mapping[str, Any],
+    calls: Mapping[tuple[str, str | None], Mapping[str, Any]],
+    targets: Mapping[str | None, str],
+) -> dict[str, Any]:
+    call = calls.get((wait["machine"], wait["call_id"]), {})
     on_machine = wait["on_machine"]
-    if on_machine is None and wait["on_call_id"] in calls:
-        on_machine = calls[wait["on_call_id"]]["machine"]
+    if on_machine is None and wait["on_call_id"] is not None:
+        on_machine = targets.get(wait["on_call_id"])
     return {
         "machine": wait["machine"],
         "call_id": wait["call_id"],

@@ -98,7 +98,7 @@ def test_a_machine_without_a_class_is_in_its_method() -> None:
 def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() -> None:
     rows = [{"machine": one, "on_machine": on, "satisfied": False} for one, on in (("a", "b"), ("b", "a"), ("c", "a"))]
     rows.append({"machine": "d", "on_machine": "a", "satisfied": True})
-    assert wait_tree(rows, {"c": "c in main"}) == [
+    assert wait_tree(rows, {("c", None): "c in main"}) == [
         "c in main",
         "  waits for a",
         "    waits for b",
@@ -110,11 +110,67 @@ def test_in_a_tree_a_call_that_waits_inside_its_actor_waits_for_a_later_call_and
     get = {"machine": "q", "call_id": "driver/0/q/1", "alternative": 0, "on_call_id": None, "satisfied": False}
     rows = [{"machine": "driver", "on_machine": "q", "call_id": None, "on_call_id": "driver/0/q/1", "satisfied": False}]
     rows += [{**get, "on_machine": other} for other in ("q", "driver", "a")]
-    assert wait_tree(rows, {"q": "q in Queue.get"}) == [
+    assert wait_tree(rows, {("q", "driver/0/q/1"): "q in Queue.get"}) == [
         "driver",
         "  waits for q in Queue.get",
         "    waits for a later call to it, by any of driver, a",
     ]
+
+
+def _parked(call_id: str, *callers: str) -> list[dict[str, Any]]:
+    """A call of `buffer` that waits for a later one."""
+    row = {"machine": "buffer", "call_id": call_id, "alternative": 0, "on_call_id": None, "satisfied": False}
+    return [{**row, "on_machine": name} for name in ("buffer", *callers)]
+
+
+def _asking(machine: str, call_id: str) -> dict[str, Any]:
+    on = {"on_machine": "buffer", "on_call_id": call_id, "satisfied": False}
+    return {"machine": machine, "call_id": f"driver/0/{machine}/1", "alternative": 0, **on}
+
+
+def test_in_a_tree_who_waits_for_a_call_waits_where_that_call_is() -> None:
+    rows = [
+        _asking("learner", "l/1"),
+        _asking("player", "p/1"),
+        *_parked("p/1", "learner"),
+        *_parked("l/1#2", "player"),
+    ]
+    places = {("buffer", "p/1"): "buffer in add", ("buffer", "l/1"): "buffer in sample"}
+    assert wait_tree(rows, places) == [
+        "learner",
+        "  waits for buffer in sample",
+        "    waits for a later call to it, by player",
+        "player",
+        "  waits for buffer in add",
+        "    waits for a later call to it, by learner",
+    ]
+
+
+def test_in_a_tree_who_waits_for_a_call_that_has_not_begun_waits_for_those_that_run() -> None:
+    rows = [_asking("late", "x/9"), *_parked("p/1", "late"), *_parked("p/2", "late"), *_parked("l/1", "late")]
+    places = {
+        ("buffer", name): f"buffer in {where}" for name, where in (("p/1", "add"), ("p/2", "add"), ("l/1", "sample"))
+    }
+    assert wait_tree(rows, places) == [
+        "late",
+        "  waits for buffer",
+        "    buffer in add (2 calls)",
+        "      waits for a later call to it, by late",
+        "    buffer in sample",
+        "      waits for a later call to it, by late",
+    ]
+
+
+def test_in_a_tree_a_call_that_waits_for_its_arguments_is_not_the_one_that_runs() -> None:
+    rows = [{**_asking("buffer", "x/1"), "call_id": "d/2", "on_machine": "a"}, _asking("late", "d/2")]
+    places, to_begin = {("buffer", "p/1"): "buffer in add"}, {("buffer", "d/2"): "buffer in put, not begun"}
+    assert wait_tree(rows, places, to_begin) == ["late", "  waits for buffer in put, not begun", "    waits for a"]
+
+
+def test_in_a_tree_calls_at_one_place_that_wait_for_each_other_close_no_cycle() -> None:
+    row = {"machine": "a", "on_machine": "a", "satisfied": False, "alternative": 0}
+    places = {("a", "1"): "a in ask", ("a", "2"): "a in ask"}
+    assert wait_tree([{**row, "call_id": "1", "on_call_id": "2"}], places) == ["a in ask"]
 
 
 def test_a_line_names_a_few_of_many_and_how_many_more_there_are() -> None:

@@ -15,6 +15,7 @@ import typer
 from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.waits import SEE_WAITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -457,7 +458,7 @@ def _shown_columns() -> dict[str, list[Any]]:
 def _waits_for(row: Row) -> str:
     if not row.waits_for:
         return "-"
-    modes = {"all": "all of ", "any": "any of ", "k_of_n": f"{row.wait_k} of "}
-    mode = modes.get(row.wait_mode, "") if len(row.waits_for) > 1 else ""
+    modes = {"all": "all of ", "any": "any of ", "k_of_n": f"{row.wait_k} of ", SEE_WAITS: "see waits: "}
+    mode = modes.get(row.wait_mode, "") if len(row.waits_for) > 1 or row.wait_mode == SEE_WAITS else ""
     times = Counter(row.waits_for)
     return mode + ", ".join(name if count == 1 else f"{name} ({count:,} times)" for name, count in times.items())

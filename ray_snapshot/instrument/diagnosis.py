@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import chain, deadlock_report, place, short_sites, wait_tree
+from ray_snapshot.views.report import chain, deadlock_report, first_run, place, short_sites, wait_tree
 
 if TYPE_CHECKING:
+    from ray_snapshot.detectors.unexplained import Unexplained
     from ray_snapshot.instrument.process.stacks import Stack, StackFrame
 
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
@@ -53,8 +57,7 @@ def diagnosis(
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
     objects = unexplained(snapshot)
-    unknown = ({"machine": one.machine, "on_machine": None, "satisfied": False} for one in objects)
-    tree = wait_tree([*snapshot.waits, *unknown], _places(snapshot))
+    tree = _tree(snapshot, objects)
     lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
     is_reported = bool(first.holds and first.evidence.get("members"))
     if is_reported:
@@ -118,16 +121,30 @@ def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:
     return bool(needs) and needs_in(evidence).issuperset(needs)
 
 
-def _places(snapshot: Snapshot) -> dict[str, str]:
-    classes = dict(
-        zip(
-            *(snapshot.tables["machines"][name].to_pylist() for name in ("machine", "class_name")),
-            strict=True,
-        )
-    )
-    primitives = snapshot.coverage.get("primitives", {})
-    found: dict[str, str] = {}
-    for row in snapshot.calls:
+def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
+    """Which call waits for which; `objects`: waits for what no watched call gives."""
+    machines, calls = snapshot.tables["machines"], snapshot.calls
+    classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
+    at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
+    waits = snapshot.waits
+    for one in objects:
+        call_id = at.get((one.machine, one.call_site))
+        waits.append({"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False})
+    primitives = snapshot.coverage.get("primitives") or {}
+    places = {}
+    for row in calls:
         about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
-        found.setdefault(row["machine"], place({**row, **about}))
-    return found
+        places[row["machine"], first_run(row["call_id"])] = place({**row, **about})
+    return wait_tree(waits, places, _to_begin(snapshot, classes, {row["call_id"] for row in waits}))
+
+
+def _to_begin(
+    snapshot: Snapshot, classes: Mapping[str, str], waiting: Collection[str | None]
+) -> dict[tuple[str, str | None], str]:
+    """The calls in flight that wait for their arguments, with their methods."""
+    messages = snapshot.tables["messages"].select(["target", "call_id", "method"])
+    rows = messages.filter(pc.is_in(messages["call_id"], pa.array(waiting, pa.string()), skip_nulls=True)).to_pylist()
+    about = [({"machine": row["target"], "class": classes.get(row["target"])}, row) for row in rows]
+    return {
+        (row["target"], row["call_id"]): f"{place({**one, 'method': row['method']})}, not begun" for one, row in about
+    }

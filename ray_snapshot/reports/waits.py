@@ -114,7 +114,7 @@ def open_waits(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
     classes = classes_of(snapshot, names)
     for (name, call_id), record in found.items():
         record["class"] = classes.get(name)
-        if row := calls.get((name, call_id)) or calls.get((name, None)):
+        if row := calls.get((name, call_id)):
             record |= {"method": row["method"], "call_site": row["call_site"]}
     whose = pa.table([open_[name].cast(pa.string()) for name in ("machine", "call_id")], ["machine", "call_id"])
     return list(found.values()), whose.group_by(["machine", "call_id"]).aggregate([]).num_rows - len(found)

@@ -28,6 +28,7 @@ from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine
 from ray_snapshot.runtime.message_columns import InFlight
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
+from ray_snapshot.waits import ShortForm
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.host.resting import Rows
@@ -44,7 +45,7 @@ class BodyCopy:
     """Rows of `waits` without the machine."""
     calls: Sequence[dict[str, Any]] = ()
     """Rows of `calls` without the machine."""
-    short_wait: tuple[str | None, int | None, tuple[str, ...]] = NO_WAIT
+    short_wait: ShortForm = NO_WAIT
     obstacle: str | None = None
     shape: Shape | None = None
     """The shape of its state."""

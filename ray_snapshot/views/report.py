@@ -13,6 +13,8 @@ MOST_LINES = 12
 MOST_NAMES = 8
 """So many of those that one line waits for are named."""
 
+NOT_RECORDED = "something that was not recorded"
+
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
 """Where installed libraries are, and where Ray unpacks what a job brings along."""
 
@@ -102,7 +104,7 @@ def _targets(record: Mapping[str, Any]) -> str:
         pairs = zip(names, calls, strict=True)
         names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
-    return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or "something that was not recorded")
+    return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or NOT_RECORDED)
 
 
 def _some(names: list[str], more: int) -> str:
@@ -149,26 +151,19 @@ def short_site(site: str) -> str:
     return f"{Path(path).relative_to(here)}:{line}"
 
 
-def wait_tree(waits: Iterable[Mapping[str, Any]], places: Mapping[str, str]) -> list[str]:
-    """Which machine waits for which, each once, as an indented tree: first from machines that no other waits for, then
-    from the rest. An arrow closes a cycle. A call that waits inside its own actor waits for a later call to it."""
-    rows = [row for row in waits if not row["satisfied"]]
-    local = {_wait_of(row) for row in rows if _is_for_a_later_call(row)}
-    edges: dict[str, list[str]] = {}
-    callers: dict[str, list[str]] = {}
-    for row in rows:
-        is_local = _wait_of(row) in local
-        targets = (callers if is_local else edges).setdefault(row["machine"], [])
-        name = row["on_machine"] or "something that was not recorded"
-        if name not in targets and not (is_local and name == row["machine"]):
-            targets.append(name)
-    waited_for = {name for targets in edges.values() for name in targets}
-    tree = _Tree(edges, callers, places)
-    waiting = dict.fromkeys((*edges, *callers))
-    for root in [*(name for name in waiting if name not in waited_for), *waiting]:
-        if root not in tree.drawn:
-            tree.branch(root)
-    return tree.lines
+Places = Mapping[tuple[str, str | None], str]
+"""By machine and id of a call (None: the machine itself): where that is, as `place` says it."""
+_NOTHING: Places = {}
+
+
+def wait_tree(waits: Iterable[Mapping[str, Any]], places: Places, to_begin: Places = _NOTHING) -> list[str]:
+    """Which call waits for which, as an indented tree: first those that no other waits for, then the rest.
+
+    Calls of one machine at one place are drawn once, together. An arrow closes a cycle. A call that waits inside its own
+    actor waits for a later call to it. Who waits for a call that has not begun waits for those that its machine runs.
+    `places`: of calls that run; `to_begin`: of those that wait for their arguments.
+    """
+    return _Tree([row for row in waits if not row["satisfied"]], places, to_begin).drawn()
 
 
 def _wait_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -179,31 +174,78 @@ def _is_for_a_later_call(row: Mapping[str, Any]) -> bool:
     return bool(row.get("call_id")) and row["on_machine"] == row["machine"] and not row["on_call_id"]
 
 
-class _Tree:
-    """The lines of a tree, as it is drawn."""
+def first_run(call_id: str | None) -> str | None:
+    """The id that a call has whichever of its runs this is."""
+    return None if call_id is None else call_id.partition("#")[0]
 
-    def __init__(
-        self, edges: Mapping[str, list[str]], callers: Mapping[str, list[str]], places: Mapping[str, str]
-    ) -> None:
-        self.edges = edges
-        self.callers = callers
-        """By machine with a call that waits for a later one: who might make it."""
-        self.places = places
-        self.drawn: set[str] = set()
+
+class _Tree:
+    """What waits and what is waited for, each by the text that it is shown with."""
+
+    def __init__(self, rows: list[Mapping[str, Any]], places: Places, to_begin: Places) -> None:
+        self.places = {**to_begin, **places}
+        self.running: dict[str, dict[str, None]] = {}
+        """By machine: where its calls are."""
+        for (machine, _), text in places.items():
+            self.running.setdefault(machine, {})[text] = None
+        self.edges: dict[str, dict[str, None]] = {}
+        self.callers: dict[str, dict[str, None]] = {}
+        """Of calls that wait for a later one: who might make it."""
+        self.calls: dict[str, set[str]] = {}
+        """Which calls wait there."""
+        local = {_wait_of(row) for row in rows if _is_for_a_later_call(row)}
+        for row in rows:
+            self._add(row, is_local=_wait_of(row) in local)
+        self.seen: set[str] = set()
         self.lines: list[str] = []
 
-    def branch(self, name: str, path: tuple[str, ...] = ()) -> None:
+    def _add(self, row: Mapping[str, Any], *, is_local: bool) -> None:
+        machine, call_id, on_machine = row["machine"], first_run(row.get("call_id")), row["on_machine"]
+        source = self._place(machine, call_id)
+        targets = (self.callers if is_local else self.edges).setdefault(source, {})
+        if call_id is not None:
+            self.calls.setdefault(source, set()).add(call_id)
+        if is_local:
+            targets |= {on_machine or NOT_RECORDED: None} if on_machine != machine else {}
+        elif on_machine is None:
+            targets[NOT_RECORDED] = None
+        elif (target := self._place(on_machine, row.get("on_call_id"))) != source or call_id is None:
+            targets[target] = None  # else another call at the same place
+
+    def _place(self, machine: str, call_id: str | None) -> str:
+        """Where a call is; of one that has not begun, or is not named, where the only one is that its machine runs."""
+        running = self.running.get(machine, {})
+        return self.places.get((machine, call_id)) or (next(iter(running)) if len(running) == 1 else machine)
+
+    def drawn(self) -> list[str]:
+        """The lines of the tree."""
+        waited_for = {name for targets in self.edges.values() for name in targets}
+        waited_for |= {place for name in waited_for for place in self._parts(name)}
+        waiting = dict.fromkeys((*self.edges, *self.callers))
+        for root in [*(name for name in waiting if name not in waited_for), *waiting]:
+            if root not in self.seen:
+                self._branch(root)
+        return self.lines
+
+    def _parts(self, name: str) -> list[str]:
+        """Of a machine that runs calls at several places: those that wait."""
+        return [place for place in self.running.get(name, ()) if place in self.edges or place in self.callers]
+
+    def _branch(self, name: str, path: tuple[str, ...] = (), lead: str = "") -> None:
         """Draw what `name` waits for, below those that wait for it."""
-        indent = "  " * len(path) + ("waits for " if path else "")
+        indent = "  " * len(path)
         if name in path:
-            self.lines.append(f"{indent}{name}  <- a cycle: it waits for itself")
+            self.lines.append(f"{indent}{lead}{name}  <- a cycle: it waits for itself")
             return
-        self.lines.append(f"{indent}{self.places.get(name, name)}")
-        if name in self.drawn:
+        count = len(self.calls.get(name, ()))
+        self.lines.append(f"{indent}{lead}{name}" + (f" ({count:,} calls)" if count > 1 else ""))
+        if name in self.seen:
             return
-        self.drawn.add(name)
+        self.seen.add(name)
+        for part in self._parts(name):
+            self._branch(part, (*path, name))
         for target in self.edges.get(name, ()):
-            self.branch(target, (*path, name))
-        if (callers := self.callers.get(name)) is not None:
+            self._branch(target, (*path, name), "waits for ")
+        if (callers := [*self.callers[name]] if name in self.callers else None) is not None:
             by = f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ""
-            self.lines.append(f"{'  ' * (len(path) + 1)}waits for a later call to it{by}")
+            self.lines.append(f"{indent}  waits for a later call to it{by}")

@@ -95,6 +95,50 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert "ray_snapshot" not in trace
 
 
+def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(runner: Runner, tmp_path: Path) -> None:
+    app = runner.start_watched("parked", "--every", "0.25", "--history", str(tmp_path / "history"), "two_parked.py")
+    assert app.stderr is not None
+    assert any("deadlock in parked" in line for line in iter(app.stderr.readline, "")), "the report never came"
+    report = {re.sub(r" \(two_parked.*?\)", "", app.stderr.readline()).strip() for _ in range(5)}
+    found = runner.command("diagnose", "parked", "--address", runner.address)
+    app.send_signal(signal.SIGINT)
+    runner.finish(app)
+    later = "waits for a later call to {}, by any of Consumer-0, Producer-0, driver"
+    tree = [re.sub(r" \(\S*two_parked.*?\)", "", line)[2:] for line in found.output.splitlines()[1:8]]
+    assert tree[0] == "driver in (the program)"
+    assert {"\n".join(tree[1:4]), "\n".join(tree[4:7])} == {
+        f"  waits for {caller}\n    waits for Buffer-0 in Buffer.{method}\n      {later.format('it')}"
+        for caller, method in (("Consumer-0 in Consumer.learn", "sample"), ("Producer-0 in Producer.play", "add"))
+    }
+    assert report >= {
+        f"Buffer-0 in Buffer.add {later.format('Buffer-0')}",
+        f"Buffer-0 in Buffer.sample {later.format('Buffer-0')}",
+        "Consumer-0 in Consumer.learn waits for Buffer-0 (Buffer.sample)",
+        "Producer-0 in Producer.play waits for Buffer-0 (Buffer.add)",
+    }
+    _agree(rs.History(tmp_path / "history"))
+
+
+def _agree(history: rs.History) -> None:
+    """Of each snapshot that shows both calls, the tables say the same, and so do those of all of them."""
+    waits, calls = history.table("waits").to_pylist(), history.table("calls").to_pylist()
+    methods = {row["call_id"]: row["method"] for row in calls if row["machine"] == "Buffer-0"}
+    parked = [row for row in waits if row["machine"] == "Buffer-0"]
+    both = {row["snapshot_id"] for row in parked if methods[row["call_id"]] == "add"}
+    both &= {row["snapshot_id"] for row in parked if methods[row["call_id"]] == "sample"}
+    assert len(both) >= 3, "hardly looked at"
+    short = [row for row in history.table("machines").to_pylist() if row["snapshot_id"] in both]
+    assert {row["wait_mode"] for row in short if row["machine"] == "Buffer-0"} == {"see waits"}
+    since = {(row["machine"], row["call_id"], row["waiting_since"]) for row in waits if row["snapshot_id"] in both}
+    assert len(since) == 5, "the driver, two callers, and two calls, each since one moment"
+    asked = {
+        row["machine"]: methods[row["on_call_id"]]
+        for row in waits
+        if row["on_machine"] == "Buffer-0" and row["on_call_id"]
+    }
+    assert asked == {"Consumer-0": "sample", "Producer-0": "add"}
+
+
 @pytest.mark.nightly
 def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> None:
     apps = [runner.start_watched("twins", "standing.py", "idle") for _ in range(2)]

@@ -85,7 +85,7 @@ def test_behind_a_look_at_what_threads_wait_for() -> None:
     ledger, handed = CallLedger("A"), HandedWork()
     call_id = ledger.accept(Header("driver", 0, 1, 0, 1), "step", 0.0)
 
-    assert _is_dropped_behind(lambda: handed.park(ledger, {call_id: threading.get_ident()}, 0.0))
+    assert _is_dropped_behind(lambda: handed.park(ledger, {call_id: threading.get_ident()}))
 
 
 def test_behind_a_look_at_callbacks() -> None:
@@ -93,7 +93,7 @@ def test_behind_a_look_at_callbacks() -> None:
     future.add_done_callback(print)
     future.set_result(1)
 
-    assert _is_dropped_behind(lambda: callback_wait(0.0))
+    assert _is_dropped_behind(callback_wait)
 
 
 def test_behind_a_look_at_the_loop() -> None:

@@ -55,6 +55,16 @@ class App:
         return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known)
 
 
+def test_a_machine_says_in_short_what_its_rows_of_waits_say_or_to_see_them() -> None:
+    app = App()
+    driver, parked = (app._snapshot().machines[name] for name in ("driver", "a"))
+    assert (driver.wait_mode, driver.wait_k, driver.waits_for) == ("all", 1, ("a",))
+    assert (parked.wait_mode, parked.wait_k, parked.waits_for) == ("any", 1, ("a", "driver"))
+    app.ledgers["a"].wait(app.call("b", "a"), (), 1, 0.0, is_local=True)
+    both = app._snapshot().machines["a"]
+    assert (both.wait_mode, both.wait_k, set(both.waits_for)) == ("see waits", None, {"a", "b", "driver"})
+
+
 def test_a_parked_call_that_nothing_can_wake_is_a_deadlock_with_its_caller() -> None:
     assert App().verdict() is True
 

@@ -13,6 +13,7 @@ from typing import Any
 from ray_snapshot.instrument.process.coroutines import (
     background,
     current_task,
+    first_seen,
     frames_of,
     goes_on_elsewhere,
     parked_at,
@@ -116,10 +117,11 @@ class ActorLoop:
             site = parked_at(task, coroutine) if running is not None and not running.waits else None
             if site is not None:
                 sites[call_id], what = site, primitives.of(frames_of(coroutine))
-                found.append(ledger.wait(call_id, (), 1, now, call_site=site, is_local=True, what=what))
+                since = first_seen(task, now)
+                found.append(ledger.wait(call_id, (), 1, since, call_site=site, is_local=True, what=what))
             elif running is not None and not running.waits and goes_on_elsewhere(task):
                 sites[call_id] = site = site_of(coroutine) or ""
-                found.append(ledger.wait(call_id, (None,), 1, now, call_site=site))
+                found.append(ledger.wait(call_id, (None,), 1, first_seen(task, now), call_site=site))
         return found
 
     def _all_coroutines(self) -> Iterator[Any]:

@@ -52,9 +52,10 @@ def awaited_by(future: Any) -> list[Any]:
     return [cell for one in list(future._done_callbacks) for cell in _cells(one) if isfuture(cell)]
 
 
-def callback_wait(now: float) -> CallWait | None:
+def callback_wait() -> CallWait | None:
     """What the process waits for with callbacks: any one of these replies; None if the app has put none on any."""
     calls: dict[str | None, str] = {}
+    since: list[float] = []
     is_ready = False
     being_set: set[int] | None = None
     for known in _FUTURES.valuerefs():  # a list: other threads may add meanwhile
@@ -67,11 +68,12 @@ def callback_wait(now: float) -> CallWait | None:
             _FUTURES.pop(id(future), None)
         elif callbacks:
             is_ready |= is_over
+            since.append(future.ray_snapshot_since)
             calls.setdefault(call_of(getattr(future, "object_ref", None)), _site(callbacks[0]))
     if not calls:
         return None
     site = next(iter(calls.values()))
-    return CallWait(0, None, awaited(calls), 1, now, site, is_ready=is_ready, is_callback=True)
+    return CallWait(0, None, awaited(calls), 1, min(since), site, is_ready=is_ready, is_callback=True)
 
 
 def _being_set() -> set[int]:

@@ -26,6 +26,9 @@ _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _SOURCES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """By the future that an `await` of another thread's future waits for: that one."""
 
+_FIRST_SEEN: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+"""By the future that a task awaits: when that was first seen. Each `await` of a lock, a queue or an event makes one."""
+
 _LOCAL = {"queues.py": {"get", "put", "join"}, "locks.py": {"acquire", "wait"}}
 """Functions of asyncio that wait for another task of the same loop."""
 
@@ -39,6 +42,11 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
     if not frames or not _is_local(frames[-1]) or _goes_on(task):
         return None
     return site_of(coroutine)
+
+
+def first_seen(task: Any, now: float) -> float:
+    """Since when a task that does not go on has been known to await what it awaits now."""
+    return _FIRST_SEEN.setdefault(task._fut_waiter, now)
 
 
 def site_of(coroutine: Any) -> str | None:

@@ -36,6 +36,7 @@ class ThreadWait:
     refs: Sequence[Any]
     on: tuple[str | None, ...]
     k: int
+    since: float
     call_site: str
     raises: bool
     """Whether the first error of any of them ends it."""
@@ -61,7 +62,7 @@ class HandedWork:
         else:
             self.waits[threading.get_ident()] = before
 
-    def park(self, ledger: CallLedger, threads: Mapping[str, int], now: float) -> dict[int, Sequence[Any]]:
+    def park(self, ledger: CallLedger, threads: Mapping[str, int]) -> dict[int, Sequence[Any]]:
         """Note as waits those of calls that wait for a thread that waits; returns the refs of each, by wait.
 
         `threads`: which thread runs a call.
@@ -74,8 +75,8 @@ class HandedWork:
                 continue
             wait = self._wait_behind(thread, frames)
             if wait is not None:
-                site = wait.call_site
-                noted = ledger.wait(call_id, wait.on, wait.k, now, call_site=site, raises=wait.raises, keeps_cpu=True)
+                about = (wait.on, wait.k, max(wait.since, running.started_at))
+                noted = ledger.wait(call_id, *about, call_site=wait.call_site, raises=wait.raises, keeps_cpu=True)
                 found[noted] = wait.refs
         return found
 

@@ -83,7 +83,7 @@ class Recording:
         began, plain = time.thread_time(), process.waiting.park()
         in_threads: dict[int, Any] = {}
         if process.handed.waits and not loop.is_async:
-            in_threads = process.handed.park(process.ledger, process.threads, now)
+            in_threads = process.handed.park(process.ledger, process.threads)
         at_yields: list[int] = []
         if process.streams.running or process.streams.blocking:
             at_yields = process.streams.park(process.ledger, process.threads, now, has_loop=loop.is_async)
@@ -116,7 +116,7 @@ class Recording:
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
         sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
         self.kept = None
-        parked, left = loop.park(ledger, now, sites) if between_steps else [], callback_wait(now)
+        parked, left = loop.park(ledger, now, sites) if between_steps else [], callback_wait()
         acting = self._background()
         ledger.outcomes = process.started_tasks.outcomes()
         ledger.streams = process.streams.report()

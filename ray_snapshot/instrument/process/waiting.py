@@ -288,8 +288,9 @@ class Waiting:
         k -= len(there)
         may_raise = raises and not all(map(task_shape.is_own, there))
         is_known = timeout is None and 0 < k <= len(on) - on.count(None) and not may_raise
+        wait = ThreadWait(refs, tuple(on), k, time.time(), call_site, raises) if is_known else None
         with self.process.lock:
-            return self.process.handed.begin(ThreadWait(refs, tuple(on), k, call_site, raises) if is_known else None)
+            return self.process.handed.begin(wait)
 
     def end_in_thread(self, before: ThreadWait | None, colour: int = 0) -> None:
         """Its wait is over: what the replies were red for is recorded while it still counts as one."""

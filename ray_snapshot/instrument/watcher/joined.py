@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.here import split_place
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.waits import short_form_of
 
 MOST_UNEXPLAINED = 100
 MOST_PRIMITIVES = 1_000
@@ -118,7 +120,7 @@ class Tables:
     def snapshot(self) -> Snapshot:
         """Of watched actors alone."""
         tables, coverage, obstacles = self.tables(), *self.facts()
-        tables["waits"] = _table("waits", list(self.waits()))
+        tables["waits"] = _table("waits", self.waits)
         return checked(self.collected.header, tables, coverage, obstacles)
 
     def tables(self) -> dict[str, pa.Table]:
@@ -285,7 +287,7 @@ class Tables:
         process = self.worker_of.get(report.machine, report.machine)
         facts, recorded = self.collected.facts.get(process, {}), self.collected.recorded.get(process)
         state = report.state if report.has_state else None
-        mode, k, waits_for = self._short_wait(report.machine)
+        mode, k, waits_for = short_form_of(self.rows_of.get(self.shown(report.machine), ()))
         return {
             "machine": self.shown(report.machine),
             "class_name": "" if is_task(report.machine) else facts.get("class", ""),
@@ -321,13 +323,13 @@ class Tables:
             return running
         return int(self.collected.facts.get(report.machine, {}).get("max_concurrency", default))
 
-    def _short_wait(self, machine: str) -> tuple[str | None, int | None, list[str]]:
-        waits = self.waits_of.get(machine, [])
-        if len(waits) != 1:
-            return None, None, []
-        wait = waits[0].wait
-        mode = "all" if wait.k >= len(wait.on) else "any" if wait.k == 1 else "k_of_n"
-        return mode, wait.k, [self.shown(name) for name in waits[0].on_machines]
+    @cached_property
+    def rows_of(self) -> dict[str, list[dict[str, Any]]]:
+        """By machine: its rows of `waits`."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.waits:
+            found.setdefault(row["machine"], []).append(row)
+        return found
 
     def _channels(self) -> list[dict[str, Any]]:
         found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -420,7 +422,12 @@ class Tables:
             return f"?/{incarnation}/{_part(self.shown(machine))}/{number}{mark}{run}"
         return self.call_id(base) + mark + run
 
-    def waits(self) -> Iterable[dict[str, Any]]:
+    @cached_property
+    def waits(self) -> list[dict[str, Any]]:
+        """The rows of `waits`."""
+        return list(self._waits())
+
+    def _waits(self) -> Iterable[dict[str, Any]]:
         for machine, waits in (*self.waits_of.items(), *self.arguments_of.items()):
             alternatives: dict[str | None, int] = {}
             stalled = self._stalled(machine)

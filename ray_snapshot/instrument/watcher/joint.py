@@ -26,6 +26,7 @@ from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, MailPart
 from ray_snapshot.schema import MESSAGES
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.waits import short_form_of
 
 
 def joint(collected: CollectedCalls) -> Snapshot:
@@ -46,11 +47,10 @@ def joint(collected: CollectedCalls) -> Snapshot:
     for part in parts:
         if part.machines is not None:
             part.machines = _with_calls(part.machines, [*reports, *_of_driver(collected)])
+            part.machines = _with_short_waits(part.machines, part.waits, tables.rows_of)
     coverage, obstacles = tables.facts()
     obstacles += of_the_gone
-    return assembled(
-        collected.header, [*parts, *sent], Also(tables.tables(), list(tables.waits()), coverage, obstacles)
-    )
+    return assembled(collected.header, [*parts, *sent], Also(tables.tables(), tables.waits, coverage, obstacles))
 
 
 def _of_the_gone(parts: Iterable[HostPart], collected: CollectedCalls) -> Iterable[str]:
@@ -192,6 +192,26 @@ def _with_calls(machines: Any, reports: Iterable[MachineReport]) -> pa.Table:
     at = pc.index_in(table["machine"], pa.array(list(sent), table["machine"].type))
     more = pc.fill_null(pc.take(pa.array(list(sent.values()), pa.int64()), at), 0)
     return _with(table, "sent_count", pc.add(table["sent_count"], more).combine_chunks())
+
+
+def _with_short_waits(
+    machines: pa.Table, own: Iterable[Mapping[str, Any]], rows_of: Mapping[str, list[dict[str, Any]]]
+) -> pa.Table:
+    """The rows of machines, with what those say in short that wait for actors; `own`: waits that their host has told of."""
+    mine = pc.is_in(machines["machine"], pa.array(list(rows_of), pa.string())).to_pylist() if rows_of else []
+    if not any(mine):
+        return machines
+    names = machines["machine"].to_pylist()
+    told = [{"call_id": None, **row} for row in own]
+    forms = {
+        at: short_form_of([*(row for row in told if row["machine"] == names[at]), *rows_of[names[at]]])
+        for at, is_mine in enumerate(mine)
+        if is_mine
+    }
+    for place, name in enumerate(("wait_mode", "wait_k", "waits_for")):
+        before = machines[name].to_pylist()
+        machines = _with(machines, name, [forms[at][place] if at in forms else one for at, one in enumerate(before)])
+    return machines
 
 
 def _as_table(part: Any) -> pa.Table:

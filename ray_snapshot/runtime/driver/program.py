@@ -16,6 +16,7 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.runtime.waits import TrackedWait
+from ray_snapshot.waits import SEE_WAITS
 
 
 @dataclass(slots=True)
@@ -123,6 +124,8 @@ class Program:
         ]
         if len(blocking) == 1:
             found.short_wait = blocking[0].short_form
+        elif blocking:
+            found.short_wait = SEE_WAITS, None, tuple(dict.fromkeys(row["on_machine"] for row in found.waits))
         calls = [rest.call_site for rest in blocking if isinstance(rest, TrackedWait)]
         if calls and self.checkpoint:
             found.obstacle = f"it waits inside its script, at {calls[0]}"
