@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import deadlock_report, place, short_site, short_sites, wait_tree
+from ray_snapshot.views.report import deadlock_report, open_waits, place, short_site, short_sites, wait_tree
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.stacks import Stack, StackFrame
@@ -55,8 +55,11 @@ def diagnosis(
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
     objects = unexplained(snapshot)
+    waits, over = open_waits(snapshot.waits)
     unknown = ({"machine": one.machine, "on_machine": None, "satisfied": False} for one in objects)
-    tree = wait_tree([*snapshot.waits, *unknown], _places(snapshot))
+    places = _places(snapshot)
+    tree = wait_tree([*waits, *unknown], places)
+    tree += [f"{places.get(machine, machine)}: what it waits for has come" for machine in over]
     lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
     is_reported = bool(first.holds and first.evidence.get("members"))
     if is_reported:
