@@ -69,6 +69,8 @@ class CallNodes:
     gates: Gates
     told: Told
     """What rooms stand for, and who holds what."""
+    full: Integers
+    """The recorded machines at which no call can begin before one ends that holds a slot."""
 
     @property
     def first_room(self) -> int:
@@ -136,7 +138,16 @@ def call_nodes(snapshot: Snapshot, recorded: NameIndex) -> CallNodes:
         ),
         gates=gates,
         told=found,
+        full=_full(snapshot, rows),
     )
+
+
+def _full(snapshot: Snapshot, rows: _Rows) -> Integers:
+    """The recorded machines at which no call can begin before one ends that holds a slot."""
+    machines, grouped = snapshot.tables["machines"], snapshot.coverage.get("groups") or {}
+    held = np.bincount(rows.run[rows.holds_slot & (rows.run >= 0)], minlength=machines.num_rows)
+    is_full = (held > 0) & (held >= integers(machines["max_concurrency"], _UNBOUNDED))
+    return np.flatnonzero(is_full & ~is_any_of(machines["machine"], *grouped))
 
 
 def _distinct(values: Any) -> tuple[Any, Integers, Integers]:

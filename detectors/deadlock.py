@@ -20,7 +20,7 @@ moves as soon as anything at all can; where nothing can, it is not known whether
 
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
-answer is None. So it is in place of False while a wait has lasted for long for an object that no watched call gives
+answer is None. So it is in place of False while a wait has lasted for long of which it cannot be told what ends it
 (`unexplained`). A machine held at a full mailbox is blocked on the receiver: the same graph.
 """
 
@@ -56,7 +56,7 @@ from ray_snapshot.detectors.outside_room import stuck_for, where_it_stays
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
-from ray_snapshot.detectors.unexplained import REMEDY, unexplained
+from ray_snapshot.detectors.unexplained import remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -107,8 +107,8 @@ class Deadlock:
         waits = unexplained(snapshot) if verdict.holds is False else ()
         if not waits:
             return verdict
-        depends_on = list(dict.fromkeys(f"an object that {one.machine} waits for" for one in waits))
-        evidence = {**verdict.evidence, "depends_on": depends_on, "advice": [REMEDY]}
+        depends_on = list(dict.fromkeys(one.depends_on for one in waits))
+        evidence = {**verdict.evidence, "depends_on": depends_on, "advice": remedies(waits)}
         return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}.")
 
     def _without_others(self, snapshot: Snapshot) -> Verdict:

@@ -1,6 +1,7 @@
-"""Waits that have lasted for long, and lack nothing but an object that no watched call gives: nobody can tell whether it comes.
+"""Waits that have lasted for long, and of which it cannot be told what ends them.
 
-The watcher lists them in the coverage (`unexplained`): `machine`, `call_site` and `since` (ISO 8601) of each.
+The watcher lists them in the coverage (`unexplained`): `machine`, `call_site`, `since` (ISO 8601) and `what` of each: "in
+queue.Queue.get", "in subprocess.Popen.wait, for child process 17 (sleep), which is alive".
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any, NamedTuple
 from ray_snapshot.detectors.common import lasted
 from ray_snapshot.snapshot import Snapshot
 
-REMEDY = (
+_NO_CALL = "for an object that no watched call gives"
+
+_OF_OBJECTS = (
     "No watched call gives what was made before watching began, what a process makes that is not watched, ready() of a"
     " placement group, and what ray.put has made. Ray keeps that for the refs that it has counted: give the ref itself along"
     " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it. Or wait"
@@ -27,17 +30,33 @@ class Unexplained(NamedTuple):
     call_site: str
     """ "file:line"; "" if that is not known."""
     seconds: float
+    what: str = _NO_CALL
 
     def __str__(self) -> str:
-        """ "driver (app.py:7) has waited for 42 s for an object that no watched call gives"."""
+        """ "driver (app.py:7) has waited for 42 s in queue.Queue.get"."""
         place = f" ({self.call_site})" if self.call_site else ""
-        return f"{self.machine}{place} has waited for {lasted(self.seconds)} for an object that no watched call gives"
+        return f"{self.machine}{place} has waited for {lasted(self.seconds)} {self.what}"
+
+    @property
+    def depends_on(self) -> str:
+        """What would decide it, for the evidence of a verdict."""
+        return f"what ends the wait of {self.machine} {self.what}"
+
+    @property
+    def remedies(self) -> list[str]:
+        """What a person can do about it."""
+        return [_OF_OBJECTS] if self.what == _NO_CALL else []
 
 
 def unexplained(snapshot: Snapshot) -> list[Unexplained]:
     """Those of the coverage; none in most snapshots. What is of another form is left out."""
     told = snapshot.coverage.get("unexplained")
     return list(_read(snapshot.started_at, told)) if isinstance(told, list) else []
+
+
+def remedies(waits: list[Unexplained]) -> list[str]:
+    """What a person can do about these, each once."""
+    return list(dict.fromkeys(remedy for one in waits for remedy in one.remedies))
 
 
 def _read(now: datetime, told: list[Any]) -> Iterator[Unexplained]:
@@ -48,4 +67,6 @@ def _read(now: datetime, told: list[Any]) -> Iterator[Unexplained]:
                     began = datetime.fromisoformat(since)
                 except ValueError:
                     continue
-                yield Unexplained(machine, site, (now - began.replace(tzinfo=began.tzinfo or UTC)).total_seconds())
+                seconds = (now - began.replace(tzinfo=began.tzinfo or UTC)).total_seconds()
+                what = one.get("what")
+                yield Unexplained(machine, site, seconds, what if isinstance(what, str) else _NO_CALL)

@@ -181,7 +181,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     unseen = reaching(snapshot)
     outside |= nodes.flags(_suspects(nodes, unseen))
     if unseen:  # what was not observed may call a machine, though not answer for it
-        outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count])
+        outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count]) & ~nodes.flags(nodes.calls.full)
     unseen += [f"{name}, which is sent to but not recorded" for name in expected[:MOST_LISTED]]
     return WaitGraph(
         names=pa.concat_arrays([nodes.names, nodes.calls.machine_names]),

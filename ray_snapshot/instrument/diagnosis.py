@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import deadlock_report, open_waits, place, short_site, short_sites, wait_tree
+from ray_snapshot.views.report import chain, deadlock_report, open_waits, place, short_sites, wait_tree
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.stacks import Stack, StackFrame
@@ -19,8 +19,6 @@ HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
 MOST_STACKS = 20
 """Of so many machines the stacks are asked for."""
-
-MOST_FRAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def diagnosis(
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
     from ray_snapshot.detectors.queued import why_queued
-    from ray_snapshot.detectors.unexplained import unexplained
+    from ray_snapshot.detectors.unexplained import remedies, unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
@@ -75,8 +73,9 @@ def diagnosis(
     told = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
     told = [one for one in told[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
-    if first.holds is None and not first.evidence.get("members"):
-        lines += [f"  to do: {text}" for text in first.evidence.get("advice", ())]
+    if first.holds is None:
+        own = () if first.evidence.get("members") else first.evidence.get("advice", ())
+        lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
@@ -99,15 +98,14 @@ def stack_lines(told: Mapping[str, Sequence[Stack]], *, with_locals: bool) -> li
                 lines = [f"    {machine}, {one.of}:", *(line for frame in one.frames for line in _frame_lines(frame))]
                 found["\n".join(lines)] += 1
             elif len(one.frames) > 1:
-                frames = [f"{frame.function} ({short_site(f'{frame.file}:{frame.line}')})" for frame in one.frames]
-                more = [f"{len(frames) - MOST_FRAMES} more"] if len(frames) > MOST_FRAMES else []
-                found[f"    {machine}, {one.of}: {' < '.join([*frames[:MOST_FRAMES], *more])}"] += 1
+                frames = (frame._asdict() for frame in one.frames)
+                found[f"    {machine}, {one.of}: {chain(frames, one.cut)}"] += 1
     lines = [text + (f" ({count:,} calls)" if count > 1 else "") for text, count in found.items()]
     return ["  called from:", *lines] if lines else []
 
 
 def _frame_lines(frame: StackFrame) -> Iterator[str]:
-    yield f"      {frame.function} ({short_site(f'{frame.file}:{frame.line}')})"
+    yield f"      {chain([frame._asdict()])}"
     if frame.variables not in (None, "{}"):
         yield f"        {frame.variables}"
 
@@ -131,7 +129,9 @@ def _places(snapshot: Snapshot) -> dict[str, str]:
             strict=True,
         )
     )
+    primitives = snapshot.coverage.get("primitives", {})
     found: dict[str, str] = {}
     for row in snapshot.calls:
-        found.setdefault(row["machine"], place({**row, "class": classes.get(row["machine"])}))
+        about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
+        found.setdefault(row["machine"], place({**row, **about}))
     return found

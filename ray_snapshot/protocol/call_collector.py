@@ -18,11 +18,13 @@ from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import Ranges, is_in
 from ray_snapshot.protocol.call_messages import (
     CONSTRUCTOR,
+    Awaited,
     CallWait,
     InReport,
     MachineReport,
     OutReport,
     Sent,
+    awaited,
     call_id_of,
     parsed,
 )
@@ -70,7 +72,7 @@ class ResolvedWait:
     machine: str
     wait: CallWait
     answers: tuple[bool | None, ...]
-    """Per item of `wait.on`: its reply is there or in flight; None: unknown."""
+    """For each of `wait.on`: its reply or item is there or in flight; None: unknown."""
     on_machines: tuple[str, ...]
     """Who must act for the wait to end; of a local wait, any one of them is enough."""
     is_satisfied: bool | None
@@ -324,7 +326,9 @@ class _Join:
             for number, sent in one.in_flight.items():
                 if sent.needs:
                     call_id = one.call_id(number)
-                    yield self._resolved(one.target, CallWait(0, call_id, sent.needs, len(sent.needs), sent.sent_at))
+                    yield self._resolved(
+                        one.target, CallWait(0, call_id, awaited(sent.needs), len(sent.needs), sent.sent_at)
+                    )
 
     # ---- waits ----------------------------------------------------------------------------------------------------
 
@@ -334,12 +338,11 @@ class _Join:
         if wait.at_yield:
             readers = self.streams.readers[machine, wait.wait_id]
             return ResolvedWait(machine, wait, (), readers.machines, False if readers.is_certain else None)
-        items = wait.items or (None,) * len(wait.on)
-        answers = tuple(self._has_come(*one) for one in zip(wait.on, items, strict=True))
-        targets = [parsed(call_id).target for call_id in wait.on if call_id is not None]
+        answers = tuple(self._has_come(*one) for one in wait.on)
+        targets = [parsed(call_id).target for call_id in wait.calls if call_id is not None]
         on_machines = tuple(dict.fromkeys([*targets, *(name for name, _ in wait.owed)]))
         errors = (
-            tuple(self._errors(zip(wait.on, answers, items, strict=True)))
+            tuple(self._errors(zip(wait.on, answers, strict=True)))
             if wait.raises and len(wait.on) + len(wait.owed) + wait.may_raise > 1
             else ()
         )
@@ -348,8 +351,8 @@ class _Join:
         is_satisfied = wait.is_ready or _any_of(_at_least(wait.k, answers + unknown), _has_raised(errors))
         return ResolvedWait(machine, wait, answers, on_machines, is_satisfied, errors)
 
-    def _errors(self, on: Iterable[tuple[str | None, bool | None, int | None]]) -> Iterable[tuple[str | None, bool]]:
-        for call_id, answer, item in on:
+    def _errors(self, answers: Iterable[tuple[Awaited, bool | None]]) -> Iterable[tuple[str | None, bool]]:
+        for (call_id, item), answer in answers:
             is_error = self._is_error(call_id) if answer and call_id is not None and item is None else None
             if not answer or is_error is not False:
                 yield (call_id if answer is False or is_error else None), bool(is_error)

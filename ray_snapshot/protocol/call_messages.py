@@ -5,7 +5,7 @@ The rules are in `calls`, the join of the reports in `call_collector`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,18 +81,32 @@ class RunningCall:
     """How many items it has yielded, if it is a streaming generator."""
 
 
+class Awaited(NamedTuple):
+    """What a wait needs of one call: its end, or one item of a streaming generator."""
+
+    call_id: str | None
+    """By `call_id_of`; None: something we know nothing of, that may answer at any time."""
+    item: int | None = None
+    """Which item (from 0); None: the end of the call."""
+
+
+def awaited(of: Iterable[Awaited | str | None]) -> tuple[Awaited, ...]:
+    """What a wait is for; the id of a call alone stands for its end."""
+    return tuple([one if isinstance(one, Awaited) else Awaited(one) for one in of])
+
+
 @dataclass(frozen=True, slots=True)
 class CallWait:
-    """A call waits until `k` of the calls `on` have answered."""
+    """A call waits until `k` of `on` have answered."""
 
     wait_id: int
     call_id: str | None
     """Who waits; None: the machine itself (the driver)."""
-    on: tuple[str | None, ...]
-    """Calls, by `call_id_of`; None: something we know nothing of, that may answer at any time."""
+    on: tuple[Awaited, ...]
     k: int
     waiting_since: float
     call_site: str = ""
+    """ "file:line"; with ", in subprocess.run" behind it where a function of a library waits."""
     may_act: bool = False
     """It ends by itself too (a timeout, a timer): who waits is active."""
     is_local: bool = False
@@ -110,8 +124,6 @@ class CallWait:
     """Ray does not take back the CPU of the task that waits: a thread of its own waits for it, or its event loop."""
     is_callback: bool = False
     """No thread is in it: the app has left a callback on each of `on`."""
-    items: tuple[int | None, ...] = ()
-    """Per item of `on`, if any: which item of that streaming generator it waits for (from 0); None: for the end of the call."""
     at_yield: bool = False
     """A streaming generator stands at a `yield`: it goes on by itself unless Ray holds it there (`streams`)."""
     is_long: bool = False
@@ -121,6 +133,13 @@ class CallWait:
     objects: int = 0
     """So many objects its thread waits for, with no bound of time, that no watched call gives: of `ray.put` in another process,
     of refs of others."""
+    what: str = ""
+    """The primitive a local wait is on, for a person: "asyncio.Lock (held by Ledger.add)"."""
+
+    @property
+    def calls(self) -> tuple[str | None, ...]:
+        """The calls of which it waits for an end or an item, one for each of `on`."""
+        return tuple([one.call_id for one in self.on])
 
 
 class Stream(NamedTuple):

@@ -39,6 +39,7 @@ from ray_snapshot.protocol.acceptance import Acceptance, Errors, Numbers, number
 from ray_snapshot.protocol.call_messages import (
     CONSTRUCTOR,
     Acks,
+    Awaited,
     CallId,
     CallWait,
     Header,
@@ -48,6 +49,7 @@ from ray_snapshot.protocol.call_messages import (
     RunningCall,
     Sent,
     Stream,
+    awaited,
     call_id_of,
     frozen,
     parsed,
@@ -434,7 +436,7 @@ class CallLedger:
     def wait(
         self,
         call_id: str | None,
-        on: Sequence[str | None],
+        on: Iterable[Awaited | str | None],
         k: int,
         now: float,
         *,
@@ -446,13 +448,13 @@ class CallLedger:
         may_raise: bool = False,
         owed: Sequence[tuple[str, str]] = (),
         keeps_cpu: bool = False,
-        items: Sequence[int | None] = (),
         at_yield: bool = False,
         is_long: bool = False,
         is_unsure: bool = False,
         objects: int = 0,
+        what: str = "",
     ) -> int:
-        """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
+        """A call (None: the machine itself) begins to wait for `k` of `on`; returns what `wake` takes.
 
         `raises`: the first error of any of them ends it. `may_raise`: so may an error that is there already. `owed`:
         (machine, call id) of replies of machines of hosts. For the rest see `CallWait`.
@@ -467,7 +469,7 @@ class CallLedger:
         self.waits[self.last_wait] = CallWait(
             self.last_wait,
             call_id,
-            tuple(on),
+            awaited(on),
             k,
             now,
             call_site,
@@ -478,11 +480,11 @@ class CallLedger:
             may_raise=may_raise,
             owed=tuple(owed),
             keeps_cpu=keeps_cpu,
-            items=tuple(items),
             at_yield=at_yield,
             is_long=is_long,
             is_unsure=is_unsure,
             objects=objects,
+            what=what,
         )
         return self.last_wait
 
@@ -662,6 +664,7 @@ def _in_report(source: str, incarnation: int, channel: Acceptance) -> InReport:
 __all__ = [
     "CONSTRUCTOR",
     "Acks",
+    "Awaited",
     "CallId",
     "CallLedger",
     "CallWait",
@@ -672,6 +675,7 @@ __all__ = [
     "RunningCall",
     "Sent",
     "Stream",
+    "awaited",
     "call_id_of",
     "frozen",
     "parsed",

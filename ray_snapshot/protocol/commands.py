@@ -218,6 +218,9 @@ class Restarted:
 class Leave:
     """The watching is over."""
 
+    fault: str = ""
+    """What has ended it, if it was a fault of ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostsLeft:

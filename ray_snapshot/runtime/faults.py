@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
+
 from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot import redaction
@@ -37,6 +40,14 @@ def first_line(error: BaseException) -> str:
 def in_a_line(error: BaseException) -> str:
     """An error's type and the first line of its text, as they may be told."""
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def with_place(error: BaseException) -> str:
+    """What `in_a_line` gives, and the innermost line of code that raised it: all that is said of a fault of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f"{in_a_line(error)} ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else in_a_line(error)
+    )
 
 
 def safe_text_of(error: BaseException) -> str:

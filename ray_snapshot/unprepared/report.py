@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ray_snapshot.unprepared.judging import LONG_S, NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
-from ray_snapshot.views.report import MOST_LINES, short_site, wait_lines
+from ray_snapshot.views.report import MOST_LINES, chain, wait_lines
 
-MOST_FRAMES = 6
+MOST_FRAMES = 50
 _MOST_TARGETS = 4
 _MOST_ROWS = 1_000
 """Of each list in a row of `--json`."""
@@ -130,6 +131,7 @@ def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, A
         "method": method,
         "call_site": f"{read.frames[0].file}:{read.frames[0].line}" if read and read.frames else None,
         "waits_for": targets[:_MOST_TARGETS] + ([f"{more} more"] if more > 0 else []),
+        "primitive": read.frames[0].inside if read and read.frames else None,
         "does": read.why if read else None,
         "pid": task.pid if task is not None and not is_driver else finding.job.pid,
     }
@@ -283,8 +285,10 @@ def _stacks(finding: Finding, names: Names) -> list[dict[str, Any]]:
     for key in dict.fromkeys([*keys, finding.job.driver]):
         read = finding.readings.get(key)
         if read is not None and read.frames:
-            frames = [{"function": one.function, "file": one.file, "line": one.line} for one in read.frames]
-            found.append({"machine": names.of(key), "frames": frames[:50]})
+            shown, cut = read.frames, max(0, len(read.frames) - MOST_FRAMES)
+            half = MOST_FRAMES // 2
+            frames = [asdict(one) for one in (*shown[:half], *shown[half + cut :])]
+            found.append({"machine": names.of(key), "frames": frames, "cut": cut})
     return found[:_MOST_ROWS]
 
 
@@ -360,9 +364,7 @@ def _shown_stacks(stacks: list[Any]) -> list[str]:
     deep = [one for one in stacks if len(one["frames"]) > 1]
     found = []
     for one in deep[:MOST_LINES]:
-        frames = [f"{frame['function']} ({short_site('{file}:{line}'.format(**frame))})" for frame in one["frames"]]
-        more = [f"{len(frames) - MOST_FRAMES} more"] if len(frames) > MOST_FRAMES else []
-        found.append(f"    {one['machine']}: {' < '.join([*frames[:MOST_FRAMES], *more])}")
+        found.append(f"    {one['machine']}: {chain(one['frames'], one['cut'])}")
     return ["  called from:", *found] if found else []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 WAITS, ACTS, PARKED, UNSEEN = "waits", "acts", "parked", "unseen"
@@ -15,6 +16,12 @@ WAITS, ACTS, PARKED, UNSEEN = "waits", "acts", "parked", "unseen"
 
 _RAY = re.compile(r"/(?:site|dist)-packages/ray/|(?:^|/)python/ray/|^ray/")
 _STANDARD = re.compile(r"^<|[/\\]lib(?:64)?[/\\]python\d[^/\\]*[/\\](?!site-packages|dist-packages)")
+_INSTALLED = re.compile(
+    rf"[/\\](?:site|dist)-packages[/\\]|^{re.escape(str(Path(__file__).parents[1]))}|[/\\]ray-snapshot$"
+)
+"""Libraries, and what runs a program for us."""
+_BEFORE_MODULE = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python\d[^/]*)/")
+_ONLY_WAIT = ("/threading.py", "/selectors.py")
 _LOOPS = ("main_loop", "actor_method_executor", "_function_executor")
 """Functions of Ray's under which a worker runs what users wrote; a plain task stands on `main_loop` alone."""
 
@@ -32,6 +39,8 @@ class Frame:
     function: str
     file: str
     line: int
+    inside: str = ""
+    """Of the innermost: the function of a library that it is in: "subprocess.communicate"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +67,18 @@ def reading(threads: Sequence[Mapping[str, Any]], method: str | None) -> Reading
 
 def _running(threads: Sequence[Mapping[str, Any]], method: str | None) -> list[Mapping[str, Any]]:
     """The threads in which the call may run."""
-    own = [thread for thread in threads if any(_is_users(frame) for frame in thread["frames"])]
+    own = [thread for thread in threads if any(_is_apps(frame) for frame in thread["frames"])]
     if method is None:
         return [thread for thread in own if thread["name"] == "MainThread"]
     inside = [thread for thread in own if any(frame[0] in _LOOPS for frame in thread["frames"] if _is_rays(frame))]
     name = method.rpartition(".")[2]
-    named = [thread for thread in inside if any(frame[0] == name for frame in thread["frames"] if _is_users(frame))]
+    named = [thread for thread in inside if any(frame[0] == name for frame in thread["frames"] if _is_apps(frame))]
     return named or inside
 
 
 def _read(frames: Sequence[Sequence[Any]]) -> Reading:
-    place = next(place for place, frame in enumerate(frames) if _is_users(frame))
-    inner, own = frames[:place], tuple(Frame(*frame[:3]) for frame in frames if _is_users(frame))
+    place = next(place for place, frame in enumerate(frames) if _is_apps(frame))
+    inner, own = frames[:place], _own(frames)
     waits = [frame for frame in inner if _is_rays(frame) and frame[0] in ("get_objects", "wait", "get")]
     if waits:
         told = [frame[4] for frame in waits if frame[4] is not None and _seconds(frame[4]) is not None]
@@ -111,5 +120,25 @@ def _is_rays(frame: Sequence[Any]) -> bool:
     return _RAY.search(str(frame[1])) is not None
 
 
-def _is_users(frame: Sequence[Any]) -> bool:
+def _is_apps(frame: Sequence[Any]) -> bool:
+    """Whether it is the user's, or of a library that is not Ray's."""
     return not _is_rays(frame) and not _STANDARD.search(str(frame[1]))
+
+
+def _own(frames: Sequence[Sequence[Any]]) -> tuple[Frame, ...]:
+    """The user's, with the function of a library that the innermost is in; those of libraries where there are no others."""
+    apps = [frame for frame in frames if _is_apps(frame)]
+    first, *rest = [frame for frame in apps if not _INSTALLED.search(str(frame[1]))] or apps
+    inner = frames[: frames.index(first)]
+    public = [
+        frame for frame in inner if not _is_rays(frame) and str(frame[0]).isidentifier() and str(frame[0])[0] != "_"
+    ]
+    works = [frame for frame in public if not str(frame[1]).replace("\\", "/").endswith(_ONLY_WAIT)]
+    said = [*works[:1], *public[-1:]]
+    inside = f"{_module(str(said[0][1]))}.{said[0][0]}" if said else ""
+    return (Frame(first[0], first[1], first[2], inside), *(Frame(*frame[:3]) for frame in rest))
+
+
+def _module(file: str) -> str:
+    path = _BEFORE_MODULE.sub("", file.replace("\\", "/")).removesuffix(".py").removesuffix("/__init__")
+    return ".".join(part for part in path.split("/") if not part.startswith("_"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,13 @@ def wait_line(record: Mapping[str, Any]) -> str:
 
 
 def place(record: Mapping[str, Any]) -> str:
-    """Where a machine is: `A-0 in A.both (two.py:7)`."""
+    """Where a machine is: `A-0 in A.both (two.py:7)`, or `(two.py:7, in queue.Queue.get)`."""
     text = str(record["machine"])
     method, kind = record.get("method"), record.get("class")
     if method:
         text += f" in {kind}.{method}" if kind and not str(method).startswith("(") else f" in {method}"
     if record.get("call_site"):
-        text += f" ({short_site(record['call_site'])})"
+        text += f" ({place_text(record['call_site'], record.get('primitive'))})"
     return text
 
 
@@ -108,6 +109,27 @@ def _some(names: list[str], more: int) -> str:
     """ "a, b and 4 more" of `names`, and so many that are not among them."""
     more += max(0, len(names) - MOST_NAMES)
     return ", ".join(names[:MOST_NAMES]) + (f" and {more:,} more" if more else "")
+
+
+def chain(frames: Iterable[Mapping[str, Any]], cut: int = 0) -> str:
+    """The frames of a stack, from the inside out: "A.inner (app.py:7, in queue.Queue.get) < A.outer (app.py:4)".
+
+    `cut`: so many are left out in the middle. A recursion stands once, with how often.
+    """
+    texts = [f"{one['function']} ({_frame_site(one)})" for one in frames]
+    half = len(texts) // 2
+    alike = groupby([*texts[:half], f"{cut:,} more", *texts[half:]] if cut else texts)
+    counted = ((text, len(list(those))) for text, those in alike)
+    return " < ".join(text + (f" ({times:,} times)" if times > 1 else "") for text, times in counted)
+
+
+def _frame_site(frame: Mapping[str, Any]) -> str:
+    return place_text(f"{frame['file']}:{frame['line']}", frame.get("inside"))
+
+
+def place_text(site: str, inside: str | None = None) -> str:
+    """ "app.py:7, in queue.Queue.get": where the user's own line is, and what it is in."""
+    return short_site(site) + (f", in {inside}" if inside else "")
 
 
 def short_sites(text: str) -> str:

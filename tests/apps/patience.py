@@ -203,6 +203,26 @@ def generators():
     return ray.get(one.pause.remote(0))
 
 
+@ray.remote(num_cpus=0.1)
+class Reader:
+    async def items(self, count, pause_s):
+        for number in range(count):
+            await asyncio.sleep(pause_s)
+            yield number
+
+    async def read(self, sources, count, pause_s):
+        async def one(source):
+            return [await ref async for ref in source.items.options(num_returns="streaming").remote(count, pause_s)]
+
+        return await asyncio.gather(*[one(source) for source in sources])
+
+
+def gathered():
+    """Two generators are read side by side."""
+    sources = [Reader.remote() for _ in range(2)]
+    return ray.get(Reader.remote().read.remote(sources, 3, 0.7))
+
+
 if __name__ == "__main__":
     ray.init()
     print(globals()[sys.argv[1]]())

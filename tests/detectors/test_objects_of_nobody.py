@@ -32,7 +32,7 @@ def test_while_nothing_else_is_stuck_it_is_not_known_whether_anything_is() -> No
     assert verdict.sentence == (
         "Deadlock cannot be told: reader (app.py:7) has waited for 42 s for an object that no watched call gives."
     )
-    assert verdict.evidence["depends_on"] == ["an object that reader waits for"]
+    assert verdict.evidence["depends_on"] == ["what ends the wait of reader for an object that no watched call gives"]
     assert judged(READER, objects=()).holds is False
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from app_runner import Runner
 
+import ray_snapshot as rs
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import here, settle_in
@@ -159,9 +160,36 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
         replaced(refusing, own)
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "target",
+    [
+        "protocol.call_collector:_Join.completed",
+        pytest.param("instrument.watcher.joined:Tables.tables", marks=pytest.mark.nightly),
+        pytest.param("instrument.watcher.roster:Roster.reserve", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_fault_in_the_watcher_ends_the_watching_with_one_line_and_the_app_goes_on(
+    runner: Runner, tmp_path: Path, target: str
+) -> None:
+    history = tmp_path / "history"
+    done = runner.command(
+        "run", "--every", "0.25", "--name", "faulty", "--history", str(history), FAULTY_WATCHER, target
+    )
+    assert (done.output, done.exit_code) == ("79800\n", 7), done.errors
+    told = [line for line in done.errors.splitlines() if line.startswith("ray-snapshot: ") or "Traceback" in line]
+    assert len(told) == 2, done.errors
+    reason = "by a fault of ours: ValueError: as the test wants it (faulty_watcher.py:"
+    assert told[1].startswith(f"ray-snapshot: faulty is not watched any more, {reason}")
+    snapshots = rs.History(history).snapshots()
+    assert {row["status"] for row in snapshots} == {"aborted"}
+    assert all("as the test wants it" in row["abort_reason"] for row in snapshots)
+
+
 # ---- each function broken once ------------------------------------------------------------------------------------------
 
 DRIVER = str(Path(__file__).parent / "breaking_driver.py")
+FAULTY_WATCHER = str(Path(__file__).parent / "faulty_watcher.py")
 SOME = {
     "driver": ["instrument.process.process:Process.submit", "instrument.hooks.headers:packed", "runtime.refs:tracked",
                "instrument.here:here", "protocol.calls:CallLedger.wake", "instrument.hooks.headers:_takes"],

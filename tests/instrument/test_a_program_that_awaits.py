@@ -127,8 +127,8 @@ def test_a_program_whose_tasks_all_await_replies_waits_for_any_of_these(program:
     found = program.recorded_in(body, loop)
 
     waits = [wait for wait in found.report.waits if not wait.is_local]
-    assert {call for wait in waits for call in wait.on} == asked
-    assert all(wait.k == len(wait.on) == 1 and not wait.may_act for wait in waits)
+    assert {call for wait in waits for call in wait.calls} == asked
+    assert all(wait.k == len(wait.calls) == 1 and not wait.may_act for wait in waits)
     assert (found.report.status, found.background) == ("blocked", "")
 
 
@@ -210,7 +210,7 @@ def test_a_blocking_wait_in_a_coroutine_holds_up_all_other_tasks(program: Progra
 
     found = program.recorded_in(blocks)
 
-    assert [(wait.on, wait.may_act) for wait in found.report.waits] == [((ASKED,), False)]
+    assert [(wait.calls, wait.may_act) for wait in found.report.waits] == [((ASKED,), False)]
     assert found.report.status == "blocked"
 
 
@@ -239,7 +239,7 @@ def test_when_ctrl_c_cancels_a_program_it_is_recorded_as_it_waited(
         thread.start()
         thread.join(BOUND_S)
         report = program.process.recording.reports[number].report
-        recorded.append((report.status, {call for wait in report.waits for call in wait.on}))
+        recorded.append((report.status, {call for wait in report.waits for call in wait.calls}))
 
     async def asks(ref: str) -> None:
         awaited = asyncio.get_running_loop().create_future()

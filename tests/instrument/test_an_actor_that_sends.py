@@ -170,7 +170,7 @@ def test_a_wait_for_a_machine_says_which_call_it_owes(process: Process) -> None:
         process.waiting.begin([ref], 1, None, "app.py:1", is_blocking=True)
         process.obey(Request(1))
         (wait,) = process.recording.reports[1].report.waits
-        assert (wait.on, wait.owed, wait.may_act) == ((), (("m", "A/1"),), False)
+        assert (wait.calls, wait.owed, wait.may_act) == ((), (("m", "A/1"),), False)
         assert process.recording.reports[1].report.status == "blocked"
         process.waiting.begin([other], 1, None, "app.py:2", is_blocking=True)
         process.obey(Request(2))

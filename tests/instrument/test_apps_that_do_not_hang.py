@@ -52,6 +52,16 @@ def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_
     assert True not in answers
 
 
+def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(runner: Runner, tmp_path: Path) -> None:
+    done = runner.command("run", "--every", "0.25", "--history", str(tmp_path / "history"), "patience.py", "gathered")
+    assert (done.output, done.exit_code) == ("[[0, 1, 2], [0, 1, 2]]\n", 0), done.errors
+    told = [line for line in done.errors.splitlines() if line.startswith("ray-snapshot: ") or "Traceback" in line]
+    assert [line.partition(";")[0] for line in told] == ["ray-snapshot: watching"], done.errors
+    snapshots = rs.History(tmp_path / "history").snapshots()
+    assert len(snapshots) >= 5, "hardly looked at"
+    assert {row["status"] for row in snapshots} == {"complete"}
+
+
 @pytest.mark.nightly  # most of a minute
 def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_dropped_is_never_a_deadlock(
     runner: Runner, tmp_path: Path

@@ -76,7 +76,7 @@ def _run(process: Process, method: str, *refs: Ref) -> tuple[MachineReport, Any]
 def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answers_it(process: Process) -> None:
     report, result = _run(process, "one", Ref(CALL))
     ((wait,), status) = report.waits, report.status
-    assert (wait.on, wait.k, wait.may_act, status) == ((CALL,), 1, False, "blocked")
+    assert (wait.calls, wait.k, wait.may_act, status) == ((CALL,), 1, False, "blocked")
     assert result == 0
     assert not process.ledger.waits, "the wait has ended with the reply"
     assert not process.actor_loop.wait_tasks
@@ -85,8 +85,8 @@ def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answe
 def test_a_gather_of_refs_waits_for_all_of_them(process: Process) -> None:
     report, result = _run(process, "both", Ref(CALL), Ref("A/0/C:1/1"))
     wait, *each = process.recording.reports[1].report.waits
-    assert (set(wait.on), wait.k, wait.may_act) == ({CALL, "A/0/C:1/1"}, 2, False)
-    assert {one.on for one in each} == {(CALL,), ("A/0/C:1/1",)}, "any of them may end it by an error"
+    assert (set(wait.calls), wait.k, wait.may_act) == ({CALL, "A/0/C:1/1"}, 2, False)
+    assert {one.calls for one in each} == {(CALL,), ("A/0/C:1/1",)}, "any of them may end it by an error"
     assert (report.has_state, result) == (True, [0, 1])
 
 

@@ -53,7 +53,7 @@ def test_the_replies_with_a_callback_are_recorded_and_no_others(process: Process
 
     (found,) = _left(process)
 
-    assert (found.on, found.k, found.call_id, found.is_ready) == ((ASKED,), 1, None, False)
+    assert (found.calls, found.k, found.call_id, found.is_ready) == ((ASKED,), 1, None, False)
     assert not plain.done()
 
 
@@ -61,7 +61,7 @@ def test_a_reply_that_nobody_knows_may_come_at_any_time(process: Process) -> Non
     strange = _future_of(None)
     strange.add_done_callback(print)
 
-    assert [wait.on for wait in _left(process)] == [(None,)]
+    assert [wait.calls for wait in _left(process)] == [(None,)]
 
 
 def test_the_place_is_that_of_the_callback(process: Process) -> None:
@@ -111,7 +111,7 @@ def test_a_callback_that_runs_acts(process: Process) -> None:
     may_end.set()
     thread.join(BOUND_S)
 
-    assert (found.on, found.is_ready) == ((ASKED,), True)
+    assert (found.calls, found.is_ready) == ((ASKED,), True)
 
 
 def test_an_await_that_is_followed_leaves_no_callback_of_the_apps(process: Process) -> None:
@@ -121,7 +121,7 @@ def test_an_await_that_is_followed_leaves_no_callback_of_the_apps(process: Proce
         note_wait(asyncio.wrap_future(followed, loop=loop), 1)
         kept = asyncio.wrap_future(not_followed, loop=loop)
 
-        assert [wait.on for wait in _left(process)] == [(OTHER,)]
+        assert [wait.calls for wait in _left(process)] == [(OTHER,)]
         assert not kept.done()
     finally:
         loop.close()
@@ -140,4 +140,4 @@ def test_a_call_that_waits_stays_blocked_beside_it(process: Process) -> None:
     report = process.recording.reports[1].report
 
     assert report.status == "blocked"
-    assert [(wait.call_id, wait.on) for wait in report.waits] == [(call_id, (ASKED,)), (None, (OTHER,))]
+    assert [(wait.call_id, wait.calls) for wait in report.waits] == [(call_id, (ASKED,)), (None, (OTHER,))]

@@ -17,7 +17,7 @@ from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import callbacks, recording, waiting
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import LONG_S
+from ray_snapshot.instrument.process.reports import LONG_S, NO_CALL, LongWait
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.commands import Overdue, Request
@@ -166,14 +166,14 @@ def _objects(task: Any, coroutine: Any, until: float | None = None) -> Any:
 
 @pytest.mark.parametrize("scenario", TOLD)
 def test_an_await_of_a_program_is_told_with_its_place(process: Process, scenario: Any) -> None:
-    ((since, site),) = _while(scenario, _objects)
+    ((since, site, _),) = _while(scenario, _objects)
     assert site == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
     assert since == pytest.approx(_NOW(), abs=LONG_S)
 
 
 @pytest.mark.parametrize("scenario", TOLD)
 def test_so_is_one_of_a_call(process: Process, scenario: Any) -> None:
-    ((_, site),) = _while(scenario, _objects, in_program=False)
+    ((_, site, _),) = _while(scenario, _objects, in_program=False)
     assert site == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
 
 
@@ -206,7 +206,7 @@ def test_it_is_recorded(process: Process, monkeypatch: pytest.MonkeyPatch) -> No
             patch.setattr(recording.time, "time", _later)
             process.obey(Request(1))
             process.obey(Overdue(1))
-        return process.recording.reports[1].objects
+        return process.recording.reports[1].long_waits
 
     assert len(_while(alone, record)) == 1
 
@@ -240,7 +240,7 @@ class App:
 
 def test_a_snapshot_tells_of_a_wait_that_has_lasted() -> None:
     assert App().told(-2 * LONG_S) == [
-        {"machine": DRIVER, "call_site": "app.py:1", "since": "1969-12-31T23:59:40+00:00"}
+        {"machine": DRIVER, "call_site": "app.py:1", "since": "1969-12-31T23:59:40+00:00", "what": NO_CALL}
     ]
 
 
@@ -258,5 +258,5 @@ def test_not_of_one_that_a_machine_of_a_host_has_to_answer_beside() -> None:
 
 
 def test_and_of_what_a_process_has_seen_awaited() -> None:
-    found = App().told(0.0, known={"A": {"objects": ((-42.0, "app.py:9"),)}})
-    assert found == [{"machine": "A", "call_site": "app.py:9", "since": "1969-12-31T23:59:18+00:00"}]
+    found = App().told(0.0, known={"A": {"long_waits": (LongWait(-42.0, "app.py:9"),)}})
+    assert found == [{"machine": "A", "call_site": "app.py:9", "since": "1969-12-31T23:59:18+00:00", "what": NO_CALL}]

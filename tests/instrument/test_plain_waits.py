@@ -157,7 +157,7 @@ def test_what_is_recorded_meanwhile_is_what_a_wait_that_was_noted_at_once_is(
     assert lists == ([{"get of what was put": 2, "get of what nobody knows": 3}.get(kind, 2)] if "get " in kind else [])
     assert colour == 1, "who waits is between two actions"
     (wait,) = report.waits
-    assert (wait.call_id, wait.on[0], wait.raises) == ("driver/0/A/1", "A/0/B:1/1", "get" in kind)
+    assert (wait.call_id, wait.calls[0], wait.raises) == ("driver/0/A/1", "A/0/B:1/1", "get" in kind)
     assert wait.call_site.startswith(f"{__file__}:")
     is_certain = kind not in ("get with a bound", "get of what nobody knows")
     assert report.status == ("blocked" if is_certain else "active")
@@ -189,7 +189,7 @@ def test_a_redder_reply_is_recorded_for_while_that_still_counts_as_a_wait(
     assert ended(*asked(process, read)) == "red"
     assert process.ledger.colour == 3
     report = recorded(process, 3)
-    assert (report.status, [wait.on for wait in report.waits]) == ("blocked", [("A/0/B:1/1",)])
+    assert (report.status, [wait.calls for wait in report.waits]) == ("blocked", [("A/0/B:1/1",)])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_what_is_read_may_wait_itself(process: Process) -> None:
     body.arrives.set()
     assert begun.wait(BOUND_S)
     process.obey(Request(1))
-    assert {wait.on for wait in recorded(process).waits} == {("A/0/B:1/1",), ("A/0/C:1/1",)}
+    assert {wait.calls for wait in recorded(process).waits} == {("A/0/B:1/1",), ("A/0/C:1/1",)}
     arrives.set()
     assert ended(body, thread) == "inner"
     assert is_over(process)
@@ -263,7 +263,7 @@ def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> N
         control = threading.Thread(target=process.obey, args=(Request(1),))  # as where a watcher asks for it
         control.start()
         control.join(BOUND_S)
-        assert (recorded(process).status, recorded(process).waits[0].on) == ("blocked", ("driver/0/B:1/1",))
+        assert (recorded(process).status, recorded(process).waits[0].calls) == ("blocked", ("driver/0/B:1/1",))
         process.waiting.end_plain(plain, True)
         process.obey(Request(2))
         assert (recorded(process, 2).status, recorded(process, 2).waits) == ("active", ())
@@ -399,7 +399,7 @@ def test_who_is_told_of_a_ctrl_c_finds_the_program_waiting(monkeypatch: pytest.M
 
     def told(_: Any) -> None:
         process.obey(Request(1))
-        seen.append((recorded(process).status, recorded(process).waits[0].on))
+        seen.append((recorded(process).status, recorded(process).waits[0].calls))
 
     monkeypatch.setattr(tracking, "ON_INTERRUPT", [told])
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:

@@ -106,13 +106,13 @@ def test_a_call_needs_the_replies_among_its_arguments_and_none_of_what_was_put()
 
 def test_who_gets_what_was_put_may_go_on(process: Process) -> None:
     wait = _wait(process, [_put(), _put(1)], 2, raises=True)
-    assert (wait.on, wait.k, wait.may_act) == ((), 0, True)
+    assert (wait.calls, wait.k, wait.may_act) == ((), 0, True)
     assert process.ledger._status() == "active"
 
 
 def test_of_a_list_only_the_replies_are_waited_for(process: Process, is_own: dict[str, bool]) -> None:
     wait = _wait(process, [_put(), STUCK, _put(1)], 3, raises=True)
-    assert (wait.on, wait.k, wait.may_act, wait.may_raise) == ((CALL,), 1, False, False)
+    assert (wait.calls, wait.k, wait.may_act, wait.may_raise) == ((CALL,), 1, False, False)
 
 
 def test_what_another_process_has_put_may_be_an_error_and_end_the_wait_for_the_others(
@@ -126,12 +126,12 @@ def test_what_another_process_has_put_may_be_an_error_and_end_the_wait_for_the_o
 @pytest.mark.parametrize(("k", "left", "goes_on"), [(1, 0, True), (2, 1, False), (3, 2, False)])
 def test_ray_wait_has_what_was_put_at_once(process: Process, k: int, left: int, goes_on: bool) -> None:
     wait = _wait(process, [STUCK, _put(), tracked(UNKNOWN, "A/0/C:1/1")], k)
-    assert (len(wait.on), wait.k, wait.may_act) == (2, left, goes_on)
+    assert (len(wait.calls), wait.k, wait.may_act) == (2, left, goes_on)
 
 
 def test_a_ref_that_nothing_is_known_of_is_waited_for_as_before(process: Process) -> None:
     wait = _wait(process, [_put(), UNKNOWN], 2)
-    assert (wait.on, wait.k, wait.may_act) == ((None,), 1, True)
+    assert (wait.calls, wait.k, wait.may_act) == ((None,), 1, True)
 
 
 def test_an_await_of_what_was_put_is_a_wait_that_ends(process: Process) -> None:

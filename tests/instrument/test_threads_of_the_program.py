@@ -117,7 +117,7 @@ def test_a_driver_whose_threads_all_wait_is_blocked(
 ) -> None:
     recorded = program.recorded_in(body, count)
     assert recorded.report.status == "blocked"
-    assert sorted(name for wait in recorded.report.waits for name in wait.on if name) == on
+    assert sorted(name for wait in recorded.report.waits for name in wait.calls if name) == on
     assert not any(wait.may_act for wait in recorded.report.waits)
     named = [one for one in recorded.threads.acting if not one.startswith("without a name")]  # what runs tests has such
     assert not named, "they wait for replies"

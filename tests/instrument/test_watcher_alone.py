@@ -12,7 +12,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
-from ray_snapshot.errors import RaySnapshotError, SettingError
+from ray_snapshot.errors import RaySnapshotError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -128,6 +128,41 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
 
     world.run(scenario)
     assert "the watcher could not look: ConnectionError: the cluster does not answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["completed", "found", "report"])
+def test_a_fault_ends_the_watching_and_no_snapshot_stays_open(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: Any, where: str
+) -> None:
+    """Processes that tell the watcher something get no error; those that wait for a snapshot get the reason."""
+
+    def fail(*_: Any) -> None:
+        raise KeyError("ours")
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        waiting = asyncio.ensure_future(watcher.snapshot([], TIMEOUT_S))
+        while not watcher.collecting.collections:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(watcher.coordinator if where == "completed" else watcher.processes, where, fail)
+        for machine in (DRIVER, "A:a"):
+            await world.record(watcher, machine, 1)
+        with pytest.raises(
+            SnapshotAbortedError, match="app is not watched any more, by a fault of ours: KeyError: 'ours'"
+        ):
+            await asyncio.wait_for(waiting, TIMEOUT_S)
+        assert not watcher.collecting.collections
+        with pytest.raises(RaySnapshotError, match="by a fault of ours"):
+            await watcher.snapshot([], TIMEOUT_S)
+        _, commands = await watcher.commands_for(DRIVER, 0, [])
+        assert commands[-1] == Leave(str(watcher.fault))
+        assert await watcher.join(RUN, "B:b", {"class": "B", "key": "b"}, 0) is None
+        assert await watcher.settle(TIMEOUT_S) is None, "the program has heard of it"
+
+    monkeypatch.setattr(outboxes, "LEFT_S", 0.0)
+    world.run(scenario)
+    assert capsys.readouterr().err == ""
 
 
 def test_who_waits_for_a_verdict_in_vain_hears_how_many_snapshots_there_were(world: World) -> None:

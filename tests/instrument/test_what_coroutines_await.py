@@ -22,7 +22,7 @@ from ray_snapshot.instrument.process.coroutines import (
     parked_at,
     resolved,
 )
-from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall
+from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall, awaited
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 """Ray runs async actors on uvloop where that is installed, and on asyncio's own loop where it is not."""
@@ -73,7 +73,7 @@ class World:
         task = asyncio.ensure_future(coroutine)
         for _ in range(self.steps):
             await asyncio.sleep(0)
-        waits = tuple(CallWait(wait_id, CALL, (f"A/0/B/{wait_id}",), 1, 0.0) for wait_id in self.tasks)
+        waits = tuple(CallWait(wait_id, CALL, awaited([f"A/0/B/{wait_id}"]), 1, 0.0) for wait_id in self.tasks)
         report = MachineReport("A", 0, 1, 0, status="blocked", calls=(RunningCall(CALL, "m", 0.0),), waits=waits)
         loop = asyncio.get_running_loop()
         found = resolved(report, {CALL: (task, coroutine)}, self.tasks, loop)
@@ -350,20 +350,20 @@ def test_a_reply_that_the_call_itself_awaits_is_its_wait(world: World) -> None:
 @pytest.mark.parametrize(("body", "count"), [(together, 2), (together_in_each_other, 4)])
 def test_a_gather_waits_for_all_and_each_may_end_it_by_an_error(world: World, body: Any, count: int) -> None:
     (wait, *each), status, _, _ = world.waits_of(body)
-    assert (len(wait.on), wait.k, status) == (count, count, "blocked")
-    assert sorted((len(one.on), one.k) for one in each) == [(1, 1)] * count
+    assert (len(wait.calls), wait.k, status) == (count, count, "blocked")
+    assert sorted((len(one.calls), one.k) for one in each) == [(1, 1)] * count
 
 
 @pytest.mark.parametrize("body", [together_with_exceptions, all_completed])
 def test_what_collects_exceptions_is_one_wait_for_all(world: World, body: Any) -> None:
     ((wait,), status, _, _) = world.waits_of(body)
-    assert (len(wait.on), wait.k, status) == (2, 2, "blocked")
+    assert (len(wait.calls), wait.k, status) == (2, 2, "blocked")
 
 
 def test_what_is_parked_in_a_gather_may_be_woken_by_a_later_call_and_raise(world: World) -> None:
     (wait, alone, local), status, _, _ = world.waits_of(together_one_parked)
-    assert (wait.on, wait.k) == (alone.on, 1)
-    assert (local.is_local, local.on, status) == (True, (), "blocked")
+    assert (wait.calls, wait.k) == (alone.calls, 1)
+    assert (local.is_local, local.calls, status) == (True, (), "blocked")
 
 
 def test_a_task_beside_a_call_that_awaits_a_reply_makes_its_machine_active(world: World) -> None:

@@ -12,7 +12,7 @@ from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
-from ray_snapshot.protocol.calls import CallLedger, CallWait, call_id_of, parsed
+from ray_snapshot.protocol.calls import CallLedger, CallWait, awaited, call_id_of, parsed
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.tasks import task_name, worker_name
 from ray_snapshot.snapshot import Snapshot
@@ -66,7 +66,7 @@ def test_a_call_that_its_actor_has_made_and_that_runs_may_wake_it_by_its_reply()
 
 
 def _callback_of(app: App, machine: str, call_id: str) -> None:
-    app.ledgers[machine].waits[99] = CallWait(99, None, (call_id,), 1, 0.0, is_callback=True)
+    app.ledgers[machine].waits[99] = CallWait(99, None, awaited([call_id]), 1, 0.0, is_callback=True)
 
 
 def test_a_callback_of_who_has_a_handle_may_wake_it_when_its_reply_comes() -> None:

@@ -173,8 +173,8 @@ def test_a_gather_beside_a_call_that_awaits_a_reply_leaves_the_call_as_it_is(wor
 
 def test_what_a_call_awaits_beside_too_much_to_search_cannot_be_told(world: World) -> None:
     (wait, other), status, _, _ = world.waits_of(beside_too_much_to_search)
-    assert (wait.on, wait.may_act, status) == (("A/0/B/1",), False, "blocked")
-    assert (other.on, other.k, other.may_act) == ((None,), 1, False)
+    assert (wait.calls, wait.may_act, status) == (("A/0/B/1",), False, "blocked")
+    assert (other.calls, other.k, other.may_act) == ((None,), 1, False)
 
 
 class Meta(type):
@@ -265,7 +265,7 @@ def test_the_search_of_a_report_is_bounded_in_all_however_many_tasks_sleep(
     monkeypatch.setattr(reach.gc, "get_referents", counted)
     world.steps = 200
     (_, other), _, _, _ = world.waits_of(body)
-    assert other.on == (None,)
+    assert other.calls == (None,)
     assert 10_000 < sum(followed) < 21_000
 
 

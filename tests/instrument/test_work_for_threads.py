@@ -124,7 +124,13 @@ def test_a_call_that_waits_for_a_thread_waits_for_its_replies(actor: Actor, body
     report = actor.recorded_in(body)
 
     (found,) = report.waits
-    assert (found.on, found.k, found.call_site, found.raises, found.may_act) == ((ASKED,), 1, "app.py:7", True, False)
+    assert (found.calls, found.k, found.call_site, found.raises, found.may_act) == (
+        (ASKED,),
+        1,
+        "app.py:7",
+        True,
+        False,
+    )
     assert (report.status, report.was_inside) == ("blocked", False)
 
 
@@ -187,4 +193,4 @@ def test_what_is_read_in_a_thread_is_recorded_for_while_the_thread_still_waits(a
     actor.may_read.set()
     thread.join(BOUND_S)
 
-    assert [one.on for one in actor.process.ledger.report(1).waits] == [(ASKED,)]
+    assert [one.calls for one in actor.process.ledger.report(1).waits] == [(ASKED,)]

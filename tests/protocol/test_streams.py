@@ -9,7 +9,7 @@ import pytest
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, PendingCallSnapshot, ResolvedWait
-from ray_snapshot.protocol.call_messages import NO_BOUND, NOT_KNOWN, MachineReport, Stream
+from ray_snapshot.protocol.call_messages import NO_BOUND, NOT_KNOWN, Awaited, MachineReport, Stream
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.demands import Held
 from ray_snapshot.protocol.tasks import call_of_task, task_name, worker_name
@@ -37,10 +37,10 @@ class Pair:
             self.of["P"].yields(self.call)
         self.of["P"].wait(self.call, (), 1, 0.0, call_site="p.py:7", at_yield=True, is_long=is_long)
 
-    def waits(self, on: str | None = None, **options: Any) -> None:
+    def waits(self, item: int | None = None, *, on: str | None = None, **options: Any) -> None:
         """The consumer waits in a call that it runs."""
         own = self.of[self.consumer].accept_unknown("read", 0.0)
-        self.of[self.consumer].wait(own, [on or self.call], 1, 0.0, **options)
+        self.of[self.consumer].wait(own, [Awaited(on or self.call, item)], 1, 0.0, **options)
 
     def completed(self, *more: MachineReport, without: str = "") -> CompletedCallSnapshot:
         names = [name for name in self.of if name != without]
@@ -148,7 +148,7 @@ def test_garbage_is_not_asked_for_where_the_consumer_acts() -> None:
 def test_a_wait_for_an_item_is_over_when_that_was_yielded_inside_the_cut(item: int | None, answer: bool) -> None:
     pair = Pair()
     pair.yields(2)
-    pair.waits(items=[item])
+    pair.waits(item)
     pair.streams = {pair.call: Stream(0, 2)}
     waiting = next(one for one in pair.completed().waits if one.machine == "C")
     assert (waiting.answers, waiting.on_machines) == ((answer,), ("P",))
@@ -158,7 +158,7 @@ def test_a_wait_for_an_item_of_a_generator_that_has_ended_is_over() -> None:
     pair = Pair()
     pair.of["P"].yields(pair.call)
     pair.of["P"].finish(pair.call)
-    pair.waits(items=[7])
+    pair.waits(7)
     waiting = next(one for one in pair.completed().waits if one.machine == "C")
     assert waiting.answers == (True,)
 
@@ -166,7 +166,7 @@ def test_a_wait_for_an_item_of_a_generator_that_has_ended_is_over() -> None:
 def test_what_a_machine_that_was_started_again_had_yielded_before_is_not_known() -> None:
     pair = Pair()
     pair.of["P"].incarnation = 1
-    pair.waits(items=[0])
+    pair.waits(0)
     pair.of["C"].outputs["P"].target_incarnation = 1
     waiting = next(one for one in pair.completed().waits if one.machine == "C")
     assert waiting.answers == (None,)

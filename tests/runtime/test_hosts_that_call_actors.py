@@ -137,7 +137,7 @@ def test_a_machine_that_waits_for_an_actor_is_blocked_and_its_ledger_says_on_wha
     report = of_a(host, 1)
     assert (row(host, 1)["status"], report.status) == ("blocked", "blocked")
     (wait,) = report.waits
-    assert (wait.on, wait.k, wait.call_site, wait.may_act) == (("a/1/Vault:1/1",), 1, "app.py:7", False)
+    assert (wait.calls, wait.k, wait.call_site, wait.may_act) == (("a/1/Vault:1/1",), 1, "app.py:7", False)
     assert host.report(1).waits == [], "the ledger tells of it, and nothing else"
     assert row(host, 1)["waits_for"] == [VAULT]
     GO_ON.set()
@@ -154,7 +154,7 @@ def test_a_red_reply_is_recorded_before_its_machine_goes_on(host: LoneHost) -> N
     until(lambda: host.body("a").colours == [3])
     host.obey(Request(3))
     (wait,) = of_a(host, 3).waits
-    assert wait.on == ("a/1/Vault:1/1",), "it was recorded inside the wait"
+    assert wait.calls == ("a/1/Vault:1/1",), "it was recorded inside the wait"
 
 
 def test_what_the_actor_has_accepted_leaves_the_log_and_what_died_with_it_is_settled(host: LoneHost) -> None:

@@ -26,7 +26,7 @@ def lined(numbers: list[int]) -> tuple[Line, list[int]]:
     async def give(found: Any) -> None:
         given.append(found.header.number)
 
-    line = Line(give)
+    line = Line(give, asyncio.Task.result)
     for number in numbers:
         line.put(number, collected(number))
     return line, given

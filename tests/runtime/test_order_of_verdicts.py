@@ -77,6 +77,28 @@ def test_a_snapshot_that_is_given_up_holds_up_nobody() -> None:
     assert {number for number, _ in with_service(play)} == {1, 2, 3}
 
 
+@pytest.mark.parametrize("where", ["completed", "found"])
+def test_a_fault_of_ours_stops_the_system_with_its_reason_and_no_snapshot_stays_open(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    waiting: list[asyncio.Future[Any]] = []
+
+    def fail(*_: Any) -> None:
+        raise KeyError("ours")
+
+    async def play(service: Service) -> None:
+        waiting.extend(one.done for one in service.collecting.collections.values())
+        monkeypatch.setattr(service.coordinator if where == "completed" else service.collecting.others, where, fail)
+        await report(service, 1)
+        await asyncio.wait(waiting)
+        assert "the service of shop failed: KeyError: 'ours' (" in str(service.course.failure)
+        assert not service.collecting.collections
+
+    assert {number for number, _ in with_service(play)} == {1, 2, 3}
+    assert len(waiting) == 3
+    assert all("KeyError: 'ours'" in str(one.exception()) for one in waiting)
+
+
 @pytest.mark.parametrize("has_driver", [True, False])
 def test_who_cannot_report_for_a_system_that_has_ended_gives_up_nothing(*, has_driver: bool) -> None:
     """Where a watch goes on, another system may have a snapshot of that number."""

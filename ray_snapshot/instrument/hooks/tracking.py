@@ -26,7 +26,7 @@ from ray_snapshot.instrument.process.waiting import PlainWait
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
-from ray_snapshot.runtime.here import call_site_here
+from ray_snapshot.runtime.here import place_here
 from ray_snapshot.runtime.refs import call_of, is_put
 
 ON_INTERRUPT: list[Callable[[Any], None]] = []
@@ -127,7 +127,7 @@ def _beside(
     process: Process, refs: list[Any], k: int, timeout: float | None, work: Callable[[], Any], *, raises: bool = False
 ) -> Any:
     """A thread of the app's own waits, in no call: so does a call that has handed its work to that thread (`handed`)."""
-    site, colour = call_site_here() or "", 0
+    site, colour = place_here(), 0
     before = process.guarded(lambda: process.waiting.begin_in_thread(refs, k, timeout, site, raises=raises))
     try:
         return work()
@@ -263,7 +263,7 @@ def _followed(
     if not refs:
         return work(timeout)
     process.reloading.check_waiting(refs)
-    site = call_site_here() or ""
+    site = place_here()
     begun = process.guarded(lambda: process.waiting.begin(refs, k, timeout, site, is_blocking=True, raises=raises))
     if begun is None:
         return work(timeout)
@@ -369,7 +369,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
     if process is None or not process.waiting.follows():
         return
     process.reloading.check_waiting([ref])
-    site = call_site_here() or ""
+    site = place_here()
     begun = process.guarded(lambda: process.waiting.begin([ref], 1, None, site, is_blocking=False))
     if begun is None:
         return

@@ -6,6 +6,8 @@ Used under the lock of the process; reads coroutines between two steps of their 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ray_snapshot.instrument.process.coroutines import (
@@ -60,6 +62,24 @@ class ActorLoop:
         """This thread begins a blocking wait: if it is the loop's, all calls stand still."""
         if self._is_here():
             self.is_blocked, self._blocking_call = True, call_id
+
+    def running_call(self) -> str | None:
+        """The call whose coroutine is in the middle of a step now; None if none is, or not for certain."""
+        if self.has_many_loops:
+            return None
+        running = [call for call, (_, coroutine) in self.coroutines.items() if getattr(coroutine, "cr_running", False)]
+        return running[0] if len(running) == 1 else None
+
+    @contextmanager
+    def standing_still(self, call_id: str | None) -> Iterator[None]:
+        """This call blocks the loop outside of Ray's calls while the block lasts; None: none does."""
+        before = self.is_blocked, self._blocking_call
+        if call_id is not None:
+            self.is_blocked, self._blocking_call = True, call_id
+        try:
+            yield
+        finally:
+            self.is_blocked, self._blocking_call = before
 
     def unblock(self) -> None:
         """This thread's blocking wait is over."""

@@ -15,6 +15,7 @@ from typing import Any
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.callbacks import awaited_by, pending_futures
 from ray_snapshot.instrument.process.coroutines import held_up_by, site_of
+from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.runtime.refs import call_of, is_ref
 
 _MAIN = ("_run_until_complete_cb", "run_until_complete.<locals>.done_cb")
@@ -23,8 +24,8 @@ _MAIN = ("_run_until_complete_cb", "run_until_complete.<locals>.done_cb")
 
 def awaited_objects(
     until: float, calls: Iterable[tuple[Any, Any]], is_known: Callable[[Any], bool]
-) -> tuple[tuple[float, str], ...]:
-    """(since when, where: "file:line") of each such await that was begun before `until`.
+) -> tuple[LongWait, ...]:
+    """Each such await that was begun before `until`.
 
     `calls`: (task, coroutine) of those that run; `is_known`: whether another kind of call answers a ref.
     """
@@ -33,15 +34,13 @@ def awaited_objects(
     return ()
 
 
-def _awaited(
-    until: float, calls: Iterable[tuple[Any, Any]], is_known: Callable[[Any], bool]
-) -> Iterator[tuple[float, str]]:
+def _awaited(until: float, calls: Iterable[tuple[Any, Any]], is_known: Callable[[Any], bool]) -> Iterator[LongWait]:
     objects = _objects(until, is_known)
     running = {future.get_loop() for future in objects}
     for task, coroutine in [*calls, *_main_tasks(running)] if objects else ():
         lacks = held_up_by(task, coroutine)
         if lacks and lacks <= objects.keys() and not _may_run_out(task.get_loop()):
-            yield min(objects[one] for one in lacks), site_of(coroutine) or ""
+            yield LongWait(min(objects[one] for one in lacks), site_of(coroutine) or "")
 
 
 def _objects(until: float, is_known: Callable[[Any], bool]) -> Mapping[Any, float]:

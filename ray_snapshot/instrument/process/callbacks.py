@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ray_snapshot.instrument.process.coroutines import is_tracked
-from ray_snapshot.protocol.calls import CallWait
+from ray_snapshot.protocol.calls import CallWait, awaited
 from ray_snapshot.runtime.here import frames_of_threads
 from ray_snapshot.runtime.refs import call_of
 
@@ -71,7 +71,7 @@ def callback_wait(now: float) -> CallWait | None:
     if not calls:
         return None
     site = next(iter(calls.values()))
-    return CallWait(0, None, tuple(calls), 1, now, site, is_ready=is_ready, is_callback=True)
+    return CallWait(0, None, awaited(calls), 1, now, site, is_ready=is_ready, is_callback=True)
 
 
 def _being_set() -> set[int]:

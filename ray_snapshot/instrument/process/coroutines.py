@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
-from ray_snapshot.protocol.calls import CallWait, MachineReport
+from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
+from ray_snapshot.runtime.here import place_in
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
@@ -41,11 +42,9 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
 
 
 def site_of(coroutine: Any) -> str | None:
-    """Where ("file:line") the app's own code is in a suspended coroutine."""
-    frames = frames_of(coroutine)
-    own = [frame for frame in frames if not _is_asyncio(frame) and "ray_snapshot" not in frame.f_code.co_filename]
-    found = own[-1:] or frames[-1:]
-    return f"{found[0].f_code.co_filename}:{found[0].f_lineno}" if found else None
+    """Where a suspended coroutine is: "file:line, in function", as `here.Place` has it."""
+    found = place_in(reversed(frames_of(coroutine)))
+    return None if found is None else str(found)
 
 
 def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:
@@ -130,7 +129,7 @@ def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach) -> list[Call
     """A call whose task is within reach may go on; where the search found no end, that cannot be told."""
     if task in reach:
         return _free(own)[0]
-    return own if reach.is_all else [*own, replace(own[0], on=(None,), k=1, raises=False)]
+    return own if reach.is_all else [*own, replace(own[0], on=(Awaited(None),), k=1, raises=False)]
 
 
 def _own_waits(
@@ -266,11 +265,11 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
 
 
 def _joined(waits: list[CallWait]) -> CallWait:
-    on = tuple(item for wait in waits for item in wait.on)
     return replace(
         waits[0],
-        on=on,
-        k=len(on),
+        on=tuple(item for wait in waits for item in wait.on),
+        owed=tuple(item for wait in waits for item in wait.owed),
+        k=sum(wait.k for wait in waits),
         may_act=all(wait.may_act for wait in waits),
         is_ready=all(wait.is_ready for wait in waits),
     )

@@ -21,6 +21,7 @@ from ray_snapshot.errors import DeadlockError, RolledBackError
 from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
+from ray_snapshot.instrument.process.blocked_calls import BlockedCalls
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
@@ -105,6 +106,9 @@ class Process:
         """Whether it runs plain tasks, and is no actor and no driver."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
+        self.native_threads: dict[int, int] = {}
+        """The kernel's number of each thread that has run calls."""
+        self.blocked = BlockedCalls(self)
         self.is_flushing = False
         self.is_closed = False
         self.heard_of: list[int] = []
@@ -253,7 +257,7 @@ class Process:
                 call_id = ledger.accept_unknown(method, time.time(), group=group)
             else:
                 call_id = ledger.accept(header, method, time.time(), group=group)
-            self.threads[call_id] = threading.get_ident()
+            self.run_here(call_id)
             if not self.is_flushing and ledger.has_acks:
                 self._flush_soon()
         return call_id
@@ -285,6 +289,11 @@ class Process:
         self.actor_loop.begin_anew()
         if mail is not None and mail.load(generation, share.post):
             self.send_with(mail)
+
+    def run_here(self, call_id: str) -> None:
+        """This thread runs a call. Under the lock."""
+        self.threads[call_id] = thread = threading.get_ident()
+        self.native_threads[thread] = threading.get_native_id()
 
     def leave(self, call_id: str, *, is_error: bool = False) -> int:
         """A call has ended, in an error or not; returns the colour of its reply."""
@@ -477,12 +486,18 @@ class Process:
                     self.stay_alone()
                     for forget in ON_HOSTS_LEFT:
                         forget()
-                case Leave():
-                    self.control.leave()
+                case Leave(fault):
+                    self._leave(fault)
                 case _:
                     assert_never(command)
         if ledger.must_record:
             self.recording.record_soon()
+
+    def _leave(self, fault: str) -> None:
+        """The watching is over; of a `fault` that has ended it the program says so, once for all."""
+        if fault and self.machine == DRIVER:
+            print(f"ray-snapshot: {fault}", file=sys.stderr)
+        self.control.leave()
 
     def leave_system(self) -> None:
         """The program ends: its channels close at their final counts."""

@@ -8,6 +8,7 @@ the lock of the process where nothing else is said.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import signals, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.here import call_site_of
+from ray_snapshot.runtime.here import place_of
 
 if TYPE_CHECKING:
     from ray_snapshot.encoding import Encoded
@@ -54,7 +55,7 @@ class Recording:
                 return
             loop = process.actor_loop.to_ask() or process.program_loop.to_ask()
             try:
-                if loop is not None:
+                if loop is not None and not process.blocked.is_loop_still():
                     loop.call_soon_threadsafe(ours, self._record_on_loop)
                     return
             except RuntimeError:  # it was closed meanwhile
@@ -85,16 +86,29 @@ class Recording:
         at_yields: list[int] = []
         if process.streams.running or process.streams.blocking:
             at_yields = process.streams.park(process.ledger, process.threads, now, has_loop=loop.is_async)
+        blocked = process.blocked.park(now)
+        between_steps |= process.blocked.on_loop is not None
         try:
             if is_forced or between_steps or process.ledger.can_copy:
                 process.started_tasks.refs_of.update(in_threads)
+                with loop.standing_still(process.blocked.on_loop):
+                    self._record_now(now, began, between_steps=between_steps, was_starting=was_starting)
+        except _ThreadRan:
+            blocked = self._wake(blocked)
+            between_steps &= process.blocked.on_loop is None
+            process.blocked.forget()
+            if is_forced:
                 self._record_now(now, began, between_steps=between_steps, was_starting=was_starting)
         finally:
             for wait_id in in_threads:
                 process.started_tasks.refs_of.pop(wait_id, None)
-            for wait_id in (*in_threads, *at_yields):
-                process.ledger.wake(wait_id)
+            self._wake((*in_threads, *at_yields, *blocked))
             process.waiting.unpark(plain)
+
+    def _wake(self, waits: Iterable[int]) -> list[int]:
+        for wait_id in waits:
+            self.process.ledger.wake(wait_id)
+        return []
 
     def _record_now(self, now: float, began: float, *, between_steps: bool, was_starting: bool) -> None:
         """`began`: the thread's processor time before anything was done for this."""
@@ -106,10 +120,14 @@ class Recording:
         ledger.outcomes = process.started_tasks.outcomes()
         ledger.streams = process.streams.report()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
-        numbers = ledger.record(self._copy_state, between_steps=between_steps)
+        try:
+            numbers = ledger.record(self._copy_state, between_steps=between_steps)
+        except _ThreadRan:
+            self._wake(parked)
+            raise
         process.raising.recorded(numbers, ledger)
         running = [loop.coroutines[one] for one in ledger.running if one in loop.coroutines]
-        objects = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
+        awaited = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
         shown = cells() if process.machine == DRIVER else {}
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
@@ -125,10 +143,11 @@ class Recording:
                 births = process.making.unborn(report)
                 told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
-                self.reports[number] = replace(told, objects=objects, cells=shown, cpu_s=cpu_s)
+                self.reports[number] = replace(
+                    told, long_waits=(*awaited, *process.blocked.long), cells=shown, cpu_s=cpu_s
+                )
                 process.control.report(self.reports[number])
-        for wait_id in parked:
-            ledger.wake(wait_id)
+        self._wake(parked)
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""
@@ -138,7 +157,7 @@ class Recording:
             thread = process.threads.get(call_id)
             if running.waits or thread is None or call_id in found:
                 continue
-            if site := process.actor_loop.site_of(call_id) or call_site_of(thread):
+            if site := process.actor_loop.site_of(call_id) or str(place_of(thread) or ""):
                 found[call_id] = site
         return found
 
@@ -172,4 +191,11 @@ class Recording:
             return None
         if process.reloading.keeps:
             self.kept = process.reloading.keep_state(process.body)
-        return self.shown_states.of(process.body)
+        state = self.shown_states.of(process.body)
+        if process.blocked.have_run():
+            raise _ThreadRan
+        return state
+
+
+class _ThreadRan(Exception):
+    """A thread that stood still went on while the state was copied."""

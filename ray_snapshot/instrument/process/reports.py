@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.rows import MailPart
 
 LONG_S = 10.0
-"""So long an object may be on its way."""
+"""So long a wait may last before a snapshot says that it cannot be told what ends it."""
+
+NO_CALL = "for an object that no watched call gives"
+
+
+class LongWait(NamedTuple):
+    """A wait that has lasted for `LONG_S`, and of which it cannot be told what ends it."""
+
+    since: float
+    call_site: str
+    """ "file:line"; "" if that is not known."""
+    what: str = NO_CALL
+    """What it waits for, as it stands behind "has waited for 12 s"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +58,8 @@ class ProcessReport:
     """What it has sent to machines of hosts."""
     was_starting: bool = False
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
-    objects: tuple[tuple[float, str], ...] = ()
-    """(since when, where) of what has been awaited for `LONG_S`, and no watched call gives; not the waits in `report`."""
+    long_waits: tuple[LongWait, ...] = ()
+    """Those that are not among the waits in `report`."""
     cells: Mapping[str, str] = field(default_factory=dict)
     """Of a driver in a notebook: what its cells are called there, by file."""
     cpu_s: float = 0.0

@@ -1,18 +1,17 @@
 """Where the threads and coroutines of this process are, told by the process itself: for a person who asks why it hangs.
 
-The lines of the app's own, from the inside out; on request with local variables, as a state is recorded: within bounds, by
-no code of the app's, and without what is redacted. Also without what stands under a name that sounds like a secret, for nobody
-may have thought of redacting it.
+The lines of the user's, from the inside out, and the function of a library that the innermost is in; on request with local
+variables, as a state is recorded: within bounds, by no code of the app's, and without what is redacted. Also without what
+stands under a name that sounds like a secret, for nobody may have thought of redacting it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,13 +20,14 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.coroutines import frames_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.redaction import REPLACEMENT
-from ray_snapshot.runtime.here import frames_of_threads, is_inner
+from ray_snapshot.runtime.here import STANDARD, USERS, frames_of_threads, outward, place_in, rank_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
 
 MOST_STACKS = 50
 MOST_FRAMES = 50
+"""The innermost and the outermost."""
 MOST_CHARACTERS = 2_000
 """Of the local variables of one frame."""
 
@@ -45,6 +45,8 @@ class StackFrame(NamedTuple):
     line: int
     variables: str | None = None
     """JSON; None if they were not asked for."""
+    inside: str = ""
+    """Of the innermost: the function of a library that it is in, as in `here.Place`."""
 
 
 class Stack(NamedTuple):
@@ -55,6 +57,8 @@ class Stack(NamedTuple):
     call: str | None
     frames: tuple[StackFrame, ...]
     """From the inside out."""
+    cut: int = 0
+    """So many frames are left out in the middle."""
 
 
 def stacks(process: Process, *, with_locals: bool) -> list[Stack]:
@@ -65,11 +69,11 @@ def stacks(process: Process, *, with_locals: bool) -> list[Stack]:
         coroutines = dict(process.actor_loop.coroutines)
         loop = process.actor_loop.loop or process.program_loop.loop
     found = [*_of_threads(process.machine, methods, calls), *_of_coroutines(methods, coroutines, loop)]
-    told = [Stack(of, call, tuple(_told(frames, with_locals=with_locals))) for of, call, frames in found]
+    told = [_stack(of, call, frames, with_locals=with_locals) for of, call, frames in found]
     return [one for one in told if one.frames][:MOST_STACKS]
 
 
-_Found = tuple[str, str | None, list[FrameType]]
+_Found = tuple[str, str | None, Sequence[FrameType]]
 
 
 def _of_threads(machine: str, methods: Mapping[str, str], calls: Mapping[int, str]) -> Iterator[_Found]:
@@ -78,19 +82,11 @@ def _of_threads(machine: str, methods: Mapping[str, str], calls: Mapping[int, st
     for thread in threads:
         call = calls.get(thread.ident or 0)
         name = "(the program)" if thread is main and machine == DRIVER else f"thread {thread.name}"
-        yield methods.get(call or "", name), call, _outward(frames.get(thread.ident or 0))
+        yield methods.get(call or "", name), call, list(outward(frames.get(thread.ident or 0)))
     known = {thread.ident for thread in threads}
     for ident, call in calls.items():  # those that Ray has made for calls
         if ident not in known:
-            yield methods.get(call, ""), call, _outward(frames.get(ident))
-
-
-def _outward(frame: FrameType | None) -> list[FrameType]:
-    found = []
-    while frame is not None:
-        found.append(frame)
-        frame = frame.f_back
-    return found
+            yield methods.get(call, ""), call, list(outward(frames.get(ident)))
 
 
 def _of_coroutines(
@@ -104,23 +100,36 @@ def _of_coroutines(
             yield f"task {task.get_name()}", None, frames_of(task.get_coro())[::-1]
 
 
-def _told(frames: list[FrameType], *, with_locals: bool) -> Iterator[StackFrame]:
-    for frame in itertools.islice(_own(frames), MOST_FRAMES):
-        code = frame.f_code
-        variables = _variables(frame) if with_locals else None
-        yield StackFrame(code.co_qualname, code.co_filename, frame.f_lineno, variables)
+def _stack(of: str, call: str | None, frames: Sequence[FrameType], *, with_locals: bool) -> Stack:
+    own, inside = _own(frames)
+    cut = max(0, len(own) - MOST_FRAMES)
+    half = MOST_FRAMES // 2
+    told = [
+        StackFrame(
+            frame.f_code.co_qualname,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            _variables(frame) if with_locals else None,
+            inside if place == 0 else "",
+        )
+        for place, frame in enumerate([*own[:half], *own[half + cut :]])
+    ]
+    return Stack(of, call, tuple(told), cut)
 
 
-def _own(frames: Iterable[FrameType]) -> Iterator[FrameType]:
-    """The app's, from the inside out, as far as ours, which runs the program or the call."""
-    is_inside = False
+def _own(frames: Sequence[FrameType]) -> tuple[list[FrameType], str]:
+    """The user's, from the inside out, as far as ours, which runs the program or the call; and in which function of a library
+    the innermost is. Of a stack without any of the user's: the innermost that says something."""
+    own: list[FrameType] = []
     for frame in frames:
-        module = str(frame.f_globals.get("__name__", ""))
-        if not is_inner(module, frame.f_code.co_filename) and not module.startswith("ray_snapshot."):
-            is_inside = True
-            yield frame
-        elif is_inside and module.startswith("ray_snapshot."):
-            return
+        if rank_of(frame.f_code.co_filename) == USERS:
+            own.append(frame)
+        elif own and str(frame.f_globals.get("__name__", "")).startswith("ray_snapshot."):
+            break
+    found = place_in(frames)
+    if found is None or rank_of(found.frame.f_code.co_filename) > STANDARD:
+        return [], ""
+    return own or [found.frame], found.inside
 
 
 def _variables(frame: FrameType) -> str:

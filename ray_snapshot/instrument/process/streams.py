@@ -19,7 +19,7 @@ from typing import Any
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.process.coroutines import site_of
 from ray_snapshot.instrument.process.threads import is_timer_set
-from ray_snapshot.protocol.call_messages import NO_BOUND, Stream
+from ray_snapshot.protocol.call_messages import NO_BOUND, Awaited, Stream, awaited
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.here import frames_of_threads
 
@@ -136,8 +136,8 @@ class Streams:
                 found[one.call_id] = Stream(read, one.at_most)
         return found
 
-    def asked(self, item: Any) -> tuple[str, int | None] | None:
-        """(the call, which of its items; None: its end) that a ref, or a generator of refs, stands for; None: not known."""
+    def asked(self, item: Any) -> Awaited | None:
+        """What a ref, or a generator of refs, stands for; None: not known."""
         if not self.taken:
             return None
         place = task_shape.stream_of(item)
@@ -145,20 +145,15 @@ class Streams:
         if place is None or one is None:
             return None
         item_number = task_shape.items_taken(item) if task_shape.is_stream(item) else place[1]
-        return one.call_id, None if item_number is None or item_number < 0 else item_number
+        return Awaited(one.call_id, None if item_number is None or item_number < 0 else item_number)
 
-    def told(
-        self, refs: Sequence[Any], on: list[str | None]
-    ) -> tuple[list[str | None], list[int | None], list[str | None]]:
-        """What a wait for `refs` is for: the calls, which items of them, and the calls whose replies it gives."""
-        items: list[int | None] = [None] * len(on)
-        if None not in on or not self.taken:
-            return on, items, on
-        calls = list(on)
-        for at, ref in enumerate(refs):
-            if on[at] is None and (asked := self.asked(ref)) is not None:
-                calls[at], items[at] = asked
-        return calls, items, on
+    def awaited(self, refs: Sequence[Any], replies: Sequence[str | None]) -> tuple[Awaited, ...]:
+        """What a wait for `refs` is for; `replies`: by ref, the call whose reply it is."""
+        found = awaited(replies)
+        if None not in replies or not self.taken:
+            return found
+        pairs = zip(refs, found, strict=True)
+        return tuple([one if one.call_id is not None else self.asked(ref) or one for ref, one in pairs])
 
 
 def _runs_nothing(generator: Any, thread: int, frames: Mapping[int, FrameType]) -> bool:

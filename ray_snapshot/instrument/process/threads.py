@@ -7,6 +7,7 @@ by itself. What waits in C (a lock, a socket, a `SimpleQueue`) cannot be told fr
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import thread as executors
@@ -15,7 +16,7 @@ from traceback import walk_stack
 from types import FrameType
 
 from ray_snapshot.instrument.here import HARNESS
-from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
+from ray_snapshot.runtime.here import frames_of_threads, place
 
 _WAIT = threading.Condition.wait.__code__
 _WORKS = executors._worker.__code__
@@ -37,9 +38,9 @@ def threads_of(threads: Iterable[threading.Thread], waiting: Collection[int] = (
     found: dict[bool, list[str]] = {True: [], False: []}
     for thread in threads:
         frame = frames.get(thread.ident or 0)  # none of the one that asks, and is acting
-        place = call_site_here() if thread.ident == threading.get_ident() else call_site(_app_frame(frame))
+        where = place(sys._getframe() if thread.ident == threading.get_ident() else frame)
         is_idle = thread.ident in waiting or (frame is not None and is_parked(frame))
-        found[is_idle].append(f"{thread.name} ({place})" if place else thread.name)
+        found[is_idle].append(f"{thread.name} ({where})" if where else thread.name)
     return Threads((*found[False], *_unlisted(frames)), tuple(found[True]))
 
 
@@ -54,7 +55,7 @@ def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
         for ident, frame in frames.items()
         if ident not in listed and not _is_begun_by(frame, (*_NOT_THE_APPS, *HARNESS))
     ]
-    return [f"without a name ({site})" for frame in found if (site := call_site(frame)) is not None]
+    return [f"without a name ({where})" for frame in found if (where := place(frame)) is not None]
 
 
 _NOT_THE_APPS = ("ray.", "ray_snapshot.")
@@ -74,7 +75,7 @@ def is_timer_set(thread: int) -> bool:
     """Whether a timer is set whose signal the program handles, and a thread is the one that runs the handlers of signals."""
     if not hasattr(signal, "getitimer") or signal.getitimer(signal.ITIMER_REAL)[0] <= 0:
         return False
-    return thread == threading.main_thread().ident and _is_the_apps(signal.getsignal(signal.SIGALRM))
+    return thread == threading.main_thread().ident and is_handled_by_the_app(signal.getsignal(signal.SIGALRM))
 
 
 _FROM_OUTSIDE = ("SIGCHLD", "SIGUSR1", "SIGUSR2")
@@ -89,22 +90,17 @@ def signals(*, is_program: bool) -> str:
     if not hasattr(signal, "getitimer"):
         return ""
     is_set = signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    found = ["a timer"] if is_set and (not is_program or _is_the_apps(signal.getsignal(signal.SIGALRM))) else []
-    handled = [name for name in _FROM_OUTSIDE if _is_the_apps(signal.getsignal(getattr(signal, name)))]
+    found = (
+        ["a timer"] if is_set and (not is_program or is_handled_by_the_app(signal.getsignal(signal.SIGALRM))) else []
+    )
+    handled = [name for name in _FROM_OUTSIDE if is_handled_by_the_app(signal.getsignal(getattr(signal, name)))]
     return " and ".join([*found, *(f"the handler of {name}" for name in handled)])
 
 
-def _is_the_apps(handler: object) -> bool:
+def is_handled_by_the_app(handler: object) -> bool:
+    """Whether a handler of a signal is the app's: not Ray's, ours, asyncio's or Python's own for Ctrl-C."""
     module = str(getattr(handler, "__module__", ""))
-    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio.", *HARNESS))
-
-
-def _app_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is not in a queue or a lock of the standard library, if there is one."""
-    found = frame
-    while found is not None and found.f_globals.get("__name__") in ("queue", "threading"):
-        found = found.f_back
-    return found or frame
+    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio.", "_signal", *HARNESS))
 
 
 def is_parked(frame: FrameType) -> bool:

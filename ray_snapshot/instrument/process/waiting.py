@@ -20,7 +20,7 @@ from ray_snapshot.instrument.process.threads import is_timer_set
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import ANYBODY
-from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
+from ray_snapshot.runtime.here import frames_of_threads, place, place_here
 from ray_snapshot.runtime.refs import apart, call_of, is_ref
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Waiting:
         """It ends in another way: from now on it is one that `begin` has noted; returns what that returns."""
         with self.process.lock:
             self.plain.pop(wait.thread, None)
-            return self._noted(wait, call_site_here())
+            return self._noted(wait, place_here())
 
     def forget_plain(self, thread: int) -> None:
         """This thread is in none of them any more."""
@@ -131,7 +131,7 @@ class Waiting:
     def park(self) -> list[int]:
         """Note all of them as waits while something is recorded; returns what `unpark` takes. Under the lock."""
         frames = frames_of_threads() if self.plain else {}
-        sites = {thread: call_site(frames[thread]) if thread in frames else call_site_here() for thread in self.plain}
+        sites = {one: str(place(frames[one]) or "") if one in frames else place_here() for one in self.plain}
         return [self._noted(wait, sites[wait.thread])[0] for wait in self.plain.values()]
 
     def unpark(self, waits: Iterable[int]) -> None:
@@ -146,9 +146,9 @@ class Waiting:
         for thread in [thread for thread, wait in self.plain.items() if wait.caller == call_id]:
             del self.plain[thread]
 
-    def _noted(self, wait: PlainWait, site: str | None) -> tuple[int, list[str | None]]:
+    def _noted(self, wait: PlainWait, site: str) -> tuple[int, list[str | None]]:
         found = self._note(
-            wait.refs, wait.k, wait.timeout, wait.caller, wait.since, site or "", wait.thread, raises=wait.raises
+            wait.refs, wait.k, wait.timeout, wait.caller, wait.since, site, wait.thread, raises=wait.raises
         )
         if self.process.machine == DRIVER:
             self.process.program_threads.thread_of[found.wait_id] = wait.thread
@@ -214,17 +214,17 @@ class Waiting:
     ) -> Noted:
         """Note a wait of this thread in the ledger. Under the lock."""
         process = self.process
-        refs, on, there = apart(refs)
+        refs, replies, there = apart(refs)
         needed, k = k, max(0, k - len(there))
         may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
         owed = [] if process.mail is None else process.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
-            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not process.owes(one[0])]
-            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
+            mine = [one for one in zip(refs, replies, strict=True) if one[1] is not None or not process.owes(one[0])]
+            refs_on, replies = [ref for ref, _ in mine], [call for _, call in mine]
         else:
             refs_on = refs
-        on, items, replies = process.streams.told(refs_on, on)
-        known = len(on) - on.count(None) + len(owed)
+        on = process.streams.awaited(refs_on, replies)
+        known = sum(one.call_id is not None for one in on) + len(owed)
         is_bounded = timeout is not None or is_timer_set(thread)
         may_act = not is_resting and (is_bounded or known < k or not k)
         others_send = process.machine == DRIVER and thread != threading.main_thread().ident
@@ -241,7 +241,6 @@ class Waiting:
             may_raise=may_raise,
             owed=owed,
             keeps_cpu=not is_blocking,
-            items=items if any(one is not None for one in items) else (),
             objects=_objects(needed - known, refs, there) if is_blocking and not is_bounded else 0,
         )
         if raises and len(refs) > 1:

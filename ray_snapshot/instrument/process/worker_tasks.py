@@ -5,7 +5,6 @@ A worker that has idled for `IDLE_S` leaves: Ray ends it without a word a second
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -47,7 +46,7 @@ class WorkerTasks:
             if ledger.must_record:
                 process.turn_red(is_forced=colour > ledger.colour)
             call_id = ledger.accept_task(task, method, time.time(), colour=colour)
-            process.threads[call_id] = threading.get_ident()
+            process.run_here(call_id)
         return call_id
 
     def leave(self, call_id: str, *, is_error: bool = False) -> tuple[int, bool]:

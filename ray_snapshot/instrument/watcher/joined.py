@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +12,7 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
+from ray_snapshot.instrument.process.reports import LONG_S, LongWait, ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
@@ -23,10 +25,12 @@ from ray_snapshot.protocol.task_collector import parsed_target
 from ray_snapshot.protocol.tasks import ANYBODY, call_of_task, function_of, is_task, is_worker
 from ray_snapshot.runtime.assembly import checked, with_delay
 from ray_snapshot.runtime.collected import MachineCalls
+from ray_snapshot.runtime.here import split_place
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 
 MOST_UNEXPLAINED = 100
+MOST_PRIMITIVES = 1_000
 
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
@@ -146,6 +150,8 @@ class Tables:
         }
         if held := [self.run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
             coverage |= {"held_generators": held}
+        if primitives := self._primitives():
+            coverage |= {"primitives": primitives}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
         if self.collected.tells_callers:
@@ -160,22 +166,23 @@ class Tables:
         return coverage, obstacles + obstacles_of(self.collected, unknown)
 
     def _unexplained(self) -> list[dict[str, Any]]:
-        """Waits that have lasted for long, and lack only objects that no watched call gives; at most `MOST_UNEXPLAINED`."""
+        """Waits that have lasted for long, and of which it cannot be told what ends them; at most `MOST_UNEXPLAINED`."""
         until = self.collected.header.started_at - LONG_S
         found = [
-            (machine, one.wait.waiting_since, one.wait.call_site)
+            (machine, LongWait(one.wait.waiting_since, one.wait.call_site))
             for machine, waits in self.waits_of.items()
             for one in waits
             if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
         ]
-        found += [(name, *awaited) for name, one in self.collected.recorded.items() for awaited in one.objects]
+        found += [(name, wait) for name, one in self.collected.recorded.items() for wait in one.long_waits]
         return [
             {
                 "machine": self.shown(machine),
-                "call_site": self.place(site),
-                "since": datetime.fromtimestamp(since, UTC).isoformat(),
+                "call_site": self.place(wait.call_site),
+                "since": datetime.fromtimestamp(wait.since, UTC).isoformat(),
+                "what": wait.what,
             }
-            for machine, since, site in found[:MOST_UNEXPLAINED]
+            for machine, wait in found[:MOST_UNEXPLAINED]
         ]
 
     def _ended_by(self) -> dict[str, list[str] | None]:
@@ -225,7 +232,7 @@ class Tables:
     def _waits_for_anything(self, machine: str) -> bool:
         """Whether one of its calls waits for what is not known."""
         waits = [resolved.wait for resolved in self.waits_of.get(machine, ())]
-        return any(wait.on == (None,) and not wait.may_act for wait in waits)
+        return any(wait.calls == (None,) and not wait.may_act for wait in waits)
 
     def _threads(self, machine: str) -> list[str]:
         """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
@@ -243,9 +250,12 @@ class Tables:
         return self.collected.shown(machine)
 
     def place(self, call_site: str | None) -> str | None:
-        """A call site, with the name of a notebook's cell in place of the file that its kernel has made up."""
-        file, _, line = (call_site or "").rpartition(":")
-        return f"{self.cells[file]}:{line}" if file in self.cells else call_site
+        """ "file:line" of a place, with the name of a notebook's cell in place of the file that its kernel has made up."""
+        if call_site is None:
+            return None
+        site = split_place(call_site)[0]
+        file, _, line = site.rpartition(":")
+        return f"{self.cells[file]}:{line}" if file in self.cells else site
 
     def _in_order(self, machine: str) -> tuple[str, str]:
         """Its place in the order of names: whichever process reported first, what is said of machines is said in one order."""
@@ -351,11 +361,7 @@ class Tables:
 
     def _calls(self) -> Iterable[dict[str, Any]]:
         for report in self.own.values():
-            recorded = self.collected.recorded.get(self.worker_of.get(report.machine, report.machine))
-            sites = {} if recorded is None else dict(recorded.call_sites)
-            for wait in report.waits:
-                if wait.call_id is not None:
-                    sites[wait.call_id] = wait.call_site
+            sites = self._sites(report)
             for call in report.calls:
                 yield {
                     "machine": self.shown(report.machine),
@@ -368,6 +374,25 @@ class Tables:
                     "started_at": int(call.started_at * 1e6),
                 }
             yield from self._own_wait(report)
+
+    def _sites(self, report: MachineReport) -> dict[str, str]:
+        """By call that runs: where it is."""
+        recorded = self.collected.recorded.get(self.worker_of.get(report.machine, report.machine))
+        sites = {} if recorded is None else recorded.call_sites
+        return {**sites, **{wait.call_id: wait.call_site for wait in report.waits if wait.call_id is not None}}
+
+    def _primitives(self) -> dict[str, str]:
+        """By call (by machine, of a wait of no call): the primitive that it waits on, or the function of a library that it is
+        in; at most `MOST_PRIMITIVES`."""
+        found: dict[str, str] = {}
+        for report in self.own.values():
+            for call, site in self._sites(report).items():
+                found[self.run_id(call)] = split_place(site)[1]
+            for wait in report.waits:
+                name = self.shown(report.machine) if wait.call_id is None else self.run_id(wait.call_id)
+                found[name] = wait.what or split_place(wait.call_site)[1] or found.get(name, "")
+        named = {name: what for name, what in found.items() if what}
+        return dict(itertools.islice(named.items(), MOST_PRIMITIVES))
 
     def _caller(self, call: RunningCall) -> str | None:
         if not call.call_id.startswith(ANYBODY):
@@ -402,7 +427,7 @@ class Tables:
             yield from self._stalled_rows(machine, stalled)
             for resolved in waits:
                 wait = resolved.wait
-                if machine in self.hosted and not any(wait.on):
+                if machine in self.hosted and not any(wait.calls):
                     continue  # it waits for machines only, or for none: the hosts' rows tell
                 at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
                 is_own = wait.call_id is None or machine in self.hosted
@@ -422,7 +447,7 @@ class Tables:
                 if wait.is_local:
                     yield from self._local_rows(common, resolved)
                     continue
-                for call, answer in zip(wait.on, resolved.answers, strict=True):
+                for call, answer in zip(wait.calls, resolved.answers, strict=True):
                     on = None if answer is None else call  # it may have been answered, and no ledger knows any more
                     yield {
                         **common,
@@ -482,14 +507,17 @@ class Tables:
         What a worker does that is no machine, its tasks do, and those that are to begin.
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
-        if self.is_known_elsewhere(resolved.machine) or self._uncovered():
+        has_slot = self._has_free_slot(resolved.machine)
+        is_open = has_slot and (self.is_known_elsewhere(resolved.machine) or bool(self._uncovered()))
+        if is_open or self._acts_beside(resolved.machine) or self._is_parked_service(resolved):
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
         every = (
             [name for name in self.completed.machines if name in self.own or not is_worker(name)] if is_named else ()
         )
-        for machine in dict.fromkeys((*every, *resolved.on_machines, *before)):
+        callers = (*every, *resolved.on_machines) if has_slot else (resolved.machine,)
+        for machine in dict.fromkeys((*callers, *before)):
             is_to_begin = is_task(machine) and machine not in self.completed.machines
             on_call = self.call_id(call_of_task(machine)) if is_to_begin else None
             row = {**common, "k": 1, "on_machine": self.shown(machine), "on_call_id": on_call}
@@ -497,6 +525,33 @@ class Tables:
         for call in self._unanswered(resolved.machine):
             on = {"on_machine": self.shown(parsed(call).target), "on_call_id": self.call_id(call)}
             yield {**common, "k": 1, **on, "satisfied": False}
+
+    def _acts_beside(self, machine: str) -> bool:
+        """Whether anything in a machine's process may act beside its calls, or could, of what was not observed."""
+        process = self.worker_of.get(machine, machine)
+        one = self.collected.recorded.get(process)
+        if one is None or one.background or one.was_starting or self._has_tasks(process):
+            return True
+        return bool(self._threads(process))
+
+    def _is_parked_service(self, resolved: ResolvedWait) -> bool:
+        """Whether a call looks like a service that has nothing more to do: in `Event.wait`, with its caller alone behind it."""
+        machine, wait = resolved.machine, resolved.wait
+        if wait.what != "threading.Event.wait" or any(one.target == machine and one.in_flight for one in self.channels):
+            return False
+        report = self.completed.machines.get(machine)
+        callers = [] if report is None else [call.caller for call in report.calls]
+        return callers in ([DRIVER], [None])
+
+    def _has_free_slot(self, machine: str) -> bool:
+        """Whether a call that is yet to come may begin at a machine before one ends that has begun there."""
+        process = self.worker_of.get(machine, machine)
+        report, facts = self.completed.machines.get(machine), self.collected.facts.get(process, {})
+        if report is None or is_task(machine):
+            return report is None
+        taken = Counter(call.group for call in report.calls if call.holds_slot)
+        bounds = {None: self._slots(report), **facts.get("groups", {})}
+        return any(taken[group] < bound for group, bound in bounds.items())
 
     def _reader_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """A generator that Ray holds at a `yield`: any action of who takes its items may let it go on.
@@ -508,7 +563,7 @@ class Tables:
         own = str(resolved.wait.call_id).partition("#")[0]
         for reader in resolved.on_machines:
             yield {**common, "k": 1, "on_machine": self.shown(reader), "on_call_id": None, "satisfied": False}
-            alone = {one.wait.on[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
+            alone = {one.wait.calls[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
             for call in self._unanswered(self.worker_of.get(reader, reader)):
                 is_held_alike = self.held_by.get(call) == resolved.on_machines
                 if (
@@ -577,7 +632,7 @@ def _part(shown: str) -> str:
 
 def _has_the_rest(one: ResolvedWait) -> bool:
     """Whether each call that it waits for beside objects is answered."""
-    answers = zip(one.wait.on, one.answers, strict=True)
+    answers = zip(one.wait.calls, one.answers, strict=True)
     return not one.wait.owed and all(answer for call, answer in answers if call is not None)
 
 

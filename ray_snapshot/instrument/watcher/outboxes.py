@@ -41,6 +41,8 @@ class Outboxes:
     def __init__(self) -> None:
         self.boxes: dict[str, Outbox] = {}
         self.is_closing = False
+        self.fault = ""
+        """The fault of ours that has ended the watching, for a person."""
 
     def open(self, machine: str) -> None:
         """A process joins: it is told what comes from now on."""
@@ -72,7 +74,7 @@ class Outboxes:
         """
         box = self.boxes.get(machine)
         if box is None:
-            return seen, [Leave()]
+            return seen, [Leave(self.fault)]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
         if not self.is_closing:
@@ -82,7 +84,7 @@ class Outboxes:
         box.changed.clear()
         if self.is_closing:
             self.boxes.pop(machine, None)
-            box.commands.append(Leave())
+            box.commands.append(Leave(self.fault))
         return seen + len(box.commands), list(box.commands)
 
     async def close(self) -> None:

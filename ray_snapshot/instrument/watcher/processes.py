@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ray.exceptions import RayError
+
 from ray_snapshot.errors import DeadlockError, RolledBackError, SnapshotAbortedError
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import Cluster
@@ -430,8 +432,10 @@ class Processes:
         while True:
             try:
                 await self._look_once(time.time())
-            except Exception as error:  # the cluster does not answer: the next look may
+            except (RayError, OSError) as error:  # the cluster does not answer: the next look may
                 print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+            except Exception as error:
+                self.service.course.fault(error)
             await asyncio.sleep(LOOK_S)
 
     async def _look_once(self, now: float) -> None:

@@ -25,9 +25,10 @@ from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import ProcessCommand, Request
 from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.collected import JoinedSystem
-from ray_snapshot.runtime.faults import named
+from ray_snapshot.runtime.faults import named, with_place
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
+from ray_snapshot.runtime.service.course import notice
 from ray_snapshot.runtime.service.recovery import Target
 
 TURN_S = 0.0003
@@ -75,6 +76,8 @@ class Watcher(Service):
         self.questions = Questions(self.processes.roster, self.processes.outboxes)
         self.joined: JoinedSystem | None = None
         self.lives = 0
+        self.fault: RaySnapshotError | None = None
+        """The fault of ours that has ended the watching."""
         self.inside: Any = None
         """The analyst, where it lives in this process."""
         if analyst is None:
@@ -84,6 +87,8 @@ class Watcher(Service):
             sys.setswitchinterval(TURN_S)
             analyst = AnalystInside(ray.get_runtime_context().current_actor)
         super().__init__(config, analyst, self.processes)
+        if self.inside is not None:
+            self.inside.on_fault = self.course.fault
         self.processes.begin(self, lambda: self.joined)
         if driver is not None:
             self.processes.admit(DRIVER, driver)
@@ -91,8 +96,11 @@ class Watcher(Service):
 
     # ---- what processes say ---------------------------------------------------------------------------------------
 
+    @notice
     async def join(self, stamp: str, machine: str, facts: dict[str, Any], colour: int) -> Welcome | None:
         """A process joins; see `Processes.join`."""
+        if self.fault is not None:
+            return None
         return await self.processes.join(stamp, machine, facts, colour)
 
     async def commands_for(
@@ -100,17 +108,20 @@ class Watcher(Service):
     ) -> tuple[int, list[ProcessCommand]]:
         """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
         for one in recorded:
-            self.processes.report(one)
+            await self.recorded(one)
         return await self.processes.outboxes.after(machine, seen)
 
+    @notice
     async def recorded(self, one: ProcessReport) -> None:
         """A machine's part of a snapshot."""
         self.processes.report(one)
 
+    @notice
     async def acknowledge(self, acks: list[Acks]) -> None:
         """Carry acknowledgements to the senders."""
         self.processes.acknowledge(acks)
 
+    @notice
     async def unwatched(self, machine: str) -> None:
         """A process takes part no more."""
         self.processes.unwatched(machine)
@@ -128,10 +139,12 @@ class Watcher(Service):
         """Where the machines of these names are, as their processes say; see `Questions`."""
         return await self.questions.stacks(shown, with_locals=with_locals)
 
+    @notice
     async def stacks_told(self, question: int, machine: str, told: list[Stack]) -> None:
         """A process says where it is."""
         self.questions.told(question, machine, told)
 
+    @notice
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
         self.processes.left(report)
@@ -164,6 +177,7 @@ class Watcher(Service):
         self.processes.roster.give_way(names)
         return names
 
+    @notice
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped; processes that send to machines are told, too."""
         if generation != self.recovery.generation:
@@ -178,7 +192,7 @@ class Watcher(Service):
             await asyncio.wait([one.done for one in collections.values()], timeout=timeout)
         self.collecting.abort_all("the system of machines has ended", is_blamed=False)
         await asyncio.sleep(0)  # all are told that before anything else
-        failure, self.course.failure, self.joined = self.course.failure, None, None
+        failure, self.course.failure, self.joined = self.course.failure, self.fault, None
         self.processes.hosts_left()
         self.dismiss_hosts()
         self.collecting.protocol = self.config.protocol
@@ -201,26 +215,32 @@ class Watcher(Service):
         """Roll the app back, for somebody who is not the program."""
         await self.go_back(snapshot_id, seconds)
 
+    @notice
     async def stepped(self, machine: str, step: int, generation: int) -> None:
         """A process has done a step of a restore."""
         self.processes.rolling.acknowledged(machine, step, generation)
 
+    @notice
     async def not_rolled(self, machine: str, generation: int, error: RaySnapshotError) -> None:  # noqa: ARG002 - it says so
         """A process could not do a step."""
         self.processes.rolling.failed(generation, error)
 
+    @notice
     async def busy(self, machine: str, call_site: str) -> None:
         """A process has not stopped yet."""
         self.processes.rolling.way.busy[machine] = call_site
 
+    @notice
     async def handle_of(self, machine: str, handle: list[Any]) -> None:
         """A handle of an actor, in a list, which does not keep it alive."""
         self.processes.rolling.handles[machine] = handle[0]
 
+    @notice
     async def built(self, machine: str, obstacle: str | None) -> None:
         """An actor's constructor has ended; `obstacle`: why it cannot begin anew from there."""
         self.processes.recovering.built(machine, obstacle)
 
+    @notice
     async def intended(self, machine: str) -> None:
         """The app kills an actor, and wants Ray to start it again."""
         self.processes.recovering.intended(machine)
@@ -251,6 +271,25 @@ class Watcher(Service):
             print(f"ray-snapshot: {error}", file=sys.stderr)
         else:
             await super().fail(error, generation)
+
+    def _on_fault(self, error: BaseException) -> None:
+        """The watching ends with its reason, which the driver says; the app goes on."""
+        if self.fault is None:
+            text = f"{self.config.system} is not watched any more, by a fault of ours: {with_place(error)}"
+            self.fault, self.processes.outboxes.fault = RaySnapshotError(text), text
+            self.clock.stop()
+            self.processes.looker.cancel()
+            self.collecting.line.begin(self._end_watching(self.fault))
+
+    async def _end_watching(self, fault: RaySnapshotError) -> None:
+        await super().fail(fault)
+        self.course.failure = fault
+        await self.processes.outboxes.close()
+
+    async def settle(self, timeout: float) -> RaySnapshotError | None:
+        """See `Service.settle`. Of the fault that has ended the watching the program has heard."""
+        failure = await super().settle(timeout)
+        return None if failure is self.fault else failure
 
     async def close(self) -> None:
         """No more snapshots and no more long polls."""

@@ -35,7 +35,7 @@ from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
-from ray_snapshot.runtime.faults import first_line, safe_text_of
+from ray_snapshot.runtime.faults import first_line, in_a_line, safe_text_of
 from ray_snapshot.runtime.giving_back import give_back
 from ray_snapshot.runtime.pieces import put_together
 
@@ -96,6 +96,8 @@ class Analyst:
         """Snapshots evaluated so far."""
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
+        self.on_fault: Callable[[BaseException], None] | None = None
+        """Called with faults of ours; None: they are troubles of the history."""
         self.lock = threading.Lock()
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
@@ -129,8 +131,7 @@ class Analyst:
             self._keep_trace(collected.traces)
             self._take(self._assembled(collected), handed)
         except Exception as error:  # a fault of ours: the snapshots that follow must not wait for a thread that is gone
-            reason = f"it could not be analysed: {type(error).__name__}: {first_line(error)}"
-            self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
+            self._fault(collected, f"it could not be analysed: {in_a_line(error)}", error)
             with self.lock:
                 self.evaluated += 1
             self.loop.call_soon_threadsafe(self._tell)
@@ -150,11 +151,17 @@ class Analyst:
         try:
             return collected.lean()
         except Exception as error:  # a fault of ours: said at the end, and as the reason that there is no such snapshot
-            reason = f"it could not be put together: {type(error).__name__}: {first_line(error)}"
-            self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
+            reason = f"it could not be put together: {in_a_line(error)}"
+            self._fault(collected, reason, error)
             from ray_snapshot.runtime.assembly import aborted
 
             return aborted(replace(collected.header, abort_reason=reason))
+
+    def _fault(self, collected: Collected, reason: str, error: Exception) -> None:
+        if self.on_fault is not None:
+            self.loop.call_soon_threadsafe(self.on_fault, error)
+        else:
+            self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
 
     def _take(self, snapshot: Snapshot, handed: Handed) -> None:
         collected, mark = handed.collected, [0]

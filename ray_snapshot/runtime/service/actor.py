@@ -26,12 +26,13 @@ from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
+from ray_snapshot.runtime.faults import with_place
 from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
 from ray_snapshot.runtime.service.collectors import Collectors
 from ray_snapshot.runtime.service.config import ServiceConfig
-from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.course import Course, notice
 from ray_snapshot.runtime.service.directory import Directory
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.hosts import Hosts
@@ -91,7 +92,8 @@ class Service:
         self.orders.clear()
         self.recovery.begin()
 
-    def _on_fault(self, fault: RaySnapshotError) -> None:
+    def _on_fault(self, error: BaseException) -> None:
+        fault = RaySnapshotError(f"the service of {self.config.system} failed: {with_place(error)}")
         self.collecting.line.begin(self.fail(fault))  # `settle` waits for it
 
     async def open(self, analyst: list[Any]) -> None:
@@ -141,6 +143,7 @@ class Service:
         await self.course.opened.wait()
         return await self.collecting.snapshot(initiators, timeout, wait)
 
+    @notice
     async def begin_snapshot(self) -> int | None:
         """Start a snapshot without waiting for it; its number, or None if there can be none now."""
         try:
@@ -182,10 +185,12 @@ class Service:
         await self.course.opened.wait()
         return await self.collecting.take_last(seconds)
 
+    @notice
     async def report(self, payload: HostPayload, *pieces: bytes) -> None:
         """A host's part, or white messages that arrived after it; `pieces`: see there."""
         await self.collecting.report(put_together(payload, pieces))
 
+    @notice
     async def give_up(self, number: int, host: str, reason: str) -> None:
         """A process cannot report its part of a snapshot: without it the snapshot is worth nothing."""
         await self.course.opened.wait()
@@ -229,6 +234,7 @@ class Service:
         self.collectors.enlist(host, actor[0])
         await self.hosts.joined(host, actor[0], config, options)
 
+    @notice
     async def replaced(self, host: str, incarnation: int, actor: list[Any]) -> None:
         """The driver has started another process in the place of one that was gone."""
         await self.course.opened.wait()
@@ -287,6 +293,7 @@ class Service:
         if port is not None and target != DRIVER:
             await self.orders.to_host_of(target, DeclarePort(target, port, source, site))
 
+    @notice
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped, on a host of this colour: all are told, and sending to them is an error from now on."""
         await self.course.opened.wait()
@@ -297,6 +304,7 @@ class Service:
 
     # ---- what is gone, and what fails --------------------------------------------------------------------------------
 
+    @notice
     async def lost(self, host: str, reason: str, generation: int | None = None) -> None:
         """A process of the system is gone, as another of that generation has noticed: all hear of it."""
         await self.course.opened.wait()
@@ -334,6 +342,7 @@ class Service:
         await self.course.opened.wait()
         await self.recovery.recoverable(snapshot_id, timeout)
 
+    @notice
     async def rolled(self, host: str, step: int, generation: int) -> None:
         """A host has done a step of a rollback."""
         await self.course.opened.wait()

@@ -194,7 +194,7 @@ class Collecting:
         self.lost = lost
         self.others = others
         self.protocol = config.protocol
-        self.line = Line(self._tell_analyst)
+        self.line = Line(self._tell_analyst, course.ended)
         self.took: Callable[[float], None] = lambda _: None
         """Told of each complete snapshot: the processor time of the party that spent most on it."""
         self.gave_up: Callable[[float], None] = self.took
@@ -402,10 +402,17 @@ class Collecting:
 
     def look(self, number: int) -> bool:
         """Complete the snapshot if nothing of it is missing; returns whether it is over."""
+        try:
+            return self._look(number)
+        except Exception as error:  # a fault of ours gives up all that are pending
+            self.course.fault(error)
+            return True
+
+    def _look(self, number: int) -> bool:
         completed = self.coordinator.completed(number)
         if completed is None:
             return number not in self.collections
-        collection = self.collections.pop(number)
+        collection = self.collections[number]
         header, payloads = collection.header, collection.payloads
         header.completed_at = time.time()
         self.took(max(header.cpu_s.values(), default=0.0))
@@ -419,6 +426,7 @@ class Collecting:
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
         header.control_messages += len(self.coordinator.hosts) - (self.orders.stand_in.report is not None)
+        del self.collections[number]
         collection.complete(found)
         self.line.put(number, found)
         self._advance()
@@ -510,7 +518,9 @@ class Collecting:
 
     async def abort(self, given_up: AbortedSnapshot) -> None:
         """Tell all hosts, the driver and the analyst that a snapshot will never be complete."""
-        collection = self.collections.pop(given_up.number)
+        collection = self.collections.pop(given_up.number, None)
+        if collection is None:
+            return
         self._advance()
         self.orders.to_all(Abort(given_up.number))
         self.others.over(given_up.number, is_complete=False)
@@ -550,14 +560,18 @@ class Collecting:
 
     def abort_all(self, reason: str, *, is_blamed: bool = True) -> None:
         """Give up what is pending; `is_blamed`: those that have not reported are asked what they do."""
-        for number in list(self.coordinator.pending):
+        for number in list(self.collections):
             self.abort_one(number, reason, is_blamed=is_blamed)
 
     def abort_one(self, number: int, reason: str, *, is_blamed: bool = False) -> None:
-        """Give up one snapshot, if it is pending; `is_blamed`: see `abort_all`."""
+        """Give up one snapshot, if it is being collected; `is_blamed`: see `abort_all`."""
         if number in self.coordinator.pending:
             found = self.coordinator.abort(number, reason)
-            self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
+        elif number in self.collections:  # a fault of ours came behind its last report
+            found = AbortedSnapshot(number, reason, ())
+        else:
+            return
+        self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
 
 
 async def _wrapped(ref: Any) -> Any:

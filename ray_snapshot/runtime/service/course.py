@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
+from ray_snapshot.errors import ProtocolError, RaySnapshotError, SystemNotRunningError
+
+_Args = ParamSpec("_Args")
+_T = TypeVar("_T")
+
+
+def notice(method: Callable[_Args, Coroutine[Any, Any, _T]]) -> Callable[_Args, Coroutine[Any, Any, _T | None]]:
+    """A method by which a service is told something: a fault of ours in it stops the service, and the caller gets None."""
+
+    @functools.wraps(method)
+    async def noticed(*args: _Args.args, **kwargs: _Args.kwargs) -> _T | None:
+        try:
+            return await method(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, RaySnapshotError) and not isinstance(error, ProtocolError):
+                raise  # a refusal
+            args[0].course.fault(error)  # type: ignore[attr-defined]
+            return None
+
+    return noticed
 
 
 class Course:
     """The course of one service; everything runs on its event loop."""
 
-    def __init__(self, system: str, on_fault: Callable[[RaySnapshotError], None]) -> None:
+    def __init__(self, system: str, on_fault: Callable[[BaseException], None]) -> None:
         self.system = system
         self.on_fault = on_fault
-        """Called with faults of ours in work that nothing waits for."""
+        """Called with faults of ours."""
         self.opened = asyncio.Event()
         """Set once the service may work: if it may have several lives, the driver must first say which one this is."""
         self.failure: RaySnapshotError | None = None
@@ -55,5 +75,14 @@ class Course:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
+        self.ended(task)
+
+    def ended(self, task: asyncio.Task[Any]) -> None:
+        """A task is over that nothing waits for."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.on_fault(RaySnapshotError(f"the service of {self.system} failed: {type(error).__name__}: {error}"))
+            self.fault(error)
+
+    def fault(self, error: BaseException) -> None:
+        """A fault of ours: it stops the service, unless that ends already."""
+        if not self.is_closing:
+            self.on_fault(error)

@@ -22,8 +22,12 @@ LAST_S = 1.0
 class Line:
     """The line of one service or watcher. Everything runs on one event loop; `give` hands one snapshot over."""
 
-    def __init__(self, give: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, give: Callable[[Any], Coroutine[Any, Any, None]], ended: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
+        """`ended` is called with each task that has handed something over, or failed."""
         self.give = give
+        self.ended = ended
         self.waiting: dict[int, Any] = {}
         """By number: snapshots behind one that is still pending."""
         self.under_way: set[asyncio.Task[Any]] = set()
@@ -49,7 +53,11 @@ class Line:
         """Do something that ends with a snapshot handed over, out of turn."""
         task = asyncio.get_running_loop().create_task(work)
         self.under_way.add(task)
-        task.add_done_callback(self.under_way.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.under_way.discard(task)
+        self.ended(task)
 
     def holds(self, snapshot_id: str) -> bool:
         """Whether this snapshot waits for its turn."""

@@ -27,7 +27,7 @@ def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: boo
         for number, sent in channel.in_flight.items():
             seen.in_flight[name_of(channel.call_id(number))] = tuple(name_of(one or "") for one in sent.needs)
     for resolved in (*found.waits, *found.argument_waits):
-        seen.answers.update(zip((name_of(one or "") for one in resolved.wait.on), resolved.answers, strict=False))
+        seen.answers.update(zip((name_of(one or "") for one in resolved.wait.calls), resolved.answers, strict=False))
         if resolved.errors:
             errors = [(None if call is None else name_of(call), has_ended) for call, has_ended in resolved.errors]
             seen.errors[waiting_of(resolved.wait)] = tuple(errors)
@@ -39,7 +39,7 @@ def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: boo
 
 def waiting_of(wait: CallWait) -> Waiting:
     caller = name_of(wait.call_id) if wait.call_id is not None else None
-    on = tuple(name_of(one or "") for one in wait.on)
+    on = tuple(name_of(one or "") for one in wait.calls)
     return Waiting(caller, on, wait.k, wait.is_local, wait.may_act or bool(wait.owed), wait.raises)
 
 

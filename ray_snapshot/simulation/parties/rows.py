@@ -81,7 +81,7 @@ def _wait_rows(machines: Collection[str], resolved: ResolvedWait, unfinished: Co
         "call_id": None if resolved.machine in machines else wait.call_id,
         "k": wait.k,
     }
-    for call, answer in zip(wait.on, resolved.answers, strict=True):
+    for call, answer in zip(wait.calls, resolved.answers, strict=True):
         on = {"on_machine": None if call is None else parsed(call).target, "on_call_id": call}
         yield {**common, **on, "satisfied": bool(answer) or wait.is_ready}
     for machine, call in wait.owed:

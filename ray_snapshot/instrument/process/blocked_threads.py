@@ -1,0 +1,234 @@
+"""Threads that wait outside of Ray's calls: for a lock, a queue, another thread, a socket, a pipe, a child process.
+
+`kernel_waits` says that a thread waits without a bound; its frames say for what. Two kinds of waits differ in who may end them:
+
+- *local* ones (the Condition family of `threading` and `queue`, a bare lock, `SimpleQueue.get`, `join`): only another thread or
+  call of this process, or a callback. A lock in C counts as local only where the instruction that waits, and the object that it
+  waits for, can be told (`lock.acquire()`, `with self.lock:`).
+- all others: what is outside of the process may end them at any time.
+
+Reads frames and objects as they are; runs no code of the app. Standard library only.
+"""
+
+from __future__ import annotations
+
+import _thread
+import dis
+import gc
+import inspect
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import ExtensionFileLoader
+from traceback import walk_stack
+from types import CodeType, FrameType
+from typing import Any
+
+from ray_snapshot.instrument.process.handed import joins
+from ray_snapshot.instrument.process.kernel_waits import (
+    KernelWait,
+    described_child,
+    kernel_wait,
+    turns_of,
+)
+from ray_snapshot.instrument.process.threads import is_handled_by_the_app, is_parked
+from ray_snapshot.runtime.here import place
+
+_LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
+_ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
+"""By method in C that waits for another thread: of which classes."""
+
+_AT_REST = {"threading.Event.wait"}
+"""Where a service is parked that has nothing more to do in this thread."""
+
+SETTLED_S = 0.1
+"""A thread that has waited so long, and has not run meanwhile, waits: its process is recorded as it is then."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedThread:
+    """A wait outside of Ray's calls."""
+
+    since: float
+    call_site: str
+    """The app's own line, "file:line"."""
+    function: str
+    """What the app called there: "queue.Queue.get"; "" if that is not known."""
+    about: str
+    """What it waits for, for a person: "child process 17 (sleep), which is alive"; "" if that is not known."""
+    is_local: bool
+    """Whether only other threads, calls and callbacks of this process may end it."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it looks like a service that is parked: in `Event.wait`, or until a signal comes."""
+        return self.function in _AT_REST or self.about == "a signal"
+
+    @property
+    def what(self) -> str:
+        """ "in subprocess.Popen.wait, for child process 17 (sleep), which is alive"."""
+        return ", ".join(
+            [*([f"in {self.function}"] if self.function else []), *([f"for {self.about}"] if self.about else [])]
+        )
+
+
+@dataclass(slots=True)
+class _Look:
+    key: tuple[int, int, int]
+    """Frame, instruction, and how often the thread was put to sleep: equal as long as it has not run."""
+    since: float
+
+
+class BlockedThreads:
+    """Since when the threads of one process are blocked, as far as they were looked at."""
+
+    def __init__(self) -> None:
+        self._looks: dict[int, _Look] = {}
+        """By the native id of the thread."""
+
+    def look(self, thread: int, frame: FrameType, now: float) -> BlockedThread | None:
+        """What a thread (its native id) waits in; None if it may go on, as far as can be told."""
+        waits_in = kernel_wait(thread)
+        is_local = _is_local(frame, waits_in)
+        if waits_in is None and not is_local:
+            self._looks.pop(thread, None)
+            return None
+        key = (id(frame), frame.f_lasti, turns_of(thread))
+        look = self._looks.get(thread)
+        if look is None or look.key != key:
+            look = self._looks[thread] = _Look(key, now)
+        about = "" if is_local else _child_of(frame) or (waits_in.awaited() if waits_in is not None else "")
+        at = place(frame)
+        site, inside = ("", "") if at is None else (at.call_site, at.inside)
+        return BlockedThread(look.since, site, inside or _called(frame), about, is_local)
+
+    def has_run(self, thread: int, frame: FrameType | None) -> bool:
+        """Whether a thread has run since it was looked at last."""
+        look = self._looks.get(thread)
+        return frame is None or look is None or look.key != (id(frame), frame.f_lasti, turns_of(thread))
+
+    def forget_but(self, threads: Iterable[int]) -> None:
+        """Of other threads nothing is known any more."""
+        known = set(threads)
+        self._looks = {thread: look for thread, look in self._looks.items() if thread in known}
+
+
+def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
+    """Whether only this process can end the wait of a thread whose innermost frame this is."""
+    if is_parked(frame) or joins(frame):
+        return True
+    if waits_in is None or not waits_in.is_lock:
+        return False
+    place = _awaited_object(frame)
+    return place is not None and isinstance(place[1], _ENDED_BY_THREADS.get(place[0], ()))
+
+
+def _awaited_object(frame: FrameType) -> tuple[str, Any] | None:
+    """(method, object) of the call in C that a frame is in, as in `self.lock.acquire()`; ("acquire", lock) of `with lock:`.
+
+    Found by names and attributes alone, which runs no code of the app.
+    """
+    names = _names_called(frame.f_code, frame.f_lasti)
+    if names is None:
+        return None
+    method, root, attributes = names
+    for scope in (frame.f_locals, frame.f_globals):
+        if root in scope:
+            item = scope[root]
+            break
+    else:
+        return None
+    for name in attributes:
+        item = inspect.getattr_static(item, name, None)
+    return method, item
+
+
+@lru_cache(256)
+def _names_called(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
+    """(method, variable, attributes) of the call at an instruction; None if it is not written as `a.b.method(constants)`."""
+    before = [one for one in dis.get_instructions(code) if one.offset <= at]
+    if not before:
+        return None
+    chain, method = before[:-1], "acquire"
+    if before[-1].opname != "BEFORE_WITH":
+        if not before[-1].opname.startswith("CALL"):
+            return None
+        constants = 0
+        while chain and chain[-1].opname in ("PRECALL", "KW_NAMES", "CACHE", "LOAD_CONST"):
+            constants += chain.pop().opname == "LOAD_CONST"
+        if not chain or constants != before[-1].arg or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
+            return None
+        method = str(chain.pop().argval)
+    attributes: list[str] = []
+    while chain and chain[-1].opname == "LOAD_ATTR":
+        attributes.append(str(chain.pop().argval))
+    if not chain or not chain[-1].opname.startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
+        return None
+    return method, str(chain[-1].argval), tuple(reversed(attributes))
+
+
+def _called(frame: FrameType) -> str:
+    """The method in C that the app called, by its names: "self.lock.acquire"; "" if that is not known."""
+    names = _names_called(frame.f_code, frame.f_lasti)
+    return "" if names is None else ".".join([names[1], *names[2], names[0]])
+
+
+def _child_of(frame: FrameType) -> str:
+    """The child process that a thread waits for, by the `Popen` of `subprocess` or `multiprocessing` in its frames."""
+    for one, _ in walk_stack(frame):
+        module = str(one.f_globals.get("__name__", ""))
+        if module == "subprocess" or module.startswith("multiprocessing.popen"):
+            pid = getattr(one.f_locals.get("self"), "pid", None)
+            if isinstance(pid, int):
+                return described_child(pid)
+    return ""
+
+
+# ---- who else may end a local wait --------------------------------------------------------------------------------------
+
+_HARMLESS = (
+    *(
+        "ray",
+        "ray_snapshot",
+        "numpy",
+        "pyarrow",
+        "pandas",
+        "scipy",
+        "google",
+        "msgpack",
+        "psutil",
+        "pydantic_core",
+        "yaml",
+    ),
+    *("charset_normalizer", "markupsafe", "requests", "rpds", "uvloop"),
+)
+"""Packages whose compiled parts call nothing of the app from threads of their own; CPython's own stand in no package."""
+
+_BEFORE = frozenset(sys.modules)
+"""What was loaded before the app's own code."""
+
+
+def calls_from_outside() -> bool:
+    """Whether compiled code may call into the app from a thread that has no frame in Python yet.
+
+    So may a callback that `ctypes` has made (a timer of the C library), and whatever a package of others has been given.
+    """
+    if any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
+        return True
+    compiled = (name for name, one in list(sys.modules.items()) if _is_compiled(one) and name not in _BEFORE)
+    return any("." in name and not name.startswith(tuple(f"{one}." for one in _HARMLESS)) for name in compiled)
+
+
+def _is_compiled(module: Any) -> bool:
+    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), ExtensionFileLoader)
+
+
+def signals_may_act(thread: int) -> bool:
+    """Whether the app handles any signal, and this thread (its ident) is the one that runs the handlers."""
+    if thread != threading.main_thread().ident:
+        return False
+    return any(is_handled_by_the_app(signal.getsignal(one)) for one in signal.valid_signals())

@@ -1,0 +1,143 @@
+"""What the kernel says a thread of this process is blocked in: the system call, and the file or child that it is about.
+
+Reads `/proc/self/task`, which a process may do of its own threads. Only a wait with no bound of time is one: a thread that
+sleeps, or waits with a timeout, goes on. Where the kernel does not show that (macOS, some sandboxes) the answer is None: not
+known.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_TASKS = Path("/proc/self/task")
+
+_LOCK, _FILE, _CHILD, _SIGNAL = "lock", "file", "child", "signal"
+
+_NO_TIMEOUT = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""A null pointer, or -1: the call has no bound of time."""
+
+
+class _Call(NamedTuple):
+    kind: str
+    timeout: int = -1
+    """Which argument bounds it; -1: none does."""
+
+
+_CALLS: dict[str, dict[int, _Call]] = {
+    "x86_64": {
+        **dict.fromkeys((0, 1, 19, 20, 42, 43, 44, 45, 46, 47, 72, 73, 288), _Call(_FILE)),  # read to accept4
+        **dict.fromkeys((61, 247), _Call(_CHILD)),  # wait4, waitid
+        **dict.fromkeys((34, 130), _Call(_SIGNAL)),  # pause, rt_sigsuspend
+        7: _Call("files", 2),  # poll
+        23: _Call("files", 4),  # select
+        128: _Call(_SIGNAL, 2),  # rt_sigtimedwait
+        202: _Call(_LOCK, 3),  # futex
+        232: _Call("files", 3),  # epoll_wait
+        270: _Call("files", 4),  # pselect6
+        271: _Call("files", 2),  # ppoll
+        281: _Call("files", 3),  # epoll_pwait
+    },
+    "aarch64": {
+        **dict.fromkeys((25, 32, 63, 64, 65, 66, 202, 203, 206, 207, 211, 212, 242), _Call(_FILE)),
+        **dict.fromkeys((260, 95), _Call(_CHILD)),
+        133: _Call(_SIGNAL),
+        22: _Call("files", 3),
+        72: _Call("files", 4),
+        73: _Call("files", 2),
+        98: _Call(_LOCK, 3),
+        137: _Call(_SIGNAL, 2),
+    },
+}
+"""By machine and number of the system call, for those in which a thread may wait without a bound."""
+
+
+class KernelWait(NamedTuple):
+    """A system call that ends only when something comes."""
+
+    kind: str
+    """`lock`, `file`, `files`, `child`, `signal`."""
+    about: int
+    """The descriptor of the file, or the pid of the child."""
+
+    @property
+    def is_lock(self) -> bool:
+        """Whether another thread ends it: a lock in memory."""
+        return self.kind == _LOCK
+
+    @property
+    def is_signal(self) -> bool:
+        """Whether only a signal ends it."""
+        return self.kind == _SIGNAL
+
+    def awaited(self) -> str:
+        """What it is about, for a person: "a socket connected to 127.0.0.1:80"; "" if that is not known."""
+        if self.kind == _FILE:
+            return described_file(self.about)
+        if self.kind == _CHILD:
+            return described_child(self.about)
+        return {"files": "sockets, pipes or timers", _SIGNAL: "a signal"}.get(self.kind, "")
+
+
+def kernel_wait(thread: int) -> KernelWait | None:
+    """What a thread (its native id) waits in without a bound of time; None if it runs, or that is not known."""
+    try:
+        words = (_TASKS / str(thread) / "syscall").read_text().split()
+    except OSError:
+        return None
+    call = _CALLS.get(platform.machine(), {}).get(int(words[0])) if words and words[0].isdecimal() else None
+    if call is None or (call.timeout >= 0 and int(words[1 + call.timeout], 16) not in _NO_TIMEOUT):
+        return None
+    about = int(words[1], 16)
+    return KernelWait(call.kind, about if about < 2**31 else -1)
+
+
+def turns_of(thread: int) -> int:
+    """How often a thread has been put to sleep so far: as long as that stays the same it has not run; -1: not known."""
+    try:
+        lines = (_TASKS / str(thread) / "status").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if "voluntary_ctxt_switches" in line)
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def described_file(descriptor: int) -> str:
+    """ "a pipe", "a socket connected to HOST:PORT", "the file PATH"; "" if it is closed."""
+    try:
+        target = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
+    if target.startswith("socket:"):
+        return _described_socket(descriptor)
+    return "a pipe" if target.startswith("pipe:") else f"the file {target}"
+
+
+def _described_socket(descriptor: int) -> str:
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
+        if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return f"a socket that listens on {_address(copy.getsockname())}"
+        return f"a socket connected to {_address(copy.getpeername())}"
+    return "a socket"
+
+
+def _address(name: object) -> str:
+    if isinstance(name, tuple):
+        return f"{name[0]}:{name[1]}"
+    return str(name) or "its other end"
+
+
+def described_child(pid: int) -> str:
+    """ "child process 17 (sleep), which is alive"; of any child, without a number."""
+    if pid <= 0:
+        return "any child process"
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    except OSError:
+        return f"child process {pid}, which has ended"
+    return f"child process {pid} ({name}), which {'has ended' if state == 'Z' else 'is alive'}"

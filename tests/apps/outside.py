@@ -1,0 +1,186 @@
+"""Actors that wait outside of Ray's calls, all of them for a while: `python outside.py hanging|healthy`.
+
+`hanging`: none of the waits ever ends. `healthy`: each ends, in a way that no call shows, when it has lasted for `LONG_S`.
+"""
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import ray
+
+LONG_S = 18.0
+"""Longer than a snapshot takes a wait for one that may end, with a collection of garbage, and a few snapshots more."""
+
+
+@ray.remote(num_cpus=0)
+class Buffer:
+    def __init__(self):
+        self.items = queue.Queue()
+
+    def put(self, item):
+        self.items.put(item)
+
+    def get(self):
+        return self.items.get()
+
+
+@ray.remote(num_cpus=0)
+class Stuck:
+    def lock(self):
+        lock = threading.Lock()
+        lock.acquire()
+        with lock:
+            return "locked"
+
+    def condition(self):
+        condition = threading.Condition()
+        with condition:
+            condition.wait()
+
+    def socket(self):
+        server = socket.create_server(("127.0.0.1", 0))
+        client = socket.create_connection(server.getsockname())
+        client.recv(1)
+
+    def child(self):
+        subprocess.run(["sleep", str(2 * LONG_S)], check=True)
+
+    def process_queue(self):
+        multiprocessing.get_context("spawn").Queue().get()
+
+
+@ray.remote(num_cpus=0)
+class Loop:
+    async def hold(self):
+        threading.Event().wait()
+
+    async def answer(self):
+        return "answered"
+
+
+@ray.remote(num_cpus=0)
+class Service:
+    def run(self):
+        threading.Event().wait()
+
+
+def hanging():
+    buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
+    kinds = ("lock", "condition", "socket", "child", "process_queue")
+    actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
+    ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), buffer, loop, service)])
+    refs = [buffer.get.remote(), buffer.put.remote(7), loop.hold.remote(), loop.answer.remote()]
+    refs += [service.run.remote()]
+    refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
+    ray.wait(refs, num_returns=len(refs), timeout=LONG_S)
+    print("given up")
+    for actor in (*actors.values(), buffer, loop, service):
+        ray.kill(actor)
+
+
+@ray.remote(num_cpus=0, max_concurrency=2)
+class Holder:
+    """A slow holder of a lock, in a thread of its own."""
+
+    def __init__(self):
+        self.lock, self.is_held = threading.Lock(), threading.Event()
+
+    def hold(self):
+        with self.lock:
+            self.is_held.set()
+            time.sleep(LONG_S)
+
+    def want(self):
+        self.is_held.wait()
+        with self.lock:
+            return "a lock"
+
+
+@ray.remote(num_cpus=0)
+class Waiter:
+    def __init__(self):
+        self.come = threading.Event()
+
+    def timer(self):
+        threading.Timer(LONG_S, self.come.set).start()
+        self.come.wait()
+        return "a timer"
+
+    def c_timer(self):
+        """A thread of the C library, which has no frame in Python until it calls."""
+        library = ctypes.CDLL(None)
+        self.started = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: self.come.set())
+        self.wake = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self._sleep_in_c(library))
+        thread = ctypes.c_ulong()
+        library.pthread_create(ctypes.byref(thread), None, self.wake, None)
+        self.come.wait()
+        return "a thread of C"
+
+    def _sleep_in_c(self, library):
+        def sleep(_):
+            library.usleep(int(LONG_S * 1e6))
+            self.come.set()
+
+        return sleep
+
+    def reply(self, sleeper):
+        sleeper.nap.remote().future().add_done_callback(lambda _: self.come.set())
+        self.come.wait()
+        return "a reply"
+
+    def child(self):
+        subprocess.run(["sleep", str(LONG_S)], check=True)
+        return "a child"
+
+    def request(self):
+        server = socket.create_server(("127.0.0.1", 0))
+        code = f"import socket, time; s = socket.create_connection({server.getsockname()}); time.sleep({LONG_S}); s.send(b'x')"
+        with subprocess.Popen([sys.executable, "-c", code]):
+            connection, _ = server.accept()
+            connection.recv(1)
+        return "a request"
+
+
+@ray.remote(num_cpus=0)
+class Sleeper:
+    def nap(self):
+        time.sleep(LONG_S)
+
+
+@ray.remote(num_cpus=0, concurrency_groups={"io": 2})
+class Groups:
+    """A blocking wait on the loop of one group, which a coroutine of another group ends."""
+
+    def __init__(self):
+        self.come = threading.Event()
+
+    async def wait(self):
+        self.come.wait()
+        return "another group"
+
+    @ray.method(concurrency_group="io")
+    async def release(self):
+        await asyncio.sleep(LONG_S)
+        self.come.set()
+
+
+def healthy():
+    holder, groups = Holder.remote(), Groups.remote()
+    beside = [holder.hold.remote(), groups.release.remote()]
+    refs = [holder.want.remote(), groups.wait.remote()]
+    refs += [Waiter.remote().reply.remote(Sleeper.remote())]
+    refs += [getattr(Waiter.remote(), kind).remote() for kind in ("timer", "c_timer", "child", "request")]
+    print(ray.get(refs), ray.get(beside))
+
+
+if __name__ == "__main__":
+    ray.init(address=os.environ.get("RAY_ADDRESS"), include_dashboard=False, log_to_driver=False)
+    globals()[sys.argv[1]]()

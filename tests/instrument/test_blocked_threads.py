@@ -1,0 +1,354 @@
+"""What a thread waits for outside of Ray's calls, since when, and whether only its own process could end that. No Ray."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from lone_process import lone_process
+
+from ray_snapshot.instrument.process import blocked_calls, blocked_threads
+from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reports import LONG_S
+from ray_snapshot.protocol.commands import Request
+from ray_snapshot.runtime.here import frames_of_threads
+
+BOUND_S = 600.0
+LOOKS = 20_000
+
+
+class Waits:
+    """Ways to wait, and how each is ended, so that no thread is left behind."""
+
+    def __init__(self) -> None:
+        self.lock, self.rlock = threading.Lock(), threading.RLock()
+        self.condition, self.event = threading.Condition(), threading.Event()
+        self.semaphore, self.barrier = threading.Semaphore(0), threading.Barrier(2)
+        self.queue, self.full, self.simple = queue.Queue[int](), queue.Queue[int](1), queue.SimpleQueue[int]()
+        self.future: Future[int] = Future()
+        self.thread = threading.Thread(target=self.event.wait, args=(BOUND_S,), daemon=True)
+        self.here, self.there = socket.socketpair()
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.read, self.write = os.pipe()
+        self.processes = multiprocessing.get_context("spawn").Queue()
+        self.holder = SimpleNamespace(lock=self.lock)
+
+    def begin(self) -> None:
+        """The locks are held, the queue is full, the thread runs: by the test's own thread."""
+        self.lock.acquire()
+        self.rlock.acquire()
+        self.full.put(1)
+        self.thread.start()
+
+    def end(self) -> None:
+        """Whatever waits goes on."""
+        self.lock.release()
+        self.rlock.release()
+        with self.condition:
+            self.condition.notify_all()
+        self.event.set()
+        self.semaphore.release()
+        self.barrier.abort()
+        self.queue.put(1)
+        self.full.get()
+        self.full.task_done()
+        self.simple.put(1)
+        self.future.set_result(1)
+        self.there.send(b"x")
+        socket.create_connection(self.server.getsockname()).close()
+        os.write(self.write, b"x")
+        self.processes.put(1)
+
+
+def _acquires(waits: Waits) -> None:
+    waits.lock.acquire()
+    waits.lock.release()
+
+
+def _enters(waits: Waits) -> None:
+    with waits.holder.lock:
+        pass
+
+
+def _enters_again(waits: Waits) -> None:
+    with waits.rlock:
+        pass
+
+
+def _waits(waits: Waits) -> None:
+    with waits.condition:
+        waits.condition.wait()
+
+
+def _meets(waits: Waits) -> None:
+    with pytest.raises(threading.BrokenBarrierError):
+        waits.barrier.wait()
+
+
+def _runs_a_child(waits: Waits) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(1)"], stdin=waits.read) as child:
+        child.wait()
+
+
+def _bounded(waits: Waits) -> None:
+    waits.lock.acquire(timeout=BOUND_S)
+    waits.lock.release()
+
+
+LOCAL: dict[str, Callable[[Waits], Any]] = {
+    "waits.lock.acquire": _acquires,
+    "waits.holder.lock.acquire": _enters,
+    "waits.rlock.acquire": _enters_again,
+    "waits.simple.get": lambda waits: waits.simple.get(),
+    "threading.Condition.wait": _waits,
+    "threading.Event.wait": lambda waits: waits.event.wait(),
+    "threading.Semaphore.acquire": lambda waits: waits.semaphore.acquire(),
+    "threading.Barrier.wait": _meets,
+    "threading.Thread.join": lambda waits: waits.thread.join(),
+    "queue.Queue.get": lambda waits: waits.queue.get(),
+    "queue.Queue.put": lambda waits: waits.full.put(2),
+    "queue.Queue.join": lambda waits: waits.full.join(),
+    "concurrent.futures.Future.result": lambda waits: waits.future.result(),
+    "concurrent.futures.wait": lambda waits: wait([waits.future]),
+}
+OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
+    "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to its other end"),
+    "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
+    "": (lambda waits: os.read(waits.read, 1), "a pipe"),
+    "subprocess.Popen.wait": (_runs_a_child, "child process "),
+    "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
+}
+GOES_ON: dict[str, Callable[[Waits], Any]] = {
+    "a lock for a time": _bounded,
+    "an event for a time": lambda waits: waits.event.wait(BOUND_S),
+    "a queue for a time": lambda waits: waits.queue.get(timeout=BOUND_S),
+    "a future for a time": lambda waits: waits.future.result(BOUND_S),
+}
+
+
+@pytest.fixture
+def waits() -> Iterator[Waits]:
+    found = Waits()
+    found.begin()
+    yield found
+    found.end()
+
+
+class Worker:
+    """A thread that waits."""
+
+    def __init__(self, way: Callable[[Waits], Any], waits: Waits) -> None:
+        self.thread = threading.Thread(target=way, args=(waits,), daemon=True)
+        self.thread.start()
+        self.looks = BlockedThreads()
+
+    def look(self, now: float = 0.0) -> BlockedThread | None:
+        frame = frames_of_threads().get(self.thread.ident or 0)
+        return None if frame is None else self.looks.look(self.thread.native_id or 0, frame, now)
+
+    def blocked(self, function: str) -> BlockedThread:
+        """What it waits in, as soon as it waits there: it has a step or two to go."""
+        for _ in range(LOOKS):
+            one = self.look()
+            if one is not None and one.function == function:
+                return one
+        raise AssertionError(f"it does not wait in {function}: {self.look()}")
+
+
+@pytest.mark.parametrize("function", LOCAL)
+def test_only_its_own_process_can_end_what_a_thread_waits_for(waits: Waits, function: str) -> None:
+    one = Worker(LOCAL[function], waits).blocked(function)
+    assert one.is_local
+    assert one.what == f"in {function}"
+    assert __file__ in one.call_site
+
+
+@pytest.mark.parametrize("function", OUTSIDE)
+def test_what_is_outside_of_a_process_may_end_a_wait_at_any_time(waits: Waits, function: str) -> None:
+    way, about = OUTSIDE[function]
+    one = Worker(way, waits).blocked(function)
+    assert not one.is_local
+    assert one.about.startswith(about)
+
+
+@pytest.mark.parametrize("way", GOES_ON.values(), ids=GOES_ON)
+def test_a_wait_with_a_bound_of_time_is_none(waits: Waits, way: Callable[[Waits], Any]) -> None:
+    worker = Worker(way, waits)
+    assert [worker.look() for _ in range(1_000)] == [None] * 1_000
+
+
+def test_a_wait_began_when_it_was_seen_first_as_long_as_its_thread_has_not_run(waits: Waits) -> None:
+    worker = Worker(lambda _: [waits.queue.get() for _ in range(2)], waits)
+    worker.blocked("queue.Queue.get")
+    assert {worker.look(now).since for now in (1.0, 2.0, 3.0)} == {0.0}  # type: ignore[union-attr]
+    waits.queue.put(1)
+    assert any((one := worker.look(4.0)) is not None and one.since == 4.0 for _ in range(LOOKS))
+
+
+def test_a_child_that_has_ended_is_told_as_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert "which has ended" in blocked_threads.described_child(child.pid)
+
+
+def test_a_callback_of_ctypes_may_call_from_a_thread_that_no_one_sees() -> None:
+    assert not blocked_threads.calls_from_outside() or "torch" in sys.modules
+    callback = ctypes.CFUNCTYPE(None)(lambda: None)
+    assert blocked_threads.calls_from_outside()
+    del callback
+
+
+def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait_of_the_main_thread_alone() -> None:
+    main = threading.main_thread().ident or 0
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    try:
+        assert blocked_threads.signals_may_act(main)
+        assert not blocked_threads.signals_may_act(main + 1)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+# ---- what is recorded of a call ----------------------------------------------------------------------------------------
+
+
+class Body:
+    def __init__(self) -> None:
+        self.number = 7
+
+
+class Actor:
+    """A watched process, of which another thread runs a call that waits."""
+
+    def __init__(self, process: Process, waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.process, self.waits, self.patch = process, waits, monkeypatch
+        process.body = Body()
+        self.collected_at = 0.0
+        monkeypatch.setattr(blocked_calls.capacity, "COLLECTIONS", self)
+        monkeypatch.setattr(blocked_calls, "own_threads", list)
+        monkeypatch.setattr(blocked_calls, "calls_from_outside", lambda: False)
+        self.number = 0
+
+    def collect(self) -> None:
+        self.collected_at = blocked_calls.time.time()
+
+    def are_since(self, since: float) -> bool:
+        return self.collected_at > since
+
+    def run(self, way: Callable[[Waits], Any], function: str) -> None:
+        def call() -> None:
+            self.process.enter(None, "m")
+            way(self.waits)
+
+        self.thread = threading.Thread(target=call, daemon=True)
+        self.thread.start()
+        looks, one = BlockedThreads(), None
+        for now in range(LOOKS):
+            frame = frames_of_threads().get(self.thread.ident or 0)
+            one = frame and looks.look(self.thread.native_id or 0, frame, now)
+            if one and one.function == function and one.since < now - 100:  # it has let go of what it has to
+                return
+        raise AssertionError(one)
+
+    def recorded(self, after: float) -> Any:
+        """What is recorded so many seconds from now."""
+        self.number += 1
+        now = REAL_TIME() + after
+        with self.patch.context() as patch:
+            patch.setattr(blocked_calls.time, "time", lambda: now)
+            self.process.obey(Request(self.number))
+        return self.process.recording.reports.get(self.number)
+
+
+REAL_TIME = blocked_calls.time.time
+
+
+@pytest.fixture
+def actor(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> Iterator[Actor]:
+    with lone_process() as process:
+        yield Actor(process, waits, monkeypatch)
+
+
+def test_a_call_that_waits_is_recorded_at_its_second_look_with_its_state(actor: Actor) -> None:
+    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
+    assert actor.recorded(0.0) is None
+    told = actor.recorded(1.0)
+    assert (told.report.state.text, told.report.status) == ('{"number":7}', "active")
+    assert told.long_waits == ()
+
+
+def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) -> None:
+    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
+    assert [actor.recorded(after) is None for after in (0.0, LONG_S / 2, LONG_S - 1)] == [True, False, False]
+    told = actor.recorded(LONG_S + 1)
+    (wait_,) = told.report.waits
+    assert (wait_.is_local, wait_.may_act, wait_.what, told.report.status) == (
+        True,
+        False,
+        "queue.Queue.get",
+        "blocked",
+    )
+    assert told.long_waits == ()
+
+
+@pytest.mark.parametrize("why", ["garbage", "compiled code", "outside"])
+def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) -> None:
+    function = "waits.here.recv" if why == "outside" else "queue.Queue.get"
+    actor.run(OUTSIDE[function][0] if why == "outside" else LOCAL[function], function)
+    if why == "garbage":
+        actor.patch.setattr(actor, "are_since", lambda _: False)
+    if why == "compiled code":
+        actor.patch.setattr(blocked_calls, "calls_from_outside", lambda: True)
+    actor.recorded(0.0)
+    actor.recorded(LONG_S - 1)
+    told = actor.recorded(LONG_S + 1)
+    assert told.report.status == "active"
+    assert [one.what.partition(",")[0] for one in told.long_waits] == [f"in {function}"]
+
+
+def test_a_thread_of_the_apps_that_acts_may_end_it(actor: Actor) -> None:
+    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
+    beside = threading.Thread(target=actor.waits.event.wait, args=(BOUND_S,), daemon=True)
+    beside.start()
+    actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside])
+    actor.recorded(0.0)
+    told = actor.recorded(LONG_S + 1)
+    assert (told.report.status, told.long_waits) == ("active", ())
+
+
+def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor) -> None:
+    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
+    beside = Worker(OUTSIDE["waits.here.recv"][0], actor.waits)
+    beside.blocked("waits.here.recv")
+    actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside.thread])
+    actor.recorded(0.0)
+    told = actor.recorded(LONG_S + 1)
+    assert told.report.status == "active"
+    assert [one.what.partition(",")[0] for one in told.long_waits] == ["in queue.Queue.get", "in waits.here.recv"]
+
+
+def test_a_state_that_was_copied_while_the_thread_went_on_is_not_recorded(actor: Actor) -> None:
+    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
+    actor.recorded(0.0)
+    copy = actor.process.recording.shown_states.of
+
+    def slowly(body: Any) -> Any:
+        actor.waits.queue.put(1)
+        actor.thread.join(BOUND_S)
+        return copy(body)
+
+    actor.patch.setattr(actor.process.recording.shown_states, "of", slowly)
+    assert actor.recorded(1.0) is None
+    assert not actor.process.ledger.waits
