@@ -21,7 +21,8 @@ moves as soon as anything at all can; where nothing can, it is not known whether
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
 answer is None. So it is in place of False while a wait has lasted for long of which it cannot be told what ends it
-(`unexplained`). A machine held at a full mailbox is blocked on the receiver: the same graph.
+(`unexplained`), or calls wait for one that occupies their event loop (`busy_loops`), and where others hold the room that
+something needs on a node (`outside_room`). A machine held at a full mailbox is blocked on the receiver: the same graph.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.breakers import breakers
+from ray_snapshot.detectors.busy_loops import busy_loops
 from ray_snapshot.detectors.common import (
     MOST_LISTED,
     Booleans,
@@ -56,7 +58,7 @@ from ray_snapshot.detectors.outside_room import stuck_for, where_it_stays
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
-from ray_snapshot.detectors.unexplained import remedies, unexplained
+from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -104,7 +106,9 @@ class Deadlock:
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
         verdict = self._without_others(snapshot)
-        waits = unexplained(snapshot) if verdict.holds is False else ()
+        if verdict.holds is not False:
+            return verdict
+        waits: list[Undecided] = [*unexplained(snapshot), *busy_loops(snapshot)]
         if not waits:
             return verdict
         depends_on = list(dict.fromkeys(one.depends_on for one in waits))

@@ -28,6 +28,7 @@ from ray_snapshot.detectors.common import (
     uncovered,
     unsound,
 )
+from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.groups import check_group, is_pattern
 from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
@@ -47,7 +48,7 @@ class Termination:
     """True iff every machine (the driver too) is passive or stopped and no message is in flight, timers
     included.
 
-    - A blocked machine is stuck, not done: False.
+    - A blocked machine is not done: False. Whether it is stuck, `Deadlock` tells, and the sentence says the same.
     - A message on its way to a stopped machine can never be accepted; it is counted (`undeliverable`), but
       is no work.
     - With anything uncovered that could still act the answer is None instead of True.
@@ -59,7 +60,7 @@ class Termination:
     the group from outside (an empty list: no machine does). Evidence: `group`, `machines`, `active`, `blocked`, `in_flight`,
     `could_be_woken_by`. Stable for exact names; under a pattern another machine may be born, so then `stable` is False.
 
-    Cost: O(machines + channels + messages); of a group, O(V + E) as `Deadlock`.
+    Cost: O(machines + channels + messages); of a group, and where nothing but blocked machines is left, O(V + E) as `Deadlock`.
     """
 
     stable: bool = True
@@ -190,12 +191,23 @@ def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:
         first = evidence["first_channels"][0]
         where = f"the first from {first['source']} to {first['target']}"
         reasons.append(f"{plural(evidence['in_flight'], 'message')} in flight ({where})")
+    head = "Not terminated"
     if evidence["blocked"]:
-        reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked")
-    head = "Not terminated" if evidence["active"] or evidence["in_flight"] else "Not terminated (stuck, not done)"
+        told = None if reasons else Deadlock().evaluate(snapshot)
+        head += " (stuck, not done)" if told is not None and told.holds else ""
+        about = "" if told is None else _OF_BLOCKED[told.holds]
+        reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked{about}")
     if evidence["first_active"] == [DRIVER] and len(reasons) == 1:
         reasons.append(_ONLY_DRIVER)
     return f"{head}: {'; '.join(reasons)}."
+
+
+_OF_BLOCKED = {
+    True: "",
+    False: ", and what is waited for has come or can still come",
+    None: ", and whether what is waited for can come cannot be told",
+}
+"""By the answer of `Deadlock`."""
 
 
 def _active(snapshot: Snapshot, first: list[str], count: int) -> str:

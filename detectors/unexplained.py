@@ -6,9 +6,9 @@ queue.Queue.get", "in subprocess.Popen.wait, for child process 17 (sleep), which
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ray_snapshot.detectors.common import lasted
 from ray_snapshot.snapshot import Snapshot
@@ -54,7 +54,21 @@ def unexplained(snapshot: Snapshot) -> list[Unexplained]:
     return list(_read(snapshot.started_at, told)) if isinstance(told, list) else []
 
 
-def remedies(waits: list[Unexplained]) -> list[str]:
+class Undecided(Protocol):
+    """What makes an answer "cannot be told"."""
+
+    @property
+    def depends_on(self) -> str:
+        """What would decide it."""
+        ...
+
+    @property
+    def remedies(self) -> list[str]:
+        """What a person can do about it, a sentence each."""
+        ...
+
+
+def remedies(waits: Iterable[Undecided]) -> list[str]:
     """What a person can do about these, each once."""
     return list(dict.fromkeys(remedy for one in waits for remedy in one.remedies))
 

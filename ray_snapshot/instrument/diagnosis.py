@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import chain, deadlock_report, first_run, place, short_sites, wait_tree
+from ray_snapshot.views.report import chain, deadlock_report, first_run, open_waits, place, short_sites, wait_tree
 
 if TYPE_CHECKING:
     from ray_snapshot.detectors.unexplained import Unexplained
@@ -46,7 +46,7 @@ def diagnosis(
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
     from ray_snapshot.detectors.queued import why_queued
-    from ray_snapshot.detectors.unexplained import unexplained
+    from ray_snapshot.detectors.unexplained import remedies, unexplained
 
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
@@ -73,8 +73,9 @@ def diagnosis(
     told = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
     told = [one for one in told[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
-    if first.holds is None and not first.evidence.get("members"):
-        lines += [f"  to do: {text}" for text in first.evidence.get("advice", ())]
+    if first.holds is None:
+        own = () if first.evidence.get("members") else first.evidence.get("advice", ())
+        lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
@@ -126,7 +127,7 @@ def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
     machines, calls = snapshot.tables["machines"], snapshot.calls
     classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
     at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
-    waits = snapshot.waits
+    waits, over = open_waits(snapshot.waits)
     for one in objects:
         call_id = at.get((one.machine, one.call_site))
         waits.append({"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False})
@@ -135,7 +136,9 @@ def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
     for row in calls:
         about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
         places[row["machine"], first_run(row["call_id"])] = place({**row, **about})
-    return wait_tree(waits, places, _to_begin(snapshot, classes, {row["call_id"] for row in waits}))
+    tree = wait_tree(waits, places, _to_begin(snapshot, classes, {row["call_id"] for row in waits}))
+    where = {machine: text for (machine, _), text in places.items()}
+    return [*tree, *(f"{where.get(machine, machine)}: what it waits for has come" for machine in over)]
 
 
 def _to_begin(

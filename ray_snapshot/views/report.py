@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,21 @@ def wait_tree(waits: Iterable[Mapping[str, Any]], places: Places, to_begin: Plac
     `places`: of calls that run; `to_begin`: of those that wait for their arguments.
     """
     return _Tree([row for row in waits if not row["satisfied"]], places, to_begin).drawn()
+
+
+def open_waits(waits: Iterable[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The rows of waits that are not over, and the machines of the others: enough of what these wait for has come."""
+    alternatives: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in waits:
+        alternatives.setdefault(_wait_of(row), []).append(row)
+    over = {key[:2] for key, rows in alternatives.items() if _is_met(rows)}
+    rows = [row for key, rows in alternatives.items() if key[:2] not in over for row in rows]
+    return rows, list(dict.fromkeys(machine for machine, _ in sorted(over, key=str)))
+
+
+def _is_met(rows: Sequence[Mapping[str, Any]]) -> bool:
+    needed = max(len(rows) if row.get("k") is None else row["k"] for row in rows)
+    return sum(bool(row["satisfied"]) for row in rows) >= needed
 
 
 def _wait_of(row: Mapping[str, Any]) -> tuple[Any, ...]:

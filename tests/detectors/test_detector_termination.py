@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Termination, termination
+from ray_snapshot.detectors import Deadlock, Termination, termination
+from ray_snapshot.instrument.diagnosis import diagnosis
 
 
 def judge(statuses: dict[str, str], **tables: Any) -> rs.Verdict:
@@ -47,10 +48,34 @@ def test_the_driver_while_it_still_sets_things_up_is_active() -> None:
     assert verdict.evidence["first_active"] == ["driver"]
 
 
-def test_a_blocked_machine_is_stuck_not_done() -> None:
-    verdict = judge({"a": "passive", "b": "blocked"})
-    assert verdict.holds is False
-    assert verdict.sentence == "Not terminated (stuck, not done): b blocked."
+@pytest.mark.parametrize(
+    ("waits", "sentence"),
+    [
+        ([False], "Not terminated (stuck, not done): b blocked."),
+        ([True], "Not terminated: b blocked, and what is waited for has come or can still come."),
+        ([], "Not terminated: b blocked, and whether what is waited for can come cannot be told."),
+    ],
+)
+def test_a_blocked_machine_is_not_done_and_stuck_only_if_nothing_can_end_its_wait(
+    waits: list[bool], sentence: str
+) -> None:
+    rows = [{"machine": "b", "on_machine": "a", "satisfied": satisfied} for satisfied in waits]
+    verdict = judge({"a": "passive", "b": "blocked"}, waits=rows)
+    assert (verdict.holds, verdict.sentence) == (False, sentence)
+
+
+def test_a_wait_that_is_met_is_said_so_in_every_line_of_a_diagnosis() -> None:
+    machines = [{"machine": name, "status": status} for name, status in (("a", "passive"), ("driver", "blocked"))]
+    common = {"machine": "driver", "k": 1, "alternative": 0}
+    waits = [{**common, "on_machine": name, "satisfied": name == "a"} for name in ("a", "c")]
+    snapshot = rs.Snapshot.from_rows(machines=machines, waits=waits)
+    lines = diagnosis(snapshot, [Deadlock(), Termination()]).lines
+
+    assert lines[1:] == [
+        "  driver: what it waits for has come",
+        "  deadlock: No deadlock: 1 machine blocked, and what it waits for can still come.",
+        "  termination: Not terminated: driver blocked, and what is waited for has come or can still come.",
+    ]
 
 
 def test_a_status_that_this_version_does_not_know_counts_as_active() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock
+from ray_snapshot.detectors.busy_loops import busy_loops
 from ray_snapshot.detectors.queued import MOST_TOLD, why_queued
 from ray_snapshot.instrument.diagnosis import diagnosis
 
@@ -108,3 +109,34 @@ def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
     wait = {"machine": "E", "call_id": "driver/0/E/100", "on_machine": "E", "on_call_id": "driver/0/E/1"}
     stuck = taken(sent(), calls=[run()], waits=[{**wait, "k": 1, "satisfied": False}])
     assert not any("has waited for" in line for line in diagnosis(stuck, [Deadlock()]).lines)
+
+
+def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_and_who_stands_behind_it_is_said() -> (
+    None
+):
+    snapshot = taken(sent("stop"), calls=[run()], slots=1000, blocked_loops={"E": "driver/0/E/100"})
+    verdict = Deadlock().evaluate(snapshot)
+
+    assert verdict.holds is None
+    assert verdict.sentence == (
+        "Deadlock cannot be told: E (app.py:7) has been in loop for 43 s, which occupies its event loop, and stop waits for"
+        " that."
+    )
+    assert verdict.evidence["depends_on"] == ["whether loop of E ends without stop"]
+    lines = diagnosis(snapshot, [Deadlock()], why_queued(snapshot)).lines
+    assert any(line.startswith("  to do: Make loop async, with an await where it waits") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("messages", "call", "blocked"),
+    [
+        ([], run(), {"E": "driver/0/E/100"}),
+        ([sent()], run(seconds=5), {"E": "driver/0/E/100"}),
+        ([sent()], run(), {}),
+    ],
+)
+def test_a_loop_that_is_not_occupied_for_long_or_with_no_call_behind_holds_no_verdict_up(
+    messages: Any, call: Any, blocked: Any
+) -> None:
+    assert Deadlock().evaluate(taken(*messages, calls=[call], slots=1000, blocked_loops=blocked)).holds is False
+    assert busy_loops(taken(*messages, calls=[call], blocked_loops=[5])) == []

@@ -164,6 +164,23 @@ def test_an_async_actor_with_a_loop_for_each_group_is_never_taken_for_one_that_s
     assert (loop.is_between_steps(), loop.blocking_call) == (True, "A/0/B:1/1"), "with one loop it is"
 
 
+def test_a_method_that_is_not_async_and_runs_long_on_the_loop_occupies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, here = ActorLoop(), threading.get_ident()
+    monkeypatch.setattr(actor_loop, "running_loop", lambda: here)
+    loop.meet()
+    ledger = CallLedger("B:1")
+    plain, awaits = (ledger.accept_unknown(name, began) for name, began in (("run", 5.0), ("stop", 4.0)))
+    monkeypatch.setattr(actor_loop, "current_task", lambda: None)
+    loop.follow(awaits, None)
+    threads = dict.fromkeys((plain, awaits), here)
+
+    assert loop.occupied_by(ledger, threads, 6.0) == plain
+    assert loop.occupied_by(ledger, threads, 4.5) is None, "it has not run for long"
+    assert loop.occupied_by(ledger, {plain: here + 1}, 6.0) is None, "it runs in another thread"
+    loop.has_many_loops = True
+    assert loop.occupied_by(ledger, threads, 6.0) is None
+
+
 def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,8 @@ Used under the lock of the process; reads coroutines between two steps of their 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +33,8 @@ class ActorLoop:
         self.is_async = False
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop that runs every call, as far as is known."""
+        self.thread: int | None = None
+        """The thread of that loop."""
         self.has_many_loops = False
         """Whether there are others: concurrency groups have loops of their own."""
         self.is_blocked = False
@@ -45,7 +48,8 @@ class ActorLoop:
     def meet(self) -> None:
         """A call begins on the loop of this thread."""
         loop = running_loop()
-        self.loop = self.loop or loop
+        if self.loop is None and loop is not None:
+            self.loop, self.thread = loop, threading.get_ident()
         self.has_many_loops |= loop is not None and loop is not self.loop
 
     def follow(self, call_id: str, coroutine: Any) -> None:
@@ -93,6 +97,13 @@ class ActorLoop:
     def blocking_call(self) -> str | None:
         """The call that blocks the loop, and with it all others."""
         return self._blocking_call if self.is_blocked and not self.has_many_loops else None
+
+    def occupied_by(self, ledger: CallLedger, threads: Mapping[str, int], until: float) -> str | None:
+        """The call of a method that is not async and has run on the loop since before `until`: meanwhile no other goes on."""
+        if self.thread is None or self.has_many_loops:
+            return None
+        plain = (call for call in ledger.running if call not in self.coroutines and threads.get(call) == self.thread)
+        return next((call for call in plain if ledger.running[call].started_at <= until), None)
 
     def is_between_steps(self) -> bool:
         """Whether no coroutine can be in the middle of a step now."""

@@ -129,6 +129,7 @@ class Recording:
         process.raising.recorded(numbers, ledger)
         running = [loop.coroutines[one] for one in ledger.running if one in loop.coroutines]
         awaited = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
+        occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
@@ -138,7 +139,8 @@ class Recording:
                 report = replace(report, held=held)
                 if left is not None:
                     report = replace(report, waits=(*report.waits, left))
-                facts = (UNFOLLOWED.loose(), threads, loop.blocking_call or process.streams.blocking, acting)
+                blocking = loop.blocking_call or process.streams.blocking or occupied
+                facts = (UNFOLLOWED.loose(), threads, blocking, acting)
                 has_parked = any(wait.is_local for wait in report.waits)
                 passed, before = process.passed.known() if has_parked else ((), ())
                 births = process.making.unborn(report)
