@@ -18,7 +18,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from ray_snapshot.errors import ClusterError, SystemNotRunningError
+from ray_snapshot.errors import ClusterError, RaySnapshotError, SystemNotRunningError
 from ray_snapshot.instrument import cluster_shape
 from ray_snapshot.instrument.cluster_shape import AUTH_MODE, AuthenticationError
 from ray_snapshot.names import NAMESPACE, PREFIX
@@ -81,7 +81,7 @@ class Found:
             raise self._missing(system)
         return having[0]
 
-    def _missing(self, system: str) -> ClusterError:
+    def _missing(self, system: str) -> RaySnapshotError:
         one = len(self.clusters) == 1
         where = "on this cluster" if one else f"on these {len(self.clusters)} Ray clusters"
         running = [name if one else f"{name} ({item.address})" for item in self.clusters for name in item.systems]
