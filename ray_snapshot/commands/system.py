@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ray_snapshot.commands.visiting import at_most, visitor
+from ray_snapshot.commands.visiting import as_long_as, at_most, visitor
 from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
 from ray_snapshot.views.wrapping import print_text
@@ -216,12 +217,15 @@ def _urgency(looked: Looked) -> tuple[int, int]:
 
 def _looked_at(found: Found, job: str | None) -> list[Looked]:
     """Each cluster that can be looked at; one that has gone meanwhile joins those that were not asked."""
-    from ray_snapshot.unprepared.looking import look_twice
+    from ray_snapshot.instrument.clusters import is_alive
+    from ray_snapshot.unprepared.looking import has_ended, look_twice
 
     looked = []
     for cluster in found.clusters:
+        lives, said = partial(is_alive, cluster.address), str(has_ended(cluster.address))
         try:
-            looked.append(look_twice(cluster.address, job, cluster.systems, _visit))
+            with as_long_as(lives, partial(print_text, f"ray-snapshot: error: {said}", is_error=True)):
+                looked.append(look_twice(cluster.address, job, cluster.systems, _visit))
         except RaySnapshotError as error:
             if len(found.clusters) == 1:
                 raise

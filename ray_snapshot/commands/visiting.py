@@ -22,6 +22,9 @@ _OF_THE_JOB = ("RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_RUNTIME_ENV_HOOK", "RAY_OVERR
 
 FAULT = 2
 
+GONE_S, _LOOK_S = 5.0, 0.5
+"""So long something that is asked may be gone before the process ends, and how often it is looked for."""
+
 
 @contextmanager
 def visitor() -> Iterator[None]:
@@ -73,3 +76,25 @@ def at_most(seconds: float, complain: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def as_long_as(lives: Callable[[], bool], complain: Callable[[], None]) -> Iterator[None]:
+    """End the process with exit code 2 if what the block asks is gone for `GONE_S`: Ray waits a minute, and ends it with 1."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        gone_s = 0.0
+        while gone_s < GONE_S:
+            if is_over.wait(_LOOK_S):
+                return
+            gone_s = 0.0 if lives() else gone_s + _LOOK_S
+        complain()
+        sys.stderr.flush()
+        os._exit(FAULT)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()

@@ -18,7 +18,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from ray_snapshot.errors import ClusterError, SystemNotRunningError
+from ray_snapshot.errors import ClusterError, RaySnapshotError, SystemNotRunningError
 from ray_snapshot.instrument import cluster_shape
 from ray_snapshot.instrument.cluster_shape import AUTH_MODE, AuthenticationError
 from ray_snapshot.names import NAMESPACE, PREFIX
@@ -81,7 +81,7 @@ class Found:
             raise self._missing(system)
         return having[0]
 
-    def _missing(self, system: str) -> ClusterError | SystemNotRunningError:
+    def _missing(self, system: str) -> RaySnapshotError:
         one = len(self.clusters) == 1
         where = "on this cluster" if one else f"on these {len(self.clusters)} Ray clusters"
         running = [name if one else f"{name} ({item.address})" for item in self.clusters for name in item.systems]
@@ -103,7 +103,7 @@ def find(address: str | None, system: str | None = None) -> Found:
         return Found([look(given)])
     found, silent = _asked(alive())
     if silent and system is not None and not any(system in item.systems for item in found):
-        again, silent = _asked([item for places in silent.values() for item in places if _alive(item)])
+        again, silent = _asked([item for places in silent.values() for item in places if is_alive(item)])
         found += again
     if not found:
         silence = "; ".join(Found([], silent).not_asked())
@@ -127,7 +127,8 @@ def _asked(addresses: Iterable[str]) -> tuple[list[Cluster], dict[str, list[str]
 def alive() -> list[str]:
     """The addresses of the clusters on this machine whose port is not closed."""
     with ThreadPoolExecutor(8) as pool:
-        return [item for item in pool.map(_alive, cluster_shape.running_clusters()) if item is not None]
+        listed = cluster_shape.running_clusters()
+        return [item for item, lives in zip(listed, pool.map(is_alive, listed), strict=True) if lives]
 
 
 def address_given(address: str | None) -> str | None:
@@ -270,12 +271,12 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _alive(address: str) -> str | None:
-    """The address, or None if a cluster's remains are still listed but its port is closed."""
+def is_alive(address: str) -> bool:
+    """False if a cluster's remains may still be listed, but its port is closed."""
     try:
         socket.create_connection(host_and_port(address), GREETING_S).close()
     except (ClusterError, ConnectionRefusedError):
-        return None
+        return False
     except OSError:  # it may be busy: who asks it says why it does not answer
-        return address
-    return address
+        return True
+    return True

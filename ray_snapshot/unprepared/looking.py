@@ -18,6 +18,7 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from ray_snapshot.errors import ClusterError
 from ray_snapshot.instrument import clusters
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.unprepared import evidence, report
@@ -61,12 +62,19 @@ def look_twice(
         began = time.monotonic()
         told = _examined(first, jobs, address, visit)
         time.sleep(max(0.0, APART_S - (time.monotonic() - began)))
+        if not clusters.is_alive(address):  # Ray would wait for it for a minute, and then end this process
+            raise has_ended(address)
         second = records.look()
     jobs = [job for job in jobs if job in second.jobs]
     found = judge(first, second, told, jobs)
     apart_s = second.at_s - first.at_s
     rows = [report.row(finding, second, address, apart_s) for finding in found]
     return Looked(address, rows, {finding.job.key: _refusal(finding, second, told) for finding in found})
+
+
+def has_ended(address: str) -> ClusterError:
+    """The error that says so of a cluster."""
+    return ClusterError(f"the Ray cluster at {address} has ended while it was looked at")
 
 
 def programs(look: Look, only: str | None, watched: Collection[str]) -> list[str]:

@@ -138,7 +138,7 @@ def test_while_another_cluster_comes_a_busy_one_is_asked_again(monkeypatch: pyte
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(clusters, "alive", lambda: ["busy:1", "new:2"])
-    monkeypatch.setattr(clusters, "_alive", lambda address: address)
+    monkeypatch.setattr(clusters, "is_alive", lambda _: True)
     monkeypatch.setattr(clusters, "look", look)
     assert clusters.find(None, "app").that_runs("app").address == "busy:1"
     assert asked == ["busy:1", "new:2", "busy:1"]
@@ -172,6 +172,17 @@ def test_a_cluster_that_never_answers_ends_the_command() -> None:
     )
     done = _python(code)
     assert (done.returncode, done.stderr) == (2, "too long\n")
+
+
+def test_a_cluster_that_is_gone_ends_the_command_before_ray_does() -> None:
+    code = (
+        "import sys, threading; from ray_snapshot.commands import visiting\n"
+        "visiting.GONE_S, visiting._LOOK_S = 0.1, 0.05\n"
+        "with visiting.as_long_as(lambda: True, lambda: None): pass\n"
+        'with visiting.as_long_as(lambda: False, lambda: print("gone", file=sys.stderr)): threading.Event().wait()'
+    )
+    done = _python(code)
+    assert (done.returncode, done.stderr) == (2, "gone\n")
 
 
 def _python(code: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, LOOP, NODE, QUEUED, RUNS, Made, user
 
-from ray_snapshot.unprepared import report
+from ray_snapshot.errors import ClusterError
+from ray_snapshot.unprepared import looking, report
 from ray_snapshot.unprepared.graph import Graph
 from ray_snapshot.unprepared.judging import judge
 from ray_snapshot.unprepared.looking import exit_code
@@ -155,6 +158,19 @@ def test_the_loop_of_an_async_actor_shows_a_coroutine_that_blocks_it(frames: lis
         main = {"name": "MainThread", "is_active": False, "frames": [LOOP]}
         made.told[pid]["threads"] = [main, main | {"name": "AsyncIO Thread: default", "frames": [*frames, run]}]
     assert made.judged().verdict == verdict
+
+
+def test_a_cluster_that_ends_between_the_looks_is_an_error_and_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, _ = ring()
+    looks = iter([made.look(97.0)])
+    monkeypatch.setattr(looking.clusters, "authorized", lambda _: nullcontext())
+    monkeypatch.setattr(looking, "Records", lambda *_: SimpleNamespace(look=lambda: next(looks)))
+    monkeypatch.setattr(looking, "_examined", lambda *_: {NODE: made.told})
+    monkeypatch.setattr(looking, "APART_S", 0.0)
+    with pytest.raises(ClusterError, match=r"the Ray cluster at 127.0.0.1:1 has ended while it was looked at"):
+        looking.look_twice("127.0.0.1:1", None, (), lambda _: nullcontext())
 
 
 def test_a_call_in_the_queue_of_an_actor_that_runs_nothing_is_on_its_way() -> None:
