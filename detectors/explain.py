@@ -3,7 +3,7 @@ which cycle, and what to change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow as pa
 from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, texts
 from ray_snapshot.detectors.reduction import edges_of
 from ray_snapshot.detectors.wait_graph import WaitGraph
+from ray_snapshot.names import HELD_BY
 from ray_snapshot.snapshot import Snapshot
 
 MOST_HOPS = 8
@@ -21,7 +22,6 @@ _MOST_ADVICE = 20
 _MOST_FATES = 4
 _ENDED_TASKS = "ended tasks"
 """The source of what plain tasks had sent that have ended."""
-_WAKING = "put, get, release, set"
 _CALLED = " (called at {})"
 
 Alternatives = dict[int, list[tuple[int, list[int]]]]
@@ -36,6 +36,8 @@ def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[
     enough; `waits_for_count` where more than 100 machines are waited for and the list was cut;
     `waits_for_calls` (`Class.method`) where calls are waited for; `waits_for_later_call` (True) where a call waits inside its
     own actor (on a queue, a lock, an event), and any of `waits_for` could end that by a later call to this actor;
+    `primitive`: the function of a library that the line is in, or what it waits on ("asyncio.Lock held by Ledger.add");
+    `held_by`: the functions that hold it;
     `waits_for_a_reader` (True) where Ray holds a generator at a `yield` until one of `waits_for` takes an item of it.
     """
     if not len(nodes):
@@ -54,9 +56,26 @@ class _Node:
     call_site: str | None = None
     is_call: bool = False
     is_running: bool = False
+    primitive: str = ""
+    """What its line is in, or waits on: "asyncio.Lock held by Ledger.add"."""
     call_id: str | None = None
     since: datetime | None = None
     """When the call began; of one that has not begun: when it was made."""
+
+    @property
+    def place(self) -> str:
+        """ " (app.py:7, in queue.Queue.get)"; "" if it is not known."""
+        return f" ({self.site})" if self.site else ""
+
+    @property
+    def site(self) -> str | None:
+        """ "app.py:7, in queue.Queue.get"."""
+        return self.call_site and self.call_site + (f", in {self.primitive}" if self.primitive else "")
+
+    @property
+    def holder(self) -> str:
+        """Who holds what it waits on: "Ledger.add"; "" if that is not known."""
+        return self.primitive.partition(HELD_BY)[2]
 
     @property
     def call(self) -> str | None:
@@ -100,6 +119,8 @@ class _About:
             **({"waits_for_later_call": True} if _callers(self, node) else {}),
             **({"waits_for_a_reader": True} if node in self.generators else {}),
             **({"needs": why} if (why := self.room(node)) else {}),
+            **({"primitive": found.primitive} if found.primitive else {}),
+            **({"held_by": found.holder} if found.holder else {}),
         }
 
     def room(self, node: int) -> str:
@@ -119,20 +140,28 @@ def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Int
     shown = map(_machine_of, waits.names.take(known).to_pylist())
     names = dict(zip(known.tolist(), shown, strict=True))
     classes = _classes(snapshot, waits, known)
+    primitives = _primitives(snapshot)
     found = {node: _Node(names[node], classes.get(node)) for node in known.tolist() if node < waits.first_call}
     machines = [node for node in nodes.tolist() if node < waits.first_call]
     methods = _calls(snapshot, [names[node] for node in machines]) if machines else {}
     for node in machines:
         method, call_site = methods.get(names[node], (None, None))
-        found[node] = _Node(names[node], classes.get(node), method, call_site)
+        primitive = primitives.get(names[node], "")
+        found[node] = _Node(names[node], classes.get(node), method, call_site, primitive=primitive)
     for table, is_running, calls in _call_rows(waits, known):
         since = "started_at" if is_running else "sent_at"
         columns = ["method", "call_id", since, *(["call_site"] if is_running else [])]
         rows = snapshot.tables[table].select(columns).take(waits.calls.row[calls - waits.first_call]).to_pylist()
         for node, row in zip(calls.tolist(), rows, strict=True):
-            row["since"] = row.pop(since)
+            row |= {"since": row.pop(since), "primitive": primitives.get(row["call_id"], "")}
             found[node] = _Node(names[node], classes.get(node), **row, is_call=True, is_running=is_running)
     return found
+
+
+def _primitives(snapshot: Snapshot) -> Mapping[str, str]:
+    """By call (by machine, of a wait of no call), as the watcher has listed them in the coverage."""
+    found = snapshot.coverage.get("primitives")
+    return {name: str(text) for name, text in found.items()} if isinstance(found, Mapping) else {}
 
 
 def _machine_of(name: str) -> str:
@@ -269,11 +298,11 @@ def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]
 
 def _subject(node: _Node) -> str:
     if not node.is_call:
-        place = " at ".join(text for text in (node.call if node.method else None, node.call_site) if text)
+        place = " at ".join(text for text in (node.call if node.method else None, node.site) if text)
         return node.machine + (f" ({place})" if place else "")
     if not node.is_running:
         return f"{_object(node)}, not begun,"
-    return f"{node.machine} in {node.call}" + (f" ({node.call_site})" if node.call_site else "")
+    return f"{node.machine} in {node.call}{node.place}"
 
 
 def _object(node: _Node) -> str:
@@ -324,6 +353,8 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
     record = about.record(node)
     if node in about.generators:
         return f"{listed(on, most=1)} to take an item"
+    if holder := about.nodes[node].holder:
+        return f"{holder} to give it back"
     if callers := _callers(about, node):
         return f"a later call to {about.nodes[node].machine}, by {'any of ' * (len(callers) > 1)}{listed(callers)}"
     if len(on) == 1 and record["mode"] != "k_of_n":
@@ -378,19 +409,16 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
         return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[:_MOST_ADVICE]
     about = _About(snapshot, waits, members)
     waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
-    wanted: dict[int, set[int]] = {}
-    for _, call in waiting:
-        wanted.setdefault(_also(waits, call), set()).add(call)
     changes: dict[_Change, list[str | None]] = {}
     for node, call in waiting:
-        change = _change(about, node, call, len(wanted[_also(waits, call)]))
+        change = _change(about, node, call)
         changes.setdefault(change, []).append(about.nodes[node].call_site)
     if changes:
         return [change.text(sites) for change, sites in changes.items()][:_MOST_ADVICE]
     never = set(stuck.tolist())
     parked = [node for node in calls.tolist() if _callers(about, node)]
     if parked:
-        return [_never_woken(about, parked)]
+        return _of_parked(about, parked)[:_MOST_ADVICE]
     return [_impossible(about, node, never) for node in calls.tolist()[:_MOST_ADVICE]]
 
 
@@ -423,8 +451,8 @@ class _Change:
         return self.before + (self.word.format(listed(known)) if known else "") + self.after
 
 
-def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
-    """What to change where `node` waits for a `call` that cannot begin; `wanted`: so many like it are waited for."""
+def _change(about: _About, node: int, call: int) -> _Change:
+    """What to change where `node` waits for a `call` that cannot begin."""
     gates, gate = about.waits.calls.gates, _gate(about.waits, call)
     who, target = about.nodes[node], about.nodes[call]
     if gates.exclusive[gate] >= 0:
@@ -433,7 +461,7 @@ def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
     held = int(gates.held[gate])
-    count = held + wanted
+    count = held + _queue_length(about.waits, gate)
     lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
     if who.is_call and who.machine == target.machine:
         directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
@@ -443,12 +471,19 @@ def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
         then = "drop that generator, or raise its _generator_backpressure_num_objects"
         after = f" is waited for, {then}; or raise {bound} to {count} ({lock})."
         return _Change(f"Take the items of {untaken} before {target.call}", _CALLED, after)
+    if parked := _parked_at(about, target.machine):
+        is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
+        own_group = ", or give it a concurrency group of its own" + _ACROSS_LOOPS * is_on_loop
+        return _Change(f"Raise {bound} to {count}, so that {target.call}", _CALLED, f" can begin ({lock}){own_group}.")
     or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
     before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
-    if _is_parked(about, target.machine):
-        return _Change(before, _CALLED, f" can begin ({lock}), or give it a concurrency group of its own.")
     others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
     return _Change(before, _CALLED, f" can begin ({lock}); {others}")
+
+
+def _queue_length(waits: WaitGraph, gate: int) -> int:
+    """How many calls wait for a gate. Any of them may come first, and keep its slot as those before it do."""
+    return int((waits.calls.also == waits.calls.call_count + gate).sum())
 
 
 def _untaken(about: _About, machine: str) -> str | None:
@@ -457,9 +492,15 @@ def _untaken(about: _About, machine: str) -> str | None:
     return next((one.call for one in held if one.machine == machine), None)
 
 
-def _is_parked(about: _About, machine: str) -> bool:
-    """Whether calls of a machine wait inside it for a later call: not to wait for that one's reply would not let it begin."""
-    return any(about.nodes[node].machine == machine and bool(_callers(about, node)) for node in about.alternatives)
+_ACROSS_LOOPS = (
+    ", and let it end these waits by loop.call_soon_threadsafe (a concurrency group of an async actor has an event loop of its"
+    " own)"
+)
+
+
+def _parked_at(about: _About, machine: str) -> list[int]:
+    """Calls of a machine that wait inside it for a later call: not to wait for that one's reply would not let it begin."""
+    return [one for one in about.alternatives if about.nodes[one].machine == machine and _callers(about, one)]
 
 
 def _after(about: _About, gate: int, target: _Node) -> _Change:
@@ -473,23 +514,54 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
     return _Change(str(target.call), _CALLED, when + then)
 
 
+def _of_parked(about: _About, parked: list[int]) -> list[str]:
+    """Of calls that wait inside their own actors: what is held and by whom, and that nothing can call these any more."""
+    held: dict[str, list[str]] = {}
+    for node in parked:
+        if text := _kept_by(about, node):
+            held.setdefault(text, []).append(_subject(about.nodes[node]))
+    told = [f"{listed(dict.fromkeys(waiting))} {_verb(waiting)}: {text}" for text, waiting in held.items()]
+    rest = [node for node in parked if not _kept_by(about, node)]
+    return [*told, *([_never_woken(about, rest)] if rest else [])]
+
+
+def _kept_by(about: _About, node: int) -> str:
+    """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
+    A.check of A-0: ..."; "" if that is not known."""
+    mine = about.nodes[node]
+    if not mine.holder:
+        return ""
+    text = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
+    nodes = [other for other in about.alternatives if _is_in(about.nodes[other], mine.machine, mine.holder)]
+    if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
+        return f"{text}."
+    waits = f"while it waits{about.nodes[nodes[0]].place} for {_awaited(about, nodes[0])}"
+    return f"{text} {waits}: leave the `async with` before that wait."
+
+
+def _is_in(node: _Node, machine: str, function: str) -> bool:
+    return node.is_running and node.machine == machine and function.rpartition(".")[2] == node.method
+
+
+def _verb(waiting: Sequence[str]) -> str:
+    return "waits" if len(dict.fromkeys(waiting)) == 1 else "wait"
+
+
 def _never_woken(about: _About, parked: list[int]) -> str:
-    """Of calls that wait inside their own actors: that nothing can call these any more."""
+    """That nothing can call them any more. What would help is known only of locks that several take in turn."""
     waiting = list(dict.fromkeys(_subject(about.nodes[node]) for node in parked))
     machines = list(dict.fromkeys(about.nodes[node].machine for node in parked))
     callers = dict.fromkeys(name for node in parked for name in _callers(about, node))
     who = [name for name in callers if name not in machines] or list(callers)
     is_one = len(machines) == 1
-    wait, it = ("waits" if len(waiting) == 1 else "wait"), (machines[0] if is_one else "them")
-    calls, were, remedy = (
-        ("a later call", "was", "Make that call before these wait")
-        if is_one
-        else ("later calls", "were", "Take things in the same order everywhere")
-    )
-    return (
-        f"{listed(waiting)} {wait} for {calls} to {it} ({_WAKING}: whatever ends such a wait), which {were} never made, or can"
-        f" never come: {_fates(about, parked, who)}. {remedy}, or wait with a timeout."
-    )
+    calls, were = ("a later call", "was") if is_one else ("later calls", "were")
+    are_locks = all(about.nodes[node].primitive.startswith(_LOCKS) for node in parked)
+    remedy = " Take them in the same order everywhere." if are_locks and not is_one else ""
+    what = f"{calls} to {machines[0] if is_one else 'them'}, which {were} never made, or can never come"
+    return f"{listed(waiting)} {_verb(waiting)} for {what}: {_fates(about, parked, who)}.{remedy}"
+
+
+_LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
 
 
 def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:

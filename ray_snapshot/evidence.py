@@ -16,7 +16,7 @@ def names_in(value: Any, name: str) -> list[str]:
     return names(value.get(name)) if isinstance(value, Mapping) else []
 
 
-_TEXTS = ("machine", "class", "method", "call_site", "mode", "needs")
+_TEXTS = ("machine", "class", "method", "call_site", "mode", "needs", "primitive", "held_by")
 
 
 def records(value: Any) -> list[dict[str, Any]]:

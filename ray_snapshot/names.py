@@ -21,7 +21,7 @@ EDITED = "-edited-"
 """Stands in the id, and the run, of a snapshot that was edited (`testing.edit`), behind that of the one it was made from."""
 
 HELD_BY = " held by "
-"""Stands in the text of a primitive that a call waits on, before the functions that hold it: "asyncio.Lock held by Ledger.add"."""
+"""Stands in the text of a primitive before the functions that hold it: "asyncio.Lock held by Ledger.add"."""
 
 OnDeadlock = Literal["report", "raise", "exit"]
 """What is done about a deadlock that stands."""

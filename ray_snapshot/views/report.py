@@ -93,6 +93,8 @@ def place(record: Mapping[str, Any]) -> str:
 def _targets(record: Mapping[str, Any]) -> str:
     names = [str(name) for name in record.get("waits_for", ())]
     count = int(record.get("waits_for_count", len(names)))
+    if record.get("held_by"):
+        return f"{record['held_by']} to give it back"
     if record.get("waits_for_later_call"):
         machine = str(record["machine"])
         others = [name for name in names if name != machine] or names

@@ -115,7 +115,7 @@ SCENARIOS = {
         + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
         + [_program("return ray.get([a.deliver.remote(), b.deliver.remote()])", "Courier.deliver")],
         [],
-        "Take things in the same order everywhere",
+        "asyncio.Queue.put, 1 of 1 in the queue) wait for later calls to them, which were never made, or can never come",
     ),
     "constructor": _expected(
         [
@@ -174,7 +174,7 @@ SCENARIOS = {
             _program("return ray.get(reader.read.remote(reader, Asker.remote()))", "AsyncReader.read"),
         ],
         [],
-        "Make that call before these wait",
+        "AsyncReader.read holds asyncio.Lock while it waits",
     ),
 }  # fmt: skip
 

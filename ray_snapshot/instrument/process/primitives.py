@@ -1,4 +1,4 @@
-"""What a parked coroutine waits on, for a person: "asyncio.Lock held by Ledger.add", "asyncio.Queue.put, 24 of 24 in the queue".
+"""What a parked coroutine waits on, for a person: "asyncio.Lock held by Ledger.add", "asyncio.Queue.put, 2 of 2 in the queue".
 
 Read between two steps of the loop, from the frames of asyncio and what their `self` is; runs no code of the app's.
 """
