@@ -111,12 +111,18 @@ def here() -> Caller | None:
 
 def process_here() -> Process | None:
     """This process's own machine (an actor, or the driver), once it is watched; None in a host."""
-    return _own[0] if _own and not _own[0].is_closed else None
+    found = settled()
+    return None if found is None or found.is_closed else found
+
+
+def settled() -> Process | None:
+    """The same, taking part or not."""
+    return _own[0] if _own else None
 
 
 def is_settled(process: Process) -> bool:
     """Whether this is the process's own machine, taking part or not."""
-    return bool(_own) and _own[0] is process
+    return settled() is process
 
 
 def call_for(caller: Caller) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 from app_runner import Runner
 from clean import clean_environment
+from lone_process import lone_process
 from test_a_mute_watcher import BOUND_S, Slow
 from until import until
 
 from ray_snapshot.instrument.connection import Connection
+from ray_snapshot.instrument.hooks import ends
 from ray_snapshot.instrument.process.control import Control
 
 FOLDER = Path(__file__).parent
@@ -124,6 +127,23 @@ def test_the_ref_of_a_poll_is_held_until_the_next_one_for_ray_ends_a_worker_that
     control.thread.join(BOUND_S)
     assert held == watcher.of("commands_for")[:1]
     assert control.polled is None
+
+
+class Body:
+    """An actor's object."""
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_actor_that_ends_is_kept_alive_by_nothing_of_ours_watched_to_the_end_or_not(
+    monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    monkeypatch.setattr(ends, "CONNECTION", Connection())
+    with lone_process() as process:
+        process.body = Body()
+        body = weakref.ref(process.body)
+        process.is_closed = is_closed
+        ends.actor_ends(lambda: None)
+        assert (body(), process.is_closed, ends.CONNECTION.is_open) == (None, True, False)
 
 
 # ---- with Ray ------------------------------------------------------------------------------------------------------------

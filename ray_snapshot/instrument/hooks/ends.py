@@ -13,7 +13,7 @@ from typing import Any
 
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import CURRENT, process_here
+from ray_snapshot.instrument.here import CURRENT, process_here, settled
 
 
 def actor_ends(original: Callable[..., Any]) -> None:
@@ -34,7 +34,7 @@ def exits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def ended() -> None:
     """Ray ends this process: close the connection, behind the final counts of a worker of plain tasks."""
-    process = process_here()
+    process = settled()
     if process is not None and process.is_worker:
         process.worker_tasks.retire()
     if process is not None:
