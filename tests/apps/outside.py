@@ -16,6 +16,9 @@ import time
 
 import ray
 
+ENV = {"PATH": os.defpath}
+"""Of child processes."""
+
 LONG_S = 18.0
 """Longer than a snapshot takes a wait for one that may end, with a collection of garbage, and a few snapshots more."""
 
@@ -51,7 +54,7 @@ class Stuck:
         client.recv(1)
 
     def child(self):
-        subprocess.run(["sleep", str(2 * LONG_S)], check=True)
+        subprocess.run(["sleep", str(2 * LONG_S)], env=ENV, check=True)
 
     def process_queue(self):
         multiprocessing.get_context("spawn").Queue().get()
@@ -137,15 +140,16 @@ class Waiter:
         return "a reply"
 
     def child(self):
-        subprocess.run(["sleep", str(LONG_S)], check=True)
+        subprocess.run(["sleep", str(LONG_S)], env=ENV, check=True)
         return "a child"
 
     def request(self):
         server = socket.create_server(("127.0.0.1", 0))
         code = f"import socket, time; s = socket.create_connection({server.getsockname()}); time.sleep({LONG_S}); s.send(b'x')"
-        with subprocess.Popen([sys.executable, "-c", code]):
-            connection, _ = server.accept()
-            connection.recv(1)
+        client = subprocess.Popen([sys.executable, "-c", code], env=ENV)
+        connection, _ = server.accept()
+        connection.recv(1)
+        client.wait()
         return "a request"
 
 

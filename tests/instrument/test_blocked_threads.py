@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clean import clean_environment
 from lone_process import lone_process
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads
@@ -99,8 +100,8 @@ def _meets(waits: Waits) -> None:
 
 
 def _runs_a_child(waits: Waits) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(1)"], stdin=waits.read) as child:
-        child.wait()
+    code = "import sys; sys.stdin.read(1)"
+    subprocess.Popen([sys.executable, "-c", code], stdin=waits.read, env=clean_environment()).wait()
 
 
 def _bounded(waits: Waits) -> None:
@@ -199,9 +200,10 @@ def test_a_wait_began_when_it_was_seen_first_as_long_as_its_thread_has_not_run(w
 
 
 def test_a_child_that_has_ended_is_told_as_ended() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as child:
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert "which has ended" in blocked_threads.described_child(child.pid)
+    child = subprocess.Popen([sys.executable, "-c", ""], env=clean_environment())
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert "which has ended" in blocked_threads.described_child(child.pid)
+    child.wait()
 
 
 def test_a_callback_of_ctypes_may_call_from_a_thread_that_no_one_sees() -> None:

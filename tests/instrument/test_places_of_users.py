@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from clean import clean_environment
 from until import until
 
 from ray_snapshot.instrument.process import stacks as stacks_of
@@ -31,7 +32,7 @@ class Waits:
         self.items: queue.Queue[int] = queue.Queue()
         self.ends = threading.Event()
         self.value: Future[int] = Future()
-        self.child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_environment())
 
     def gets(self) -> None:
         self.items.get()
