@@ -1,6 +1,6 @@
 """Calls with headers: put on where an app calls or creates an actor, taken off where the call runs.
 
-A header is a hidden keyword of every method of a watched class; `headers` says how it travels. A reply carries the colour of
+A header is a hidden keyword of every call of a watched actor; `headers` says how it travels. A reply carries the colour of
 its end only when that is redder than the header was: a process that passes a ref on has heard of the header's colour, and says
 so in all that it sends.
 """
@@ -202,9 +202,9 @@ _TAKES_HEADERS = _TakesHeaders()
 
 
 def take_headers() -> _TakesHeaders:
-    """Put what takes headers off in place of Ray's functions."""
-    shape.replace_recovery(recovering)
-    shape.replace_execution(executing)
+    """Put what takes headers off in place of Ray's functions. Raises nothing: it runs where the app's class is unpickled."""
+    ours(shape.replace_recovery, recovering)
+    ours(shape.replace_execution, executing)
     return _TAKES_HEADERS
 
 
