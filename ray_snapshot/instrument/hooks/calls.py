@@ -235,6 +235,8 @@ def _executor(name: str, plain: Any) -> Any:
     """What runs a call of a method, and follows it. `plain`: as Ray makes it, which is given the actor and the arguments."""
     if name == _RAY_CALL:
         return _ray_call(plain)
+    if str(plain.method.__module__).startswith(_SKIPPED):
+        return _bare(plain)
     if name == "__init__":
         return (_async_construction if inspect.iscoroutinefunction(plain.method) else _sync_construction)(plain)
     if inspect.isasyncgenfunction(plain.method):
@@ -247,6 +249,8 @@ def _executor(name: str, plain: Any) -> Any:
 
 
 def _bare(plain: Any) -> Any:
+    """What runs a call, and does not follow it."""
+
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         return plain(*args, **kwargs)
 
