@@ -33,12 +33,12 @@ from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, check_shared, connect
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.joining import WATCHES
+from ray_snapshot.runtime.joining import WATCHES, say_apart
 from ray_snapshot.runtime.restoring import Wanted, is_to_be_restored
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
-from ray_snapshot.runtime.settings import Settings, WatchSettingsGiven, seconds_of, settings_of
+from ray_snapshot.runtime.settings import Settings, WatchSettingsGiven, detectors_of, seconds_of, settings_of
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import ReadyMade
 
@@ -325,14 +325,28 @@ def watch(
     `every`: seconds between snapshots; `history`: folder, or None; `detectors`: default termination and deadlock. Actors of
     classes made with `@rs.remote`, `rs.wrap`, or after `rs.install()`, are followed. `on_deadlock`: "report" (the default: only
     the verdict), "raise" (`DeadlockError` out of what the program waits for, or with `victim` inside one call of it) or
-    "exit" (the program ends, with exit code 3), when it has stood for `deadlock_grace` seconds. Raises `SystemRunningError`,
+    "exit" (the program ends, with exit code 3), when it has stood for `deadlock_grace` seconds. Under `ray-snapshot run`, and
+    behind `rs.install()`, it gives the watch that there is, and only `detectors` count. Raises `SystemRunningError`,
     `SettingError`, `UnsupportedRayError`.
     """
+    connect()  # which begins the watch that `install` was asked for
     if _watches:
-        raise SystemRunningError(f"this app is watched already, as {_watches[0].name!r}: close that first", system=name)
-    connect()
+        return _asked_for(_watches[0], name, detectors)
+    for session in shutting_down.sessions():
+        say_apart(session.name, "it was opened before rs.watch()")
     attaching.replace_ray()
     return _kept(Watch(name, history=history, detectors=detectors, **settings))
+
+
+def _asked_for(found: Watch, name: str, detectors: Iterable[Any] | None) -> Watch:
+    """The watch that `install` has begun, for a program that calls `watch` itself."""
+    if found.is_asked_for:
+        raise SystemRunningError(f"this app is watched already, as {found.name!r}: close that first", system=name)
+    found.is_asked_for = True
+    print(f"ray-snapshot: this app is watched already, as {found.name!r}, with the settings of that", file=sys.stderr)
+    for item in detectors_of(detectors):
+        found._known(item)
+    return found
 
 
 def open_beside(steps: Iterable[Callable[[], object]], give_up: Callable[[], object]) -> None:

@@ -36,8 +36,13 @@ def to_join(name: str, settings: Settings, history: str | None) -> Any:
     reason = _why_apart(watch, settings, history)
     if reason is None:
         return watch
-    print(f"ray-snapshot: the system {name} and the actors beside it are not one system: {reason}", file=sys.stderr)
+    say_apart(name, reason)
     return None
+
+
+def say_apart(name: str, reason: str) -> None:
+    """Say why a system and the actors beside it stay apart."""
+    print(f"ray-snapshot: the system {name} and the actors beside it are not one system: {reason}", file=sys.stderr)
 
 
 def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | None:

@@ -50,6 +50,12 @@ def closed(session: object) -> None:
             cell.cell_contents = _ours.pop()[1]
 
 
+def sessions() -> list[Any]:
+    """Those that are open."""
+    with _lock:
+        return [*_open]
+
+
 def has_ray(session: object) -> bool:
     """Whether this process still has the connection to Ray that the session began with."""
     return session not in _open or _open[session].connection == _connection()

@@ -102,18 +102,19 @@ class System(Session):
         if history is not None and address is None and _starts_ray():
             check_writable(history)
         super().__init__(name, given, kind="System", history=history, detectors=detectors)
-        self._watch = None if self._wanted else to_join(name, given, self.history)
-        """The watch that this system has joined."""
-        if self._watch is not None:
-            self._is_checkpointing = self._watch.is_checkpointing
         if given.trace and (self._wanted or self._is_checkpointing):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
         self._trace = main_module() if given.trace else None
-        self._started_ray = connect(address)
+        self._started_ray = connect(address)  # which begins the watch of a program that is to be watched
         threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True).start()
+        self._watch: Any = None
+        """The watch that this system has joined."""
         try:
+            self._watch = None if self._wanted else to_join(name, given, self.history)
             if self._watch is None:
                 check_shared(self.history, is_shared=given.history_is_shared)
+            else:
+                self._is_checkpointing = self._watch.is_checkpointing
             self._open_services()
         except BaseException:
             self._leave_ray()

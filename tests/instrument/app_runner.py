@@ -45,9 +45,10 @@ class Runner:
         """A process that `finish` must wait for."""
         own = on_cluster(self.address, RAY_LOG_TO_DRIVER="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
         own["RAY_AUTH_MODE"] = self.auth_mode
-        return self._start(command, folder, own)
+        return self.start_in(command, folder, own)
 
-    def _start(self, command: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    def start_in(self, command: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+        """The same with these variables and no others."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -69,7 +70,7 @@ class Runner:
         """`ray-snapshot ...`; but for `run`, in a terminal that knows nothing of the cluster."""
         if arguments[0] == "run":
             return self.finish(self.start(COMMAND, *arguments, folder=folder))
-        return self.finish(self._start((COMMAND, *arguments), folder, clean_environment()))
+        return self.finish(self.start_in((COMMAND, *arguments), folder, clean_environment()))
 
     def start_watched(self, name: str, *program: str) -> subprocess.Popen[str]:
         """`ray-snapshot run` of a program that stays for a while."""

@@ -37,8 +37,9 @@ MODULES = (
 """What runs in an app's processes."""
 
 EDGES = {
-    "instrument.hooks.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
-    *("instrument.hooks.headers:" + name for name in ("flattening", "recovering", "validating")),  # likewise
+    # each gives the replacement, which is guarded; broken, nothing could be installed
+    *("instrument.hooks.calls:" + name for name in ("calling", "executing", "take_headers", "_TakesHeaders.__reduce__")),
+    *("instrument.hooks.headers:" + name for name in ("flattening", "recovering", "validating")),
     "instrument.hooks.calls:delegated",  # the generator that Ray runs in place of the app's
     *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("_Run", "_Inside") for name in (
         "__enter__", "__exit__", "followed", "generates", "item", "refuse_if_held", "resumed",

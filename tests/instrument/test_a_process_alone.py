@@ -18,6 +18,7 @@ from ray_snapshot.instrument.hooks import calls, envelopes
 from ray_snapshot.instrument.process import actor_loop
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.commands import Close, Overdue, Request
 
@@ -212,6 +213,17 @@ def test_what_ray_call_runs_is_followed_if_it_is_the_apps_or_a_stage_of_a_compil
     assert body.__ray_call__(loop, 3) == (3, [])
     loop.__module__ = calls.__name__
     assert body.__ray_call__(loop, 4) == (4, [])
+
+
+def test_a_call_of_an_actor_of_ours_is_not_followed(process: Process) -> None:
+    class OfOurs:
+        def work(self) -> list[str]:
+            return [*process.ledger.running]
+
+    body = acting(process, OfOurs())
+    assert len(body.work(_ray_snapshot_header=wire(process, 1))) == 1
+    OfOurs.work.__module__ = WatcherActor.__ray_actor_class__.__module__
+    assert body.work(_ray_snapshot_header=wire(process, 2)) == []
 
 
 def test_a_process_looks_at_object_stores_when_it_is_asked_to_record_and_hears_whether_one_is_short(

@@ -1,6 +1,6 @@
 """Calls with headers: put on where an app calls or creates an actor, taken off where the call runs.
 
-A header is a hidden keyword of every method of a watched class; `headers` says how it travels. A reply carries the colour of
+A header is a hidden keyword of every call of a watched actor; `headers` says how it travels. A reply carries the colour of
 its end only when that is redder than the header was: a process that passes a ref on has heard of the header's colour, and says
 so in all that it sends.
 """
@@ -202,9 +202,9 @@ _TAKES_HEADERS = _TakesHeaders()
 
 
 def take_headers() -> _TakesHeaders:
-    """Put what takes headers off in place of Ray's functions."""
-    shape.replace_recovery(recovering)
-    shape.replace_execution(executing)
+    """Put what takes headers off in place of Ray's functions. Raises nothing: it runs where the app's class is unpickled."""
+    ours(shape.replace_recovery, recovering)
+    ours(shape.replace_execution, executing)
     return _TAKES_HEADERS
 
 
@@ -235,6 +235,8 @@ def _executor(name: str, plain: Any) -> Any:
     """What runs a call of a method, and follows it. `plain`: as Ray makes it, which is given the actor and the arguments."""
     if name == _RAY_CALL:
         return _ray_call(plain)
+    if str(plain.method.__module__).startswith(_SKIPPED):
+        return _bare(plain)
     if name == "__init__":
         return (_async_construction if inspect.iscoroutinefunction(plain.method) else _sync_construction)(plain)
     if inspect.isasyncgenfunction(plain.method):
@@ -247,6 +249,8 @@ def _executor(name: str, plain: Any) -> Any:
 
 
 def _bare(plain: Any) -> Any:
+    """What runs a call, and does not follow it."""
+
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         return plain(*args, **kwargs)
 
