@@ -164,7 +164,7 @@ class _Judging:
             return self._made(UNKNOWN, self.doubtful, [*self._unseen(self.doubtful, (UNSEEN,)), *self._gaps()])
         if any(key in self.still.nodes and self.read[key].state == WAITS for key in self._own_parties()):
             return self._made(UNKNOWN, self.still, [*self._unseen(self.still, (PARKED, UNSEEN)), *self._gaps()])
-        gaps = [*self._restarting(), *self._held_by_others(), *self._gaps()]
+        gaps = [*self._held_by_others(), *self._gaps()]
         return self._made(UNKNOWN if gaps else NONE, self.sure, gaps)
 
     def _restarting(self) -> list[str]:
@@ -246,8 +246,8 @@ class _Judging:
         return ["without stacks: waits in Ray that have a time-out look the same"] if dark else []
 
     def _gaps(self) -> list[str]:
-        """What Ray does not tell, so that nothing can be ruled out."""
-        found = []
+        """What Ray does not tell, or what begins again and again, so that nothing can be ruled out."""
+        found = self._restarting()
         if self.job.is_dead:
             found.append("driver gone: Ray ends its actors, but those that are detached, by itself")
         if self.job.key not in self.look.recorded and not self.job.is_dead:

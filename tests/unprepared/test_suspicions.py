@@ -267,6 +267,10 @@ def test_an_actor_that_is_started_again_and_again_is_named_and_makes_it_unknown(
     made.actors[key] = often
     assert made.judged().verdict == "unknown"
     assert "Model-0 has been restarted 41 times in 90 s, and has still to do Model.load" in told(made)
+    told_of = dict(made.told)
+    made.process(often.pid, user("load", "lock.acquire()"))
+    assert "has been restarted 41 times" in told(made), "whatever else is not known"
+    made.told = told_of
     for rarely in (replace(often, restarts=2), replace(often, changed_ms=20_000)):
         made.actors[key] = rarely
         assert made.judged().verdict == "none"
