@@ -6,7 +6,7 @@ so, or to say no. A doubt is never a suspicion.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,9 @@ _POLLS, _TICKS = 3.5, 0.3
 
 LONG_S = 10.0
 """What has waited less for room may be about to get it."""
+
+MOST_RESTARTS, RESTARTED_S = 3, 60.0
+"""An actor that has been restarted so often, the last time so lately, may be started again and again for ever."""
 
 _LONGEST_NAME = 15
 """Of a thread's name Linux keeps so much."""
@@ -164,6 +167,24 @@ class _Judging:
         gaps = [*self._held_by_others(), *self._gaps()]
         return self._made(UNKNOWN if gaps else NONE, self.sure, gaps)
 
+    def _restarting(self) -> list[str]:
+        """Actors that are started again and again while something of theirs is unfinished."""
+        unfinished: dict[str, set[str]] = defaultdict(set)
+        for task in self.look.tasks.values():
+            if task.job == self.job.key and task.actor:
+                unfinished[task.actor].add(task.name)
+        found = []
+        for key, names in unfinished.items():
+            actor = self.look.actors.get(key)
+            if actor is not None and actor.restarts >= MOST_RESTARTS and self._age(actor.changed_ms) <= RESTARTED_S:
+                period = f" in {self._age(actor.began_ms):.0f} s" if actor.began_ms else ""
+                what = ", ".join(sorted(names))
+                found.append(f"{{{key}}} has been restarted {actor.restarts} times{period}, and has still to do {what}")
+        return found
+
+    def _age(self, ms: int) -> float:
+        return self.look.at_s - ms / 1_000
+
     def _held_by_others(self) -> list[str]:
         """What has waited for room for long that only other programs, or actors that have outlived theirs, could make."""
         if not any(key in self.alone.nodes for key in self._own_parties()):
@@ -225,8 +246,8 @@ class _Judging:
         return ["without stacks: waits in Ray that have a time-out look the same"] if dark else []
 
     def _gaps(self) -> list[str]:
-        """What Ray does not tell, so that nothing can be ruled out."""
-        found = []
+        """What Ray does not tell, or what begins again and again, so that nothing can be ruled out."""
+        found = self._restarting()
         if self.job.is_dead:
             found.append("driver gone: Ray ends its actors, but those that are detached, by itself")
         if self.job.key not in self.look.recorded and not self.job.is_dead:

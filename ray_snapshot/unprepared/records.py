@@ -88,6 +88,9 @@ class Actor:
     group: str = ""
     began_ms: int = 0
     is_detached: bool = False
+    restarts: int = 0
+    changed_ms: int = 0
+    """When its state has changed last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +315,8 @@ def actors(rows: Iterable[bytes]) -> dict[str, Actor]:
                 "" if group.startswith("f" * 16) else group,
                 row.start_time,
                 row.is_detached,
+                row.num_restarts,
+                row.timestamp,
             )
     return found
 

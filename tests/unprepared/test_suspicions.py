@@ -294,6 +294,26 @@ def test_room_that_an_actor_of_an_ended_program_holds_makes_it_unknown_and_the_a
     assert made.judged().verdict == "none"
 
 
+def test_an_actor_that_is_started_again_and_again_is_named_and_makes_it_unknown() -> None:
+    made = Made()
+    key = made.actor("Model")
+    made.call(key, made.driver, method="Model.load")
+    made.process(made.actors[key].pid, user("load"))
+    assert made.judged().verdict == "none"
+
+    often = replace(made.actors[key], restarts=41, began_ms=10_000, changed_ms=99_000)
+    made.actors[key] = often
+    assert made.judged().verdict == "unknown"
+    assert "Model-0 has been restarted 41 times in 90 s, and has still to do Model.load" in told(made)
+    told_of = dict(made.told)
+    made.process(often.pid, user("load", "lock.acquire()"))
+    assert "has been restarted 41 times" in told(made), "whatever else is not known"
+    made.told = told_of
+    for rarely in (replace(often, restarts=2), replace(often, changed_ms=20_000)):
+        made.actors[key] = rarely
+        assert made.judged().verdict == "none"
+
+
 def test_a_demand_that_no_node_can_meet_is_an_alarm_though_the_driver_still_acts() -> None:
     made = Made()
     made.process(1, user("main", "time.sleep(9)"))
