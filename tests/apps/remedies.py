@@ -34,13 +34,18 @@ class Server:
 class GroupedServer(Server):
     """With a group of its own for that call."""
 
+    loop: asyncio.AbstractEventLoop | None = None
+
     async def generate(self, n: int) -> int:
         self.loop = asyncio.get_running_loop()
         return await super().generate(n)
 
     @ray.method(concurrency_group="control")
     async def wake_up(self) -> None:
-        self.loop.call_soon_threadsafe(self.awake.set)
+        if self.loop is None:  # nothing waits yet
+            self.awake.set()
+        else:
+            self.loop.call_soon_threadsafe(self.awake.set)
 
 
 def slots(remedy: str) -> Any:
