@@ -19,6 +19,7 @@ from ray_snapshot.snapshot import Snapshot
 
 MOST_HOPS = 8
 _MOST_ADVICE = 20
+_MOST_BEHIND = 1_000
 _MOST_FATES = 4
 _ENDED_TASKS = "ended tasks"
 """The source of what plain tasks had sent that have ended."""
@@ -409,6 +410,16 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
         return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[:_MOST_ADVICE]
     about = _About(snapshot, waits, members)
     waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
+    parked = [node for node in calls.tolist() if _callers(about, node)]
+    if parked and not waiting:  # calls behind them may end these waits, and whoever waits for those is no member
+        about = _About(snapshot, waits, np.union1d(members, stuck[waits.blocked[stuck]][:_MOST_BEHIND]))
+        full = {about.nodes[node].machine for node in parked}
+        waiting = [
+            (node, call)
+            for node in about.alternatives
+            for call in _not_begun(about, node)
+            if about.nodes[call].machine in full
+        ]
     changes: dict[_Change, list[str | None]] = {}
     for node, call in waiting:
         change = _change(about, node, call)
@@ -416,7 +427,6 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
     if changes:
         return [change.text(sites) for change, sites in changes.items()][:_MOST_ADVICE]
     never = set(stuck.tolist())
-    parked = [node for node in calls.tolist() if _callers(about, node)]
     if parked:
         return _of_parked(about, parked)[:_MOST_ADVICE]
     return [_impossible(about, node, never) for node in calls.tolist()[:_MOST_ADVICE]]

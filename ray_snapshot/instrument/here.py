@@ -275,8 +275,15 @@ HARNESS: set[str] = {
 adds what runs tests. Their threads, timers and handlers may end it, and end no wait of it. A kernel's subshell is none of
 these, for cells run in it; nor is `_pydev_bundle`, through which a debugger starts the app's own."""
 
+
+def is_rays_thread() -> bool:
+    """Whether this thread has a name of Ray's own."""
+    return threading.current_thread().name in _RAYS_THREADS
+
+
 _RAYS_THREADS = frozenset(
     {
+        "CompiledGraphMonitorThread",
         "ray_client_streaming_rpc",
         "ray_import_thread",
         "ray_listen_error_messages",

@@ -24,6 +24,25 @@ def is_ref(item: Any) -> bool:
     return isinstance(item, ray.ObjectRef)
 
 
+def graph_of(refs: Iterable[Any]) -> Any:
+    """The compiled graph whose output one of these is; None if none is."""
+    return next((ref._dag for ref in refs if type(ref).__module__ == _GRAPHS), None)
+
+
+def stages_of(graph: Any) -> list[Any]:
+    """The handles of the actors that run a compiled graph, as far as they can be read."""
+    return list(getattr(graph, "worker_task_refs", ()))
+
+
+def graph_timeout(graph: Any, timeout: float | None) -> float | None:
+    """The bound of a `ray.get` of a compiled graph's output: that of the graph if none is given, and none below zero."""
+    seconds = getattr(graph, "_get_timeout", None) if timeout is None else timeout
+    return None if seconds is None or seconds < 0 else seconds
+
+
+_GRAPHS = "ray.experimental.compiled_dag_ref"
+
+
 def call_of(ref: Any) -> str | None:
     """The call that answers a ref, in whichever process it was made; None if nothing is known of it."""
     if not isinstance(ref, ray.ObjectRef):

@@ -507,6 +507,22 @@ def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_nee
     assert advice.startswith("Raise max_concurrency of Server to 6, so that Server.wake_up")
 
 
+def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advised_to_begin() -> None:
+    app = App().actor("Server-0", 1).actor("Caller-0", 1).actor("driver")
+    generate = app.runs("Server-0", "driver", "generate", "app.py:7")
+    row = {"machine": "Server-0", "call_id": generate, "k": 1, "on_call_id": None, "satisfied": False}
+    app.waits += [{**row, "on_machine": "Server-0"}]
+    app.waits_for(app.runs("Caller-0", "driver", "call", "app.py:9"), app.queues("Server-0", "Caller-0", "wake_up"))
+    app.waits_for("driver", app.queues("Caller-0", "driver", "call"))
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.startswith("Raise max_concurrency of Server to 2, so that Server.wake_up (called at app.py:9)")
+    app.messages = [one for one in app.messages if one["method"] != "wake_up"]
+    app.waits = [one for one in app.waits if one["machine"] != "Caller-0"]
+    app.waits_for("Caller-0", generate)
+    (advice,) = app.verdict().evidence["advice"]
+    assert "Raise" not in advice, "what stands behind another actor is no cause"
+
+
 def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None:
     """A lock is held over a call whose answer needs the same lock."""
     app = App().actor("Ledger-0", 1_000).actor("Auditor-0").actor("driver")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -17,7 +18,7 @@ from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import callbacks, recording, waiting
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import LONG_S, NO_CALL, LongWait
+from ray_snapshot.instrument.process.reports import LONG_S, NO_CALL, OF_A_GRAPH, LongWait
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.commands import Overdue, Request
@@ -68,6 +69,47 @@ def test_a_wait_lacks_what_it_needs_beyond_the_replies_of_calls(
 def test_of_an_await_the_tasks_of_its_loop_tell(process: Process) -> None:
     wait_id, _ = process.waiting.begin([PUT], 1, None, "app.py:1", is_blocking=False)
     assert process.ledger.waits[wait_id].objects == 0
+
+
+class Graph:
+    """As much of a compiled graph as is read of one."""
+
+    def __init__(self, get_timeout: float) -> None:
+        self._get_timeout = get_timeout
+        self.worker_task_refs: dict[Any, Any] = {}
+
+
+class Output:
+    """What `execute` of a compiled graph returns."""
+
+    __module__ = "ray.experimental.compiled_dag_ref"
+
+    def __init__(self, get_timeout: float) -> None:
+        self._dag = Graph(get_timeout)
+
+
+@pytest.mark.parametrize(
+    ("bound_of_the_graph", "timeout", "objects"),
+    [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)],
+)
+def test_the_output_of_a_compiled_graph_is_waited_for_as_what_it_is_unless_the_wait_is_bounded(
+    process: Process, bound_of_the_graph: float, timeout: float | None, objects: int
+) -> None:
+    wait_id, _ = process.waiting.begin([Output(bound_of_the_graph)], 1, timeout, "app.py:1", is_blocking=True)
+    found = process.ledger.waits[wait_id]
+    assert found.objects == objects
+    assert found.what.startswith(OF_A_GRAPH)
+    assert (found.timeout_at is None) is bool(objects)
+
+
+def test_the_thread_in_which_ray_looks_after_a_compiled_graph_waits_for_nothing_of_the_app() -> None:
+    with lone_process(CallLedger(DRIVER)) as process:
+        found: list[bool] = []
+        for name in ("CompiledGraphMonitorThread", "a thread"):
+            thread = threading.Thread(target=lambda: found.append(process.waiting.follows()), name=name)
+            thread.start()
+            thread.join()
+        assert found == [False, True]
 
 
 # ---- awaits ----------------------------------------------------------------------------------------------------------

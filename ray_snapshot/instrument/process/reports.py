@@ -18,6 +18,7 @@ LONG_S = 10.0
 """So long a wait may last before a snapshot says that it cannot be told what ends it."""
 
 NO_CALL = "for an object that no watched call gives"
+OF_A_GRAPH = "for the output of a compiled graph of"
 
 
 class LongWait(NamedTuple):

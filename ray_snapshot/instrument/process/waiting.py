@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument import task_shape
-from ray_snapshot.instrument.here import CURRENT, HOOK
+from ray_snapshot.instrument.here import CURRENT, HOOK, is_rays_thread, machine_of
 from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.handed import ThreadWait
+from ray_snapshot.instrument.process.reports import OF_A_GRAPH
 from ray_snapshot.instrument.process.threads import is_timer_set
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import ANYBODY
 from ray_snapshot.runtime.here import frames_of_threads, place, place_here
-from ray_snapshot.runtime.refs import apart, call_of, is_ref
+from ray_snapshot.runtime.refs import apart, call_of, graph_of, graph_timeout, is_ref, stages_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
@@ -214,6 +215,8 @@ class Waiting:
     ) -> Noted:
         """Note a wait of this thread in the ledger. Under the lock."""
         process = self.process
+        if (graph := graph_of(refs)) is not None:
+            timeout = graph_timeout(graph, timeout)
         refs, replies, there = apart(refs)
         needed, k = k, max(0, k - len(there))
         may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
@@ -242,6 +245,7 @@ class Waiting:
             owed=owed,
             keeps_cpu=not is_blocking,
             objects=_objects(needed - known, refs, there) if is_blocking and not is_bounded else 0,
+            what="" if graph is None else f"{OF_A_GRAPH} {' '.join(map(machine_of, stages_of(graph)))}",
         )
         if raises and len(refs) > 1:
             process.started_tasks.refs_of[wait_id] = refs
@@ -313,7 +317,9 @@ class Waiting:
 
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
-        return CURRENT.get() is not None or (self.process.machine == DRIVER and not self.hearing.is_waiting)
+        if CURRENT.get() is not None:
+            return True
+        return self.process.machine == DRIVER and not (self.hearing.is_waiting or is_rays_thread())
 
     def blocks(self) -> bool:
         """Whether a wait that blocks this thread is one of the machine: a thread may have inherited a call's context only."""
@@ -339,6 +345,6 @@ class Waiting:
 
 def _objects(lacking: int, refs: Sequence[Any], there: Sequence[Any]) -> int:
     """How many of so many replies that a wait lacks are objects that no watched call gives, and this process does not have."""
-    if lacking <= 0 or not all(map(is_ref, refs)):
+    if lacking <= 0 or not all(is_ref(ref) or graph_of([ref]) is not None for ref in refs):
         return 0
     return max(0, lacking - sum(map(task_shape.is_own, there)))

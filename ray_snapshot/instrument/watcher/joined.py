@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.process.reports import LONG_S, LongWait, ProcessReport
+from ray_snapshot.instrument.process.reports import LONG_S, NO_CALL, LongWait, ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
@@ -171,7 +171,7 @@ class Tables:
         """Waits that have lasted for long, and of which it cannot be told what ends them; at most `MOST_UNEXPLAINED`."""
         until = self.collected.header.started_at - LONG_S
         found = [
-            (machine, LongWait(one.wait.waiting_since, one.wait.call_site))
+            (machine, LongWait(one.wait.waiting_since, one.wait.call_site, one.wait.what or NO_CALL))
             for machine, waits in self.waits_of.items()
             for one in waits
             if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
@@ -182,7 +182,7 @@ class Tables:
                 "machine": self.shown(machine),
                 "call_site": self.place(wait.call_site),
                 "since": datetime.fromtimestamp(wait.since, UTC).isoformat(),
-                "what": wait.what,
+                "what": self.named(wait.what),
             }
             for machine, wait in found[:MOST_UNEXPLAINED]
         ]
@@ -392,7 +392,9 @@ class Tables:
                 found[self.run_id(call)] = split_place(site)[1]
             for wait in report.waits:
                 name = self.shown(report.machine) if wait.call_id is None else self.run_id(wait.call_id)
-                found[name] = wait.what or split_place(wait.call_site)[1] or found.get(name, "")
+                found[name] = (
+                    ("" if wait.objects else wait.what) or split_place(wait.call_site)[1] or found.get(name, "")
+                )
         named = {name: what for name, what in found.items() if what}
         return dict(itertools.islice(named.items(), MOST_PRIMITIVES))
 

@@ -1,0 +1,223 @@
+"""Deadlocks, each with what a report advises against it: `remedies.py NAME REMEDY`; without a remedy it hangs.
+
+`remedies.py all` runs each with each of its remedies, side by side on one cluster, and prints those that have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+
+HANGS = "as it is"
+
+
+class Server:
+    """Calls that hold its slots wait for one that comes after them."""
+
+    def __init__(self) -> None:
+        self.awake = asyncio.Event()
+
+    async def generate(self, n: int) -> int:
+        await self.awake.wait()
+        return n
+
+    async def wake_up(self) -> None:
+        self.awake.set()
+
+
+class GroupedServer(Server):
+    """With a group of its own for that call."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    async def generate(self, n: int) -> int:
+        self.loop = asyncio.get_running_loop()
+        return await super().generate(n)
+
+    @ray.method(concurrency_group="control")
+    async def wake_up(self) -> None:
+        if self.loop is None:  # nothing waits yet
+            self.awake.set()
+        else:
+            self.loop.call_soon_threadsafe(self.awake.set)
+
+
+def slots(remedy: str) -> Any:
+    is_grouped = remedy == "a group of its own"
+    options = {"max_concurrency": int(remedy) if remedy.isdigit() else 4, "num_cpus": 0}
+    if is_grouped:
+        options["concurrency_groups"] = {"control": 1}
+    server = ray.remote(**options)(GroupedServer if is_grouped else Server).remote()
+    out = [server.generate.remote(n) for n in range(8)]
+    ray.get(server.wake_up.remote())
+    return ray.get(out)
+
+
+class Ledger:
+    """A lock is held over a call whose answer needs the same lock."""
+
+    def __init__(self, leaves_first: bool) -> None:
+        self.lock, self.leaves_first = asyncio.Lock(), leaves_first
+
+    async def read(self) -> int:
+        async with self.lock:
+            return 3
+
+    async def add(self, me: Any, auditor: Any) -> bool:
+        if self.leaves_first:
+            async with self.lock:
+                pass
+            return bool(await auditor.check.remote(me))
+        async with self.lock:
+            return bool(await auditor.check.remote(me))
+
+
+class Auditor:
+    async def check(self, ledger: Any) -> bool:
+        return bool(await ledger.read.remote() >= 0)
+
+
+def relock(remedy: str) -> Any:
+    made = ray.remote(num_cpus=0)
+    ledger = made(Ledger).remote(remedy == "leaves the lock")
+    return ray.get(ledger.add.remote(ledger, made(Auditor).remote()))
+
+
+class Lock:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+
+    async def take(self) -> None:
+        await self.lock.acquire()
+
+    async def give_back(self) -> None:
+        self.lock.release()
+
+
+class Meeting:
+    """Both have taken one lock before either takes another."""
+
+    def __init__(self) -> None:
+        self.count, self.both = 0, asyncio.Event()
+
+    async def arrive(self) -> None:
+        self.count += 1
+        if self.count == 2:
+            self.both.set()
+        await self.both.wait()
+
+
+class Worker:
+    def work(self, locks: list[Any], meeting: Any) -> str:
+        ray.get(locks[0].take.remote())
+        if meeting is not None:
+            ray.get(meeting.arrive.remote())
+        ray.get(locks[1].take.remote())
+        ray.get([lock.give_back.remote() for lock in locks])
+        return "done"
+
+
+def order(remedy: str) -> Any:
+    made = ray.remote(num_cpus=0)
+    locks = [made(Lock).remote() for _ in range(2)]
+    is_same = remedy == "the same order"
+    meeting = None if is_same else made(Meeting).remote()
+    workers = [made(Worker).remote() for _ in range(2)]
+    orders = [locks, locks if is_same else locks[::-1]]
+    return ray.get([one.work.remote(locks, meeting) for one, locks in zip(workers, orders, strict=True)])
+
+
+class Buffer:
+    """A `get` that waits in its thread holds the only slot, and the `put` stands behind it."""
+
+    def __init__(self) -> None:
+        self.items: queue.Queue[int] = queue.Queue()
+
+    def put(self, item: int) -> None:
+        self.items.put(item)
+
+    def get(self) -> int:
+        return self.items.get()
+
+
+class GroupedBuffer(Buffer):
+    @ray.method(concurrency_group="control")
+    def put(self, item: int) -> None:
+        super().put(item)
+
+
+def behind_get(remedy: str) -> Any:
+    is_grouped = remedy == "a group of its own"
+    options: dict[str, Any] = {"num_cpus": 0}
+    if is_grouped:
+        options["concurrency_groups"] = {"control": 1}
+    elif remedy.isdigit():
+        options["max_concurrency"] = int(remedy)
+    buffer = ray.remote(**options)(GroupedBuffer if is_grouped else Buffer).remote()
+    got = buffer.get.remote()
+    ray.get(buffer.put.remote(7))
+    return ray.get(got)
+
+
+class Account:
+    """It asks another, which asks back."""
+
+    def transfer(self, me: Any, other: Any, *, waits: bool = True, balance: int | None = None) -> Any:
+        return ray.get(other.receive.remote(me, waits, balance))
+
+    def receive(self, asker: Any, waits: bool, balance: int | None) -> int:
+        if balance is not None:
+            return balance
+        asked = asker.balance.remote()
+        return ray.get(asked) if waits else 0
+
+    def balance(self) -> int:
+        return 3
+
+
+class AsyncAccount:
+    async def transfer(self, me: Any, other: Any) -> Any:
+        return await other.receive.remote(me, True, None)
+
+    async def balance(self) -> int:
+        return 3
+
+
+def asks_back(remedy: str) -> Any:
+    made = ray.remote(num_cpus=0)
+    kind = AsyncAccount if remedy == "async" else Account
+    options = {"max_concurrency": int(remedy)} if remedy.isdigit() else {}
+    one, other = made(kind).options(**options).remote(), made(Account).remote()
+    how = {"without waiting": {"waits": False}, "with its value": {"balance": 3}}.get(remedy, {})
+    return ray.get(one.transfer.remote(one, other, **how))
+
+
+PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
+    "slots": (slots, ("9", "a group of its own")),
+    "relock": (relock, ("leaves the lock",)),
+    "order": (order, ("the same order",)),
+    "behind_get": (behind_get, ("2", "a group of its own")),
+    "asks_back": (asks_back, ("2", "async", "with its value", "without waiting")),
+}
+"""By name: the program, and what ends it."""
+
+
+def main() -> None:
+    ray.init()
+    if sys.argv[1] != "all":
+        print(PROGRAMS[sys.argv[1]][0](HANGS))
+        return
+    pairs = [(name, remedy) for name, (_, remedies) in PROGRAMS.items() for remedy in remedies]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        for pair, _ in zip(pairs, pool.map(lambda one: PROGRAMS[one[0]][0](one[1]), pairs), strict=True):
+            print(*pair, sep=": ", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What a report advises against a deadlock ends the program: each remedy is applied."""
+
+from __future__ import annotations
+
+import pytest
+from app_runner import Runner
+
+pytestmark = pytest.mark.ray
+
+LOCK = "of its calls then run at once: lock what they change, but not while they wait)"
+ADVICE = {
+    "slots": (
+        "Raise max_concurrency of Server to 9, so that Server.wake_up (called at ",
+        f") can begin (9 {LOCK}, or give it a concurrency group of its own, and let it end these waits by"
+        " loop.call_soon_threadsafe",
+    ),
+    "relock": (
+        "Ledger.add holds asyncio.Lock while it waits (",
+        ") for Auditor.check of Auditor-0: leave the `async with` before that wait.",
+    ),
+    "order": ("Take them in the same order everywhere.",),
+    "behind_get": (
+        "Raise max_concurrency of Buffer to 2, so that Buffer.put (called at ",
+        f") can begin (2 {LOCK}, or give it a concurrency group of its own.",
+    ),
+    "asks_back": (
+        "Raise max_concurrency of Account to 2, or make Account an async actor that awaits, so that Account.balance (called",
+        f") can begin (2 {LOCK}; or give its value along with the call, so that nobody asks back; or do not wait for its",
+    ),
+}
+"""By program: what is advised, but for the place."""
+
+REMEDIES = {
+    "slots": ("9", "a group of its own"),
+    "relock": ("leaves the lock",),
+    "order": ("the same order",),
+    "behind_get": ("2", "a group of its own"),
+    "asks_back": ("2", "async", "with its value", "without waiting"),
+}
+
+BY_NIGHT = ("relock", "order", "behind_get", "asks_back")
+
+
+def test_each_program_ends_with_each_of_its_remedies(runner: Runner) -> None:
+    done = runner.plain("remedies.py", "all")
+    assert done.output.splitlines() == [f"{name}: {one}" for name, remedies in REMEDIES.items() for one in remedies]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.nightly if one in BY_NIGHT else ()) for one in ADVICE]
+)
+def test_without_it_the_program_hangs_and_the_report_advises_that(runner: Runner, name: str) -> None:
+    done = runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "remedies.py", name)
+    assert done.exit_code == 3, done.errors
+    for text in ADVICE[name]:
+        assert text in done.errors
