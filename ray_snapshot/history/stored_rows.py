@@ -89,7 +89,7 @@ class StoredRows:
             "snapshots", system=system, columns=["snapshot_id", "started_at"]
         )
         latest = tables.in_order(ids, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()[-1:]
-        holds = f"it has {ids.num_rows}, the latest is {latest[0]}" if latest else "it has none"
+        holds = f"it has {ids.num_rows}, the latest is {latest[0]}" if latest else "there are none yet"
         if _ID.fullmatch(snapshot_id):
             holds += "; it may have been removed (`--keep`, `--keep-every`)"
         elif latest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import queue
@@ -206,11 +205,18 @@ def test_a_child_that_has_ended_is_told_as_ended() -> None:
     child.wait()
 
 
-def test_a_callback_of_ctypes_may_call_from_a_thread_that_no_one_sees() -> None:
-    assert not blocked_threads.calls_from_outside() or "torch" in sys.modules
-    callback = ctypes.CFUNCTYPE(None)(lambda: None)
-    assert blocked_threads.calls_from_outside()
-    del callback
+def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_show() -> None:
+    code = "from ray_snapshot.instrument.process.blocked_threads import calls_from_outside as asked; "
+    for more, answer in (
+        ("", False),
+        ("import ctypes; c = ctypes.CFUNCTYPE(None)(print)", True),
+        ("import duckdb", True),
+    ):
+        command = [sys.executable, "-c", f"{code}{more}\nprint(asked())"]
+        done = subprocess.run(
+            command, env=clean_environment(), capture_output=True, text=True, timeout=BOUND_S, check=True
+        )
+        assert done.stdout == f"{answer}\n"
 
 
 def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait_of_the_main_thread_alone() -> None:

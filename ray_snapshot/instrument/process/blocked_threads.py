@@ -30,13 +30,15 @@ from typing import Any
 
 from ray_snapshot.instrument.process.handed import joins
 from ray_snapshot.instrument.process.kernel_waits import (
+    A_SIGNAL,
+    STANDARD_INPUT,
     KernelWait,
     described_child,
     kernel_wait,
     turns_of,
 )
 from ray_snapshot.instrument.process.threads import is_handled_by_the_app, is_parked
-from ray_snapshot.runtime.here import place
+from ray_snapshot.runtime.here import RAYS, STANDARD, place, rank_of
 
 _LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
 _ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
@@ -65,8 +67,8 @@ class BlockedThread:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it looks like a service that is parked: in `Event.wait`, or until a signal comes."""
-        return self.function in _AT_REST or self.about == "a signal"
+        """Whether it looks like a program that is parked: in `Event.wait`, or until a signal or its input comes."""
+        return self.function in _AT_REST or self.about in (A_SIGNAL, STANDARD_INPUT)
 
     @property
     def what(self) -> str:
@@ -206,7 +208,7 @@ _HARMLESS = (
     ),
     *("charset_normalizer", "markupsafe", "requests", "rpds", "uvloop"),
 )
-"""Packages whose compiled parts call nothing of the app from threads of their own; CPython's own stand in no package."""
+"""Packages whose compiled parts call nothing of the app from threads of their own."""
 
 _BEFORE = frozenset(sys.modules)
 """What was loaded before the app's own code."""
@@ -219,12 +221,15 @@ def calls_from_outside() -> bool:
     """
     if any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
         return True
-    compiled = (name for name, one in list(sys.modules.items()) if _is_compiled(one) and name not in _BEFORE)
-    return any("." in name and not name.startswith(tuple(f"{one}." for one in _HARMLESS)) for name in compiled)
+    return any(_is_of_others(name, one) for name, one in list(sys.modules.items()) if name not in _BEFORE)
 
 
-def _is_compiled(module: Any) -> bool:
-    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), ExtensionFileLoader)
+def _is_of_others(name: str, module: Any) -> bool:
+    """Whether a module is compiled, and neither CPython's nor of a package that calls nothing."""
+    spec = getattr(module, "__spec__", None)
+    if spec is None or not isinstance(spec.loader, ExtensionFileLoader):
+        return False
+    return name.partition(".")[0] not in _HARMLESS and rank_of(str(spec.origin)) not in (STANDARD, RAYS)
 
 
 def signals_may_act(thread: int) -> bool:

@@ -17,7 +17,10 @@ from typing import NamedTuple
 
 _TASKS = Path("/proc/self/task")
 
-_LOCK, _FILE, _CHILD, _SIGNAL = "lock", "file", "child", "signal"
+_LOCK, _FILE, _FILES, _SELECT, _CHILD, _SIGNAL = "lock", "file", "files", "select", "child", "signal"
+
+STANDARD_INPUT, A_SIGNAL = "its standard input", "a signal"
+"""What only a person, or another program, gives."""
 
 _NO_TIMEOUT = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """A null pointer, or -1: the call has no bound of time."""
@@ -34,22 +37,22 @@ _CALLS: dict[str, dict[int, _Call]] = {
         **dict.fromkeys((0, 1, 19, 20, 42, 43, 44, 45, 46, 47, 72, 73, 288), _Call(_FILE)),  # read to accept4
         **dict.fromkeys((61, 247), _Call(_CHILD)),  # wait4, waitid
         **dict.fromkeys((34, 130), _Call(_SIGNAL)),  # pause, rt_sigsuspend
-        7: _Call("files", 2),  # poll
-        23: _Call("files", 4),  # select
+        7: _Call(_FILES, 2),  # poll
+        23: _Call(_SELECT, 4),  # select
         128: _Call(_SIGNAL, 2),  # rt_sigtimedwait
         202: _Call(_LOCK, 3),  # futex
-        232: _Call("files", 3),  # epoll_wait
-        270: _Call("files", 4),  # pselect6
-        271: _Call("files", 2),  # ppoll
-        281: _Call("files", 3),  # epoll_pwait
+        232: _Call(_FILES, 3),  # epoll_wait
+        270: _Call(_SELECT, 4),  # pselect6
+        271: _Call(_FILES, 2),  # ppoll
+        281: _Call(_FILES, 3),  # epoll_pwait
     },
     "aarch64": {
         **dict.fromkeys((25, 32, 63, 64, 65, 66, 202, 203, 206, 207, 211, 212, 242), _Call(_FILE)),
         **dict.fromkeys((260, 95), _Call(_CHILD)),
         133: _Call(_SIGNAL),
-        22: _Call("files", 3),
-        72: _Call("files", 4),
-        73: _Call("files", 2),
+        22: _Call(_FILES, 3),
+        72: _Call(_SELECT, 4),
+        73: _Call(_FILES, 2),
         98: _Call(_LOCK, 3),
         137: _Call(_SIGNAL, 2),
     },
@@ -61,27 +64,24 @@ class KernelWait(NamedTuple):
     """A system call that ends only when something comes."""
 
     kind: str
-    """`lock`, `file`, `files`, `child`, `signal`."""
+    """`lock`, `file`, `files`, `select`, `child`, `signal`."""
     about: int
-    """The descriptor of the file, or the pid of the child."""
+    """The descriptor of the file, the number of descriptors to select from, or the pid of the child."""
 
     @property
     def is_lock(self) -> bool:
         """Whether another thread ends it: a lock in memory."""
         return self.kind == _LOCK
 
-    @property
-    def is_signal(self) -> bool:
-        """Whether only a signal ends it."""
-        return self.kind == _SIGNAL
-
     def awaited(self) -> str:
         """What it is about, for a person: "a socket connected to 127.0.0.1:80"; "" if that is not known."""
+        if self.kind == _SELECT and self.about == 1:
+            return STANDARD_INPUT  # the only descriptor below 1
         if self.kind == _FILE:
             return described_file(self.about)
         if self.kind == _CHILD:
             return described_child(self.about)
-        return {"files": "sockets, pipes or timers", _SIGNAL: "a signal"}.get(self.kind, "")
+        return {_LOCK: "", _SIGNAL: A_SIGNAL}.get(self.kind, "sockets, pipes or timers")
 
 
 def kernel_wait(thread: int) -> KernelWait | None:
@@ -107,7 +107,9 @@ def turns_of(thread: int) -> int:
 
 
 def described_file(descriptor: int) -> str:
-    """ "a pipe", "a socket connected to HOST:PORT", "the file PATH"; "" if it is closed."""
+    """ "a pipe", "a socket connected to HOST:PORT", "the file PATH", "its standard input"; "" if it is closed."""
+    if descriptor == 0:
+        return STANDARD_INPUT
     try:
         target = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:

@@ -168,7 +168,7 @@ class Recording:
         """What may act here besides calls and threads; "" if nothing."""
         process = self.process
         if (rests := process.blocked.rests) is not None:
-            return f"what ends {rests.function or 'the wait'} at {rests.call_site}"
+            return f"{rests.about or f'what ends {rests.function}'} at {rests.call_site}"
         found = process.actor_loop.background() or process.program_loop.background()
         return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
 
