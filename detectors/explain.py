@@ -357,6 +357,8 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
     if holder := about.nodes[node].holder:
         return f"{holder} to give it back"
     if callers := _callers(about, node):
+        if callers == [about.nodes[node].machine]:
+            return f"a later call to {callers[0]}, and none can begin there"
         return f"a later call to {about.nodes[node].machine}, by {'any of ' * (len(callers) > 1)}{listed(callers)}"
     if len(on) == 1 and record["mode"] != "k_of_n":
         return on[0]
@@ -562,13 +564,15 @@ def _never_woken(about: _About, parked: list[int]) -> str:
     waiting = list(dict.fromkeys(_subject(about.nodes[node]) for node in parked))
     machines = list(dict.fromkeys(about.nodes[node].machine for node in parked))
     callers = dict.fromkeys(name for node in parked for name in _callers(about, node))
-    who = [name for name in callers if name not in machines] or list(callers)
+    who = [name for name in callers if name not in machines]
     is_one = len(machines) == 1
     calls, were = ("a later call", "was") if is_one else ("later calls", "were")
     are_locks = all(about.nodes[node].primitive.startswith(_LOCKS) for node in parked)
     remedy = " Take them in the same order everywhere." if are_locks and not is_one else ""
-    what = f"{calls} to {machines[0] if is_one else 'them'}, which {were} never made, or can never come"
-    return f"{listed(waiting)} {_verb(waiting)} for {what}: {_fates(about, parked, who)}.{remedy}"
+    what = f"{listed(waiting)} {_verb(waiting)} for {calls} to {machines[0] if is_one else 'them'}"
+    if not who:
+        return f"{what}, and none can begin there: every slot is taken, and nothing else in the process may end that."
+    return f"{what}, which {were} never made, or can never come: {_fates(about, parked, who)}.{remedy}"
 
 
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")

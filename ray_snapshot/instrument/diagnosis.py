@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
 MOST_STACKS = 20
-"""Of so many machines the stacks are asked for."""
+"""Of so many machines the stacks are asked for, and so many waits are listed."""
+
+MOST_IN_A_SENTENCE = 3
+"""So many waits the sentence of a verdict names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ def diagnosis(
     told = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
     told = [one for one in told[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
+    if first.holds is not None or len(objects) > MOST_IN_A_SENTENCE:
+        lines += [f"  cannot be told: {short_sites(str(one))}" for one in objects[:MOST_STACKS]]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]

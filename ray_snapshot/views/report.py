@@ -97,7 +97,9 @@ def _targets(record: Mapping[str, Any]) -> str:
         return f"{record['held_by']} to give it back"
     if record.get("waits_for_later_call"):
         machine = str(record["machine"])
-        others = [name for name in names if name != machine] or names
+        others = [name for name in names if name != machine]
+        if not others:
+            return f"a later call to {machine}, and none can begin there"
         return f"a later call to {machine}, by {'any of ' * (len(others) > 1)}{_some(others, count - len(names))}"
     if record.get("waits_for_a_reader"):
         return f"{_some(names, count - len(names))} to take an item"
@@ -264,5 +266,7 @@ class _Tree:
         for target in self.edges.get(name, ()):
             self._branch(target, (*path, name), "waits for ")
         if (callers := [*self.callers[name]] if name in self.callers else None) is not None:
-            by = f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ""
+            by = (
+                f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ", and none can begin there"
+            )
             self.lines.append(f"{indent}  waits for a later call to it{by}")
