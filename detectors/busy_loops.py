@@ -1,6 +1,6 @@
-"""Event loops of async actors that a method which is not async occupies: its calls that wait can go on only when it ends.
+"""Async actors whose event loop is occupied by a method that is not async: their other calls go on only when it ends.
 
-Whether it does cannot be told: it may compute, or wait for what only one of the others would do.
+Whether it ends cannot be told: it may compute, or it may wait for something that only one of the other calls does.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class BusyLoop(NamedTuple):
 
 
 def busy_loops(snapshot: Snapshot) -> list[BusyLoop]:
-    """Those that have been occupied for long, and with calls behind."""
-    told = snapshot.coverage.get("blocked_loops")
-    if not told or not isinstance(told, Mapping):
+    """The loops that a call has occupied for `LONG_S` while other calls of the actor wait."""
+    blocking = snapshot.coverage.get("blocked_loops")
+    if not blocking or not isinstance(blocking, Mapping):
         return []
     waiting = set(snapshot.tables["waits"]["call_id"].to_pylist())
     return [
         BusyLoop(row["machine"], row["method"], row["call_site"], seconds, behind)
-        for row in _of(snapshot, "calls", "machine", told)
-        if row["call_id"] == told[row["machine"]] and row["call_id"] not in waiting and row["started_at"]
+        for row in _of(snapshot, "calls", "machine", blocking)
+        if row["call_id"] == blocking[row["machine"]] and row["call_id"] not in waiting and row["started_at"]
         if (seconds := (snapshot.started_at - row["started_at"]).total_seconds()) >= LONG_S
         if (behind := _behind(snapshot, row))
     ]
@@ -70,5 +70,5 @@ def _behind(snapshot: Snapshot, call: Mapping[str, Any]) -> list[str]:
 
 def _of(snapshot: Snapshot, table: str, column: str, machines: Any) -> list[dict[str, Any]]:
     rows = snapshot.tables[table]
-    found: list[dict[str, Any]] = rows.filter(pa.array(is_any_of(rows[column], *machines))).to_pylist()
-    return found
+    chosen: list[dict[str, Any]] = rows.filter(pa.array(is_any_of(rows[column], *machines))).to_pylist()
+    return chosen

@@ -54,7 +54,7 @@ from ray_snapshot.detectors.common import (
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
 from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
 from ray_snapshot.detectors.outside_room import advice as how_to_free
-from ray_snapshot.detectors.outside_room import stuck_for, where_it_stays
+from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
@@ -118,12 +118,12 @@ class Deadlock:
     def _without_others(self, snapshot: Snapshot) -> Verdict:
         """None in place of False if anything would be stuck as long as others keep the room that they hold on nodes."""
         verdict = self._reduced(snapshot)
-        if verdict.holds is not False or (kept := where_it_stays(snapshot)) is None:
+        if verdict.holds is not False or (as_if_taken := with_outside_room_taken(snapshot)) is None:
             return verdict
-        found = self._reduced(kept)
-        if found.holds is False:
+        other = self._reduced(as_if_taken)
+        if other.holds is False:
             return verdict
-        needs = stuck_for(found.evidence)
+        needs = missing_room(other.evidence)
         evidence = {**verdict.evidence, "depends_on": needs, "advice": how_to_free(snapshot, needs)}
         text = f"Deadlock cannot be told: {listed(needs)}: these are not watched, and may give it back or not."
         return answer(self, snapshot, None, evidence, text)

@@ -530,14 +530,14 @@ def _of_parked(about: _About, parked: list[int]) -> list[str]:
     """Of calls that wait inside their own actors: what is held and by whom, and that nothing can call these any more."""
     held: dict[str, list[str]] = {}
     for node in parked:
-        if text := _kept_by(about, node):
+        if text := _holder_of_lock(about, node):
             held.setdefault(text, []).append(_subject(about.nodes[node]))
-    told = [f"{listed(dict.fromkeys(waiting))} {_verb(waiting)}: {text}" for text, waiting in held.items()]
-    rest = [node for node in parked if not _kept_by(about, node)]
-    return [*told, *([_never_woken(about, rest)] if rest else [])]
+    lines = [f"{listed(dict.fromkeys(waiting))} {_verb(waiting)}: {text}" for text, waiting in held.items()]
+    rest = [node for node in parked if not _holder_of_lock(about, node)]
+    return [*lines, *([_never_woken(about, rest)] if rest else [])]
 
 
-def _kept_by(about: _About, node: int) -> str:
+def _holder_of_lock(about: _About, node: int) -> str:
     """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
     A.check of A-0: ..."; "" if that is not known."""
     mine = about.nodes[node]

@@ -36,14 +36,14 @@ class Infeasible:
         """Hold each demand that has waited for long against what nodes have, held or free."""
         if reason := unsound(snapshot):
             return answer(self, snapshot, None, {}, f"Infeasible demands cannot be told: {reason}.")
-        found = [one for one in roomless(snapshot) if one.waited_s >= SOON_S and one.lack.is_never][:MOST_LISTED]
-        needs = [one.lack.why() for one in found]
-        lines = [with_workers(snapshot, one.line(need)) for one, need in zip(found, needs, strict=True)]
-        advice = list(dict.fromkeys(one.lack.remedy() for one in found))
+        demands = [one for one in roomless(snapshot) if one.waited_s >= SOON_S and one.lack.is_never][:MOST_LISTED]
+        needs = [one.lack.why() for one in demands]
+        lines = [with_workers(snapshot, one.line(need)) for one, need in zip(demands, needs, strict=True)]
+        advice = list(dict.fromkeys(one.lack.remedy() for one in demands))
         evidence = {"waiting": lines, "needs": list(dict.fromkeys(needs)), "advice": advice}
-        if not found:
+        if not demands:
             return answer(self, snapshot, False, evidence, "No infeasible demand.")
-        if unsure := found[0].lack.state.told.unsure:
+        if unsure := demands[0].lack.state.told.unsure:
             text = f"Infeasible demands cannot be told: {listed(lines)}; this depends on {listed(unsure)}."
             return answer(self, snapshot, None, {**evidence, "depends_on": list(unsure)}, text)
         return answer(self, snapshot, True, evidence, f"Infeasible: {listed(lines)}. {advice[0]}")

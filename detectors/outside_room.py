@@ -1,7 +1,7 @@
 """Room on nodes that is held by what is not watched: actors of other programs, those too that have outlived theirs.
 
-To prove a deadlock what is not watched holds nothing (`rooms`), for it may give all back at any time. Whether it will no
-snapshot tells: so where something would be stuck if it kept what it holds, "No deadlock" is more than is known.
+A proof of a deadlock counts this room as free (`rooms`), for its holders may give it back at any time. No snapshot tells
+whether they will: if something is stuck as long as they keep it, "No deadlock" claims more than is known.
 """
 
 from __future__ import annotations
@@ -10,26 +10,24 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
+from ray_snapshot.detectors.queued import LONG_S
 from ray_snapshot.detectors.room_rows import outsider
 from ray_snapshot.snapshot import Snapshot
 
-LONG_S = 10.0
-"""What has waited less for room is not looked at: others may be about to give it back."""
 
-
-def where_it_stays(snapshot: Snapshot) -> Snapshot | None:
-    """The snapshot as it were if all that is not watched kept what it holds; None if nothing has waited for room for long."""
+def with_outside_room_taken(snapshot: Snapshot) -> Snapshot | None:
+    """A copy in which what is not watched keeps its room; None if nothing has waited for room for long."""
     room = snapshot.coverage.get("resources") or {}
     now = snapshot.started_at.timestamp() if room else 0.0
     demands = [row for row in room.get("demands", ()) if row["since"] <= now - LONG_S]
     if not demands:
         return None
-    found = copy(snapshot)
-    found.coverage = {**snapshot.coverage, "resources": {**room, "demands": demands, "outside_stays": True}}
-    return found
+    copied = copy(snapshot)
+    copied.coverage = {**snapshot.coverage, "resources": {**room, "demands": demands, "outside_stays": True}}
+    return copied
 
 
-def stuck_for(evidence: Mapping[str, Any]) -> list[str]:
+def missing_room(evidence: Mapping[str, Any]) -> list[str]:
     """What is stuck there for want of room, and who has it: "Trainer-0 needs CPU 1, and ..."."""
     records = (*evidence["members"], *evidence["stuck_behind"])
     return list(dict.fromkeys(f"{one['machine']} needs {one['needs']}" for one in records if one.get("needs")))

@@ -193,9 +193,9 @@ def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:
         reasons.append(f"{plural(evidence['in_flight'], 'message')} in flight ({where})")
     head = "Not terminated"
     if evidence["blocked"]:
-        told = None if reasons else Deadlock().evaluate(snapshot)
-        head += " (stuck, not done)" if told is not None and told.holds else ""
-        about = "" if told is None else _OF_BLOCKED[told.holds]
+        deadlock = None if reasons else Deadlock().evaluate(snapshot)
+        head += " (stuck, not done)" if deadlock is not None and deadlock.holds else ""
+        about = "" if deadlock is None else _OF_BLOCKED[deadlock.holds]
         reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked{about}")
     if evidence["first_active"] == [DRIVER] and len(reasons) == 1:
         reasons.append(_ONLY_DRIVER)

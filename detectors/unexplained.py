@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from ray_snapshot.detectors.common import lasted
+from ray_snapshot.names import NO_CALL
 from ray_snapshot.snapshot import Snapshot
-
-_NO_CALL = "for an object that no watched call gives"
 
 _OF_OBJECTS = (
     "No watched call gives what was made before watching began, what a process makes that is not watched, ready() of a"
@@ -30,7 +29,7 @@ class Unexplained(NamedTuple):
     call_site: str
     """ "file:line"; "" if that is not known."""
     seconds: float
-    what: str = _NO_CALL
+    what: str = NO_CALL
 
     def __str__(self) -> str:
         """ "driver (app.py:7) has waited for 42 s in queue.Queue.get"."""
@@ -45,7 +44,7 @@ class Unexplained(NamedTuple):
     @property
     def remedies(self) -> list[str]:
         """What a person can do about it."""
-        return [_OF_OBJECTS] if self.what == _NO_CALL else []
+        return [_OF_OBJECTS] if self.what == NO_CALL else []
 
 
 def unexplained(snapshot: Snapshot) -> list[Unexplained]:
@@ -83,4 +82,4 @@ def _read(now: datetime, told: list[Any]) -> Iterator[Unexplained]:
                     continue
                 seconds = (now - began.replace(tzinfo=began.tzinfo or UTC)).total_seconds()
                 what = one.get("what")
-                yield Unexplained(machine, site, seconds, what if isinstance(what, str) else _NO_CALL)
+                yield Unexplained(machine, site, seconds, what if isinstance(what, str) else NO_CALL)

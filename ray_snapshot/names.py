@@ -23,6 +23,9 @@ EDITED = "-edited-"
 HELD_BY = " held by "
 """Stands in the text of a primitive before the functions that hold it: "asyncio.Lock held by Ledger.add"."""
 
+NO_CALL = "for an object that no watched call gives"
+"""What a wait is for if nothing else is known of it (coverage, `unexplained`)."""
+
 OnDeadlock = Literal["report", "raise", "exit"]
 """What is done about a deadlock that stands."""
 

@@ -377,9 +377,9 @@ def cluster() -> Cluster:
 
 @lru_cache(1)
 def _records(address: str) -> Any:
-    found = GlobalStateAccessor(GcsClientOptions.create(address, None, True, False))
-    found.connect()
-    return found
+    accessor = GlobalStateAccessor(GcsClientOptions.create(address, None, True, False))
+    accessor.connect()
+    return accessor
 
 
 def _actor(row: Any) -> LivingActor:

@@ -78,32 +78,32 @@ class Found:
                 f"{len(having)} Ray clusters run a system {system!r}: say which with --address: {places}"
             )
         if not having:
-            raise self._missing(system)
+            raise self._not_running_error(system)
         return having[0]
 
-    def _missing(self, system: str) -> RaySnapshotError:
+    def _not_running_error(self, system: str) -> RaySnapshotError:
         one = len(self.clusters) == 1
         where = "on this cluster" if one else f"on these {len(self.clusters)} Ray clusters"
         running = [name if one else f"{name} ({item.address})" for item in self.clusters for name in item.systems]
-        told = f"{where}; running: {', '.join(running) or 'none'}"
+        summary = f"{where}; running: {', '.join(running) or 'none'}"
         if self.silent:
             silent = "".join(f"; not asked: {line}" for line in self.not_asked())
-            return ClusterError(f"it cannot be told whether a system {system!r} runs: there is none {told}{silent}")
+            return ClusterError(f"it cannot be told whether a system {system!r} runs: there is none {summary}{silent}")
         hint = "" if running else ": start your program with `ray-snapshot run SCRIPT`"
-        return SystemNotRunningError(f"no system {system!r} is running {told}{hint}", system=system)
+        return SystemNotRunningError(f"no system {system!r} is running {summary}{hint}", system=system)
 
 
 def find(address: str | None, system: str | None = None) -> Found:
     """The cluster at an address, or else at `RAY_ADDRESS`, or else all that run on this machine. Raises `ClusterError`.
 
-    As long as no cluster runs `system`, those that could not be asked are asked again: they may have come or gone just then.
+    If none of them runs `system`, those that did not answer are asked a second time: they may be starting or ending.
     """
     given = address_given(address)
     if given is not None:
         return Found([look(given)])
-    found, silent = _asked(alive())
+    found, silent = _look_at_all(alive())
     if silent and system is not None and not any(system in item.systems for item in found):
-        again, silent = _asked([item for places in silent.values() for item in places if is_alive(item)])
+        again, silent = _look_at_all([item for places in silent.values() for item in places if is_alive(item)])
         found += again
     if not found:
         silence = "; ".join(Found([], silent).not_asked())
@@ -111,7 +111,7 @@ def find(address: str | None, system: str | None = None) -> Found:
     return Found(found, silent)
 
 
-def _asked(addresses: Iterable[str]) -> tuple[list[Cluster], dict[str, list[str]]]:
+def _look_at_all(addresses: Iterable[str]) -> tuple[list[Cluster], dict[str, list[str]]]:
     """The clusters there, and the addresses of those that could not be asked, by why."""
     found: list[Cluster] = []
     silent: dict[str, list[str]] = {}

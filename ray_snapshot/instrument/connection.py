@@ -1,38 +1,37 @@
-"""The connection of this process to Ray, as our own threads use it: it is closed before Ray takes its core worker down.
+"""The gate through which our own threads call Ray; it is closed before Ray frees its core worker.
 
-Ray frees its core worker while Python's threads still run. A thread that submits a call then crashes the process, or ends it
-at once, without the app's `atexit` functions. So every step of our threads that touches Ray is a `use` of the one connection,
-and every way in which a process ends closes it first (`hooks.ends`, `attaching.detach`). Imports nothing of Ray.
+Ray frees its core worker while Python's threads still run. A thread that submits a call after that crashes the process, or
+ends it at once, without the app's `atexit` functions. So our threads call Ray only in a step (`Connection.use`), and each way
+in which a process ends closes the connection first (`hooks.ends`, `attaching.detach`). Imports nothing of Ray.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 END_S = 30.0
-"""Ray gives a process that ends as long: a step that takes longer waits for what does not come."""
+"""`end` waits for steps at most this long, as Ray itself does for a process that ends."""
 
 _T = TypeVar("_T")
 
 
 class Connection:
-    """Open or closed; and which threads are inside a step."""
+    """Counts the steps that threads are in, and takes no new one once it is closed."""
 
     def __init__(self) -> None:
         self.is_open = True
         self.before_end: list[Callable[[], object]] = []
-        """What has to be done while the connection is still open; each once."""
+        """Functions that `end` calls, each once, before it closes the connection."""
         self._users: Counter[int] = Counter()
-        """By thread: how many steps it is inside, one in another."""
+        """Thread to the number of steps that it is in (steps may be nested)."""
         self._changed = threading.Condition()
 
     def use(self, step: Callable[..., _T], *args: object) -> _T | None:
-        """Take a step that touches Ray, but does not wait for it; None, and nothing is done, once the connection is closed."""
+        """Run `step`, which may call Ray but await no reply; once the connection is closed, do nothing, return None."""
         me = threading.get_ident()
         with self._changed:
             if not self.is_open:
@@ -46,17 +45,17 @@ class Connection:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Close it; returns when no other thread is inside a step."""
+        """Close it; returns when no other thread is in a step, or after `END_S`."""
         while self.before_end:
             with suppress(Exception):
                 self.before_end.pop()()
-        me, deadline = threading.get_ident(), time.monotonic() + END_S
+        me = threading.get_ident()
         with self._changed:
             self.is_open = False
-            self._changed.wait_for(lambda: not self._users.keys() - {me}, max(0.0, deadline - time.monotonic()))
+            self._changed.wait_for(lambda: not self._users.keys() - {me}, END_S)
 
     def begin(self) -> None:
-        """Open it for another session of the program."""
+        """Open it: the program begins another session with Ray."""
         with self._changed:
             self.is_open = True
 

@@ -73,9 +73,9 @@ def diagnosis(
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  hint: {line}" for line in hints]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
-    told = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
-    told = [one for one in told[is_reported:] if not _is_in(one, first.evidence)]
-    lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
+    shown = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
+    shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
+    lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
     if first.holds is not None or len(objects) > MOST_IN_A_SENTENCE:
         lines += [f"  cannot be told: {short_sites(str(one))}" for one in objects[:MOST_STACKS]]
     if first.holds is None:

@@ -193,10 +193,10 @@ class Raiser:
 
     def _told(self, number: int, call: str, error: DeadlockError) -> tuple[str | None, int] | None:
         """As `Watcher.condemn`; None also if the watcher does not answer: the watching may be over."""
-        asked = self.watch._service.condemn.remote(number, call, error)
+        reply = CONNECTION.use(lambda: self.watch._service.condemn.remote(number, call, error).future())
         with suppress(Exception):
-            found: tuple[str | None, int] | None = asked.future().result(BREAK_S)
-            return found
+            answer: tuple[str | None, int] | None = None if reply is None else reply.result(BREAK_S)
+            return answer
         return None
 
     # ---- the end ----------------------------------------------------------------------------------------------------

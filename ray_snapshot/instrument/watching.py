@@ -331,14 +331,14 @@ def watch(
     """
     connect()  # which begins the watch that `install` was asked for
     if _watches:
-        return _asked_for(_watches[0], name, detectors)
+        return _installed_watch(_watches[0], name, detectors)
     for session in shutting_down.sessions():
         say_apart(session.name, "it was opened before rs.watch()")
     attaching.replace_ray()
     return _kept(Watch(name, history=history, detectors=detectors, **settings))
 
 
-def _asked_for(found: Watch, name: str, detectors: Iterable[Any] | None) -> Watch:
+def _installed_watch(found: Watch, name: str, detectors: Iterable[Any] | None) -> Watch:
     """The watch that `install` has begun, for a program that calls `watch` itself."""
     if found.is_asked_for:
         raise SystemRunningError(f"this app is watched already, as {found.name!r}: close that first", system=name)

@@ -188,6 +188,7 @@ def test_what_is_outside_of_a_process_may_end_a_wait_at_any_time(waits: Waits, f
 def test_a_wait_with_a_bound_of_time_is_none(waits: Waits, way: Callable[[Waits], Any]) -> None:
     worker = Worker(way, waits)
     assert [worker.look() for _ in range(1_000)] == [None] * 1_000
+    assert worker.thread.is_alive(), "it never waited"
 
 
 def test_a_wait_began_when_it_was_seen_first_as_long_as_its_thread_has_not_run(waits: Waits) -> None:
@@ -212,7 +213,7 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
         ("import ctypes; c = ctypes.CFUNCTYPE(None)(print)", True),
         ("import duckdb", True),
     ):
-        command = [sys.executable, "-c", f"{code}{more}\nprint(asked())"]
+        command = [sys.executable, "-c", f"{more}\n{code}\nprint(asked())"]
         done = subprocess.run(
             command, env=clean_environment(), capture_output=True, text=True, timeout=BOUND_S, check=True
         )
@@ -326,11 +327,20 @@ def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) 
     assert [one.what.partition(",")[0] for one in told.long_waits] == [f"in {function}"]
 
 
-def test_a_thread_of_the_apps_that_acts_may_end_it(actor: Actor) -> None:
+def test_a_thread_of_the_apps_that_acts_is_no_reason_why_it_would_end(actor: Actor) -> None:
+    """It may be a heartbeat: neither a deadlock, nor an all-clear."""
     actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
     beside = threading.Thread(target=actor.waits.event.wait, args=(BOUND_S,), daemon=True)
     beside.start()
     actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside])
+    actor.recorded(0.0)
+    told = actor.recorded(LONG_S + 1)
+    assert (told.report.status, [one.what for one in told.long_waits]) == ("active", ["in queue.Queue.get"])
+
+
+def test_a_thread_that_waits_for_one_that_goes_on_is_served(actor: Actor) -> None:
+    actor.run(LOCAL["threading.Thread.join"], "threading.Thread.join")
+    actor.patch.setattr(blocked_calls, "own_threads", lambda: [actor.waits.thread])
     actor.recorded(0.0)
     told = actor.recorded(LONG_S + 1)
     assert (told.report.status, told.long_waits) == ("active", ())
@@ -342,7 +352,8 @@ def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor)
     beside.blocked("waits.here.recv")
     actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside.thread])
     actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
+    assert len(actor.recorded(LONG_S + 1).long_waits) == 1, "the other one was seen just now"
+    told = actor.recorded(2 * LONG_S + 2)
     assert told.report.status == "active"
     assert [one.what.partition(",")[0] for one in told.long_waits] == ["in queue.Queue.get", "in waits.here.recv"]
 
@@ -360,3 +371,14 @@ def test_a_state_that_was_copied_while_the_thread_went_on_is_not_recorded(actor:
     actor.patch.setattr(actor.process.recording.shown_states, "of", slowly)
     assert actor.recorded(1.0) is None
     assert not actor.process.ledger.waits
+
+
+def test_what_a_call_that_has_ended_since_may_have_left_is_looked_for_anew(actor: Actor) -> None:
+    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
+    actor.recorded(0.0)
+    actor.recorded(LONG_S - 1)
+    assert actor.recorded(LONG_S + 1).report.status == "blocked"
+    actor.process.leave(actor.process.enter(None, "m"))
+    assert actor.recorded(LONG_S + 2).report.status == "active"
+    actor.patch.setattr(blocked_calls, "calls_from_outside", lambda: True)
+    assert actor.recorded(LONG_S + 3).report.status == "active"

@@ -125,12 +125,8 @@ def test_what_is_installed_is_a_place_only_where_no_line_is_the_users(files: tup
     assert str(found) == shown
 
 
-def test_a_thread_that_only_waits_in_the_standard_library_has_no_place() -> None:
-    assert place_in(_frames(threading.__file__)) is not None
-    found = [
-        frame for frame in outward(_frames(threading.__file__)[0]) if frame.f_code.co_filename == threading.__file__
-    ]
-    assert stacks_of._own(found) == ([], "")
+def test_a_thread_that_only_waits_in_the_standard_library_has_no_frame_to_show() -> None:
+    assert stacks_of._own(_frames(threading.__file__)) == ([], "")
 
 
 def test_a_coroutine_stands_at_the_users_line_too() -> None:
@@ -158,7 +154,7 @@ def test_a_coroutine_stands_at_the_users_line_too() -> None:
 def test_a_stack_has_the_users_frames_alone_and_names_what_the_innermost_is_in() -> None:
     files = (f"{PACKAGES}/torch/c10d.py", "/home/me/a.py", f"{PACKAGES}/lightning/fit.py", "/home/me/b.py")
     own, within = stacks_of._own(_frames(*files, f"{PACKAGES}/click/core.py", f"{sys.prefix}/bin/ray-snapshot"))
-    assert [frame.f_code.co_filename for frame in own if "/me/" in frame.f_code.co_filename] == [files[1], files[3]]
+    assert [frame.f_code.co_filename for frame in own] == [files[1], files[3]]
     assert within == "c10d.step0"
 
 

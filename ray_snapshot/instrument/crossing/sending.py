@@ -226,8 +226,8 @@ def send_again(process: Process, joined: JoinedSystem, messages: Iterable[SavedM
 def _joined_system(process: Process) -> JoinedSystem | None:
     """What the watcher says of the machines; raises `SystemNotRunningError` if it says nothing."""
     try:
-        asked = CONNECTION.use(lambda: process.watcher.joined_system.remote(process.machine).future())
-        found: JoinedSystem | None = None if asked is None else asked.result(ASK_S)
+        reply = CONNECTION.use(lambda: process.watcher.joined_system.remote(process.machine).future())
+        found: JoinedSystem | None = None if reply is None else reply.result(ASK_S)
     except (TimeoutError, RayError) as error:
         raise SystemNotRunningError(
             f"nothing can be sent to machines: what watches {process.system.partition(':')[0]} does not answer"

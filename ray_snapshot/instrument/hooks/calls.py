@@ -35,7 +35,8 @@ _SKIPPED = ("ray_snapshot.",)
 _READY = "__ray_ready__"
 """Ray's own method, which takes no header: a call of it is known to its sender only, until the reply is read."""
 
-_UNFOLLOWED = "__ray_call__", "__ray_terminate__"
+_RAY_CALL = "__ray_call__"
+_UNFOLLOWED = _RAY_CALL, "__ray_terminate__"
 """Those that are not followed at all."""
 
 
@@ -182,8 +183,8 @@ def arrive(original: Callable[..., Any], handle: Any, *args: Any, **kwargs: Any)
 
 def modify(original: Callable[..., Any], cls: type) -> type:
     """In place of `ray.actor._modify_class`: handles of actors of the app's class say that these take headers."""
-    found: type = original(cls)
-    return found if cls.__module__.startswith(_SKIPPED) else shape.mark(found, HEADER, _TAKES_HEADERS)
+    modified: type = original(cls)
+    return modified if cls.__module__.startswith(_SKIPPED) else shape.mark(modified, HEADER, _TAKES_HEADERS)
 
 
 def watched_class(cls: type) -> type:
@@ -226,9 +227,6 @@ def executing(own: Callable[..., Any]) -> Callable[..., Any]:
         return followed
 
     return make
-
-
-_RAY_CALL = "__ray_call__"
 
 
 def _executor(name: str, plain: Any) -> Any:

@@ -21,19 +21,19 @@ def actor_ends(original: Callable[..., Any]) -> None:
     try:
         original()
     finally:
-        ours(ended)
+        ours(end_process)
 
 
 def exits(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """In place of what raises `SystemExit` in a worker for Ray. An actor has calls to end, and a task sees the error itself."""
     process = process_here()
     if CURRENT.get() is None and (process is None or process.is_worker):
-        ours(ended)
+        ours(end_process)
     return original(*args, **kwargs)
 
 
-def ended() -> None:
-    """Ray ends this process: close the connection, behind the final counts of a worker of plain tasks."""
+def end_process() -> None:
+    """Ray ends this process: send the final counts of a worker of plain tasks, then close the connection."""
     process = settled()
     if process is not None and process.is_worker:
         process.worker_tasks.retire()

@@ -24,7 +24,7 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import CURRENT, process_here
 from ray_snapshot.instrument.hooks.calls import delegated, needs
-from ray_snapshot.instrument.hooks.ends import ended
+from ray_snapshot.instrument.hooks.ends import end_process
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER
 from ray_snapshot.instrument.process.process import Process
@@ -254,7 +254,7 @@ class TaskRun:
         if (is_ahead and colour > self.colour) or is_secret:
             self._colour(error, colour)
         if isinstance(error, SystemExit):
-            ended()
+            end_process()
 
     def _colour(self, error: BaseException | None, colour: int) -> None:
         if error is not None:
@@ -300,7 +300,7 @@ class NoRun:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         ours(hide_ours, error)
         if isinstance(error, SystemExit):
-            ours(ended)
+            ours(end_process)
 
     def generates(self, generator: Any) -> None:
         """Follow nothing."""

@@ -326,8 +326,8 @@ def kill(original: Callable[..., Any], actor: Any, *, no_restart: bool = True) -
 
 
 def _say_intended(process: Process, machine: str) -> None:
-    if (asked := CONNECTION.use(process.watcher.intended.remote, machine)) is not None:
-        shape.original("get")(asked, timeout=ASK_S)
+    if (reply := CONNECTION.use(process.watcher.intended.remote, machine)) is not None:
+        shape.original("get")(reply, timeout=ASK_S)
 
 
 def unhandled(original: Callable[..., Any], error: Exception) -> None:

@@ -1,13 +1,14 @@
-"""Calls of one process whose own threads wait outside of Ray's calls: what is recorded of them.
+"""Records calls (and a driver) whose thread waits outside of Ray's calls: for a lock, a queue, a socket, a child process.
 
-Such a call stands still, so its machine is recorded as it is, with its state. What may end the wait decides on the rest:
+The thread of such a call stands still, so the call's machine is recorded at once, with its state. What may end the wait decides
+what else is recorded:
 
-- Only this process, for certain, and no thread of the app's may act: it is a *local* wait, as an `await` of an asyncio lock is,
-  which a call that runs here, or a later one, may end. Traps 40 to 40b: no callback from compiled code, no signal, a collection
-  of garbage since it began.
-- Anything else: the call counts as active, and once the wait is long the snapshot says that it cannot be told what ends it.
+- Only this process may end it, and none of the app's own threads here can act: the call is in a *local* wait, like `await` of
+  an asyncio lock. A call that runs here now, or a later one, may end it. `_is_all_known` says when that is certain: no compiled
+  code calls in, the app handles no signal in this thread, and garbage was collected after the wait began.
+- Anything else may end it: the call counts as active. After `LONG_S` the snapshot lists the wait (coverage, `unexplained`).
 
-Used under the lock of the process.
+Callers hold the lock of the process.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ray_snapshot.instrument.process.blocked_threads import (
     calls_from_outside,
     signals_may_act,
 )
+from ray_snapshot.instrument.process.handed import awaited_thread
 from ray_snapshot.instrument.process.reports import LONG_S, LongWait
 from ray_snapshot.instrument.process.threads import is_timer_set
 from ray_snapshot.names import DRIVER
@@ -38,49 +40,61 @@ if TYPE_CHECKING:
 
 
 COLLECT_S = LONG_S / 2
-"""Behind so long a local wait garbage is collected: a finalizer might end it."""
+"""After a local wait of this length garbage is collected: a finalizer might end the wait."""
 
 
 class BlockedCalls:
-    """Of one process."""
+    """The calls of one process that wait outside of Ray's calls."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.threads = BlockedThreads()
         self.long: tuple[LongWait, ...] = ()
-        """Waits that have lasted for long, and of which it cannot be told what ends them, as of the last look."""
+        """The waits longer than `LONG_S` that anything but this process may end, as of the last `park`."""
         self.on_loop: str | None = None
-        """The call that blocks the loop of an async actor so, as of the last look."""
+        """The call that blocks the event loop of an async actor by such a wait, as of the last `park`."""
         self.rests: BlockedThread | None = None
-        """The wait of a program that is at rest: it has nothing more to do until a signal comes, or an event is set."""
-        self._looked_at: tuple[int, float] | None = None
-        self._is_called = True
-        """Whether compiled code might call in, as of the wait (thread, since when) for which that was looked at last."""
+        """The wait of a driver at rest: it does nothing more until a signal comes or an event is set."""
+        self._calls_seen: tuple[int, frozenset[str]] = (0, frozenset())
+        """How many calls have begun here, and which of them run."""
+        self._changed_at = 0.0
+        """When that was last seen to change: a call that has ended may have left a callback, or garbage with a finalizer."""
+        self._may_be_called: tuple[float, bool] = (-1.0, True)
+        """(`_changed_at`, whether compiled code may call into the app, as it was then)."""
         self._parked: dict[int, int] = {}
-        """By thread (ident) of which a wait is noted: its native id."""
+        """Thread (ident) to native id, of the threads whose waits `park` noted."""
 
     def park(self, now: float) -> list[int]:
-        """Note the waits of calls that stand still outside of Ray's calls; returns the waits."""
+        """Note these waits in the ledger; returns their ids, for `CallLedger.wake`."""
         process, frames = self.process, frames_of_threads()
         self.forget()
-        found: list[int] = []
+        calls = process.begun, frozenset(process.ledger.running)
+        if calls != self._calls_seen:
+            self._calls_seen, self._changed_at = calls, now
+        wait_ids: list[int] = []
         for call_id, thread in self._calls():
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
-            if one.is_local and now - one.since >= COLLECT_S and not capacity.COLLECTIONS.are_since(one.since):
+            if (
+                one.is_local
+                and now - one.since >= COLLECT_S
+                and not capacity.COLLECTIONS.are_since(self._quiet_since(one))
+            ):
                 capacity.COLLECTIONS.collect()
             is_long = now - one.since >= LONG_S
             others = self._others(frames, now) if is_long else None
             is_proven = others == [] and one.is_local and call_id is not None and self._is_all_known(one, thread)
-            if call_id is None and one.is_at_rest and others == []:
-                self.rests = one
-            elif not is_proven and others is not None:
-                self.long += tuple(LongWait(each.since, each.call_site, each.what) for each in (one, *others))
+            if call_id is None and one.is_at_rest:
+                self.rests = one if others == [] else None
+            elif is_long and not is_proven and not self._is_served(thread, frames, now):
+                waits = (one, *(each for each in others or () if now - each.since >= LONG_S))
+                long = (LongWait(each.since, each.call_site, each.what) for each in waits)
+                self.long = tuple(dict.fromkeys((*self.long, *long)))
             if call_id is not None:
                 self.on_loop = call_id if process.actor_loop.is_async else None
                 self._parked[thread] = self._native(thread) or 0
-                found.append(
+                wait_ids.append(
                     process.ledger.wait(
                         call_id,
                         (),
@@ -93,10 +107,10 @@ class BlockedCalls:
                         what=one.function,
                     )
                 )
-        return found
+        return wait_ids
 
     def forget(self) -> None:
-        """The waits that were noted count no more."""
+        """Drop what the last `park` noted."""
         self.long, self._parked, self.on_loop, self.rests = (), {}, None, None
 
     def is_loop_still(self) -> bool:
@@ -107,12 +121,12 @@ class BlockedCalls:
         )
 
     def have_run(self) -> bool:
-        """Whether any of the threads has run since its wait was noted: then what was copied meanwhile is of no one instant."""
+        """Whether a thread has run since `park` noted its wait: then a state copied since does not belong to one instant."""
         frames = frames_of_threads() if self._parked else {}
         return any(self.threads.has_run(native, frames.get(thread)) for thread, native in self._parked.items())
 
     def _calls(self) -> Iterator[tuple[str | None, int]]:
-        """(call, its thread) of those that run and are in no wait; (None, the main thread) of a driver that is in none."""
+        """(call, its thread) of calls that run and are in no noted wait; (None, main thread) of a driver in no noted wait."""
         process = self.process
         if process.actor_loop.is_async:
             call = process.actor_loop.running_call()
@@ -128,7 +142,7 @@ class BlockedCalls:
             yield None, threading.main_thread().ident or 0
 
     def _blocked(self, thread: int, frames: Mapping[int, FrameType], now: float) -> BlockedThread | None:
-        """What a thread (its ident) waits in, once that has settled."""
+        """The wait of a thread (its ident), once it has lasted for `SETTLED_S`."""
         process, frame = self.process, frames.get(thread)
         native = self._native(thread)
         if frame is None or native is None or is_timer_set(thread):
@@ -143,9 +157,15 @@ class BlockedCalls:
         main = threading.main_thread()
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
+    def _is_served(self, thread: int, frames: Mapping[int, FrameType], now: float) -> bool:
+        """Whether a thread (its ident) waits for the end, or the result, of one that goes on."""
+        awaited = awaited_thread(thread, frames)
+        served = [one for one in own_threads() if one.ident == awaited and awaited in frames]
+        return any(self.threads.look(one.native_id or 0, frames[one.ident or 0], now) is None for one in served)
+
     def _others(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
-        """The app's own threads that wait for what is outside of this process; None if any of its threads acts."""
-        found = []
+        """The waits of the app's own threads that something outside of this process may end; None if such a thread acts."""
+        waits = []
         for thread in own_threads():
             frame = frames.get(thread.ident or 0)
             if thread.ident in self.process.handed.waits:
@@ -154,13 +174,17 @@ class BlockedCalls:
             if one is None:
                 return None
             if not one.is_local:
-                found.append(one)
-        return found
+                waits.append(one)
+        return waits
 
     def _is_all_known(self, one: BlockedThread, thread: int) -> bool:
         """Whether nothing but threads, calls and callbacks that are followed can end a local wait."""
-        if not capacity.COLLECTIONS.are_since(one.since) or signals_may_act(thread):
+        if not capacity.COLLECTIONS.are_since(self._quiet_since(one)) or signals_may_act(thread):
             return False
-        if self._looked_at != (thread, one.since):  # that is a walk over all objects
-            self._looked_at, self._is_called = (thread, one.since), calls_from_outside()
-        return not self._is_called
+        if self._may_be_called[0] != self._changed_at:  # `calls_from_outside` walks over all objects
+            self._may_be_called = self._changed_at, calls_from_outside()
+        return not self._may_be_called[1]
+
+    def _quiet_since(self, one: BlockedThread) -> float:
+        """Since when a thread has waited, and no other call has begun or ended here."""
+        return max(one.since, self._changed_at)

@@ -1,11 +1,11 @@
 """Threads that wait outside of Ray's calls: for a lock, a queue, another thread, a socket, a pipe, a child process.
 
-`kernel_waits` says that a thread waits without a bound; its frames say for what. Two kinds of waits differ in who may end them:
+`kernel_waits` tells whether a thread waits without a timeout; its frames tell for what. There are two kinds of waits:
 
-- *local* ones (the Condition family of `threading` and `queue`, a bare lock, `SimpleQueue.get`, `join`): only another thread or
-  call of this process, or a callback. A lock in C counts as local only where the instruction that waits, and the object that it
-  waits for, can be told (`lock.acquire()`, `with self.lock:`).
-- all others: what is outside of the process may end them at any time.
+- *local* ones (the Condition family of `threading` and `queue`, a bare lock, `SimpleQueue.get`, `join`): only a thread, a call
+  or a callback of this process may end them. A wait for a lock in C counts as local only if the instruction shows which object
+  it waits for (`lock.acquire()`, `with self.lock:`).
+- all others: something outside of the process may end them at any time.
 
 Reads frames and objects as they are; runs no code of the app. Standard library only.
 """
@@ -20,7 +20,6 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ExtensionFileLoader
@@ -42,13 +41,13 @@ from ray_snapshot.runtime.here import RAYS, STANDARD, place, rank_of
 
 _LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
 _ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
-"""By method in C that waits for another thread: of which classes."""
+"""Methods in C that wait for another thread, with the classes that have them."""
 
 _AT_REST = {"threading.Event.wait"}
-"""Where a service is parked that has nothing more to do in this thread."""
+"""Functions in which a thread waits that has nothing more to do."""
 
 SETTLED_S = 0.1
-"""A thread that has waited so long, and has not run meanwhile, waits: its process is recorded as it is then."""
+"""A thread that has not run for this long counts as waiting, and its process is recorded as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,7 @@ class BlockedThread:
     """A wait outside of Ray's calls."""
 
     since: float
+    """When it was first seen."""
     call_site: str
     """The app's own line, "file:line"."""
     function: str
@@ -93,7 +93,7 @@ class BlockedThreads:
         """By the native id of the thread."""
 
     def look(self, thread: int, frame: FrameType, now: float) -> BlockedThread | None:
-        """What a thread (its native id) waits in; None if it may go on, as far as can be told."""
+        """The wait of a thread (its native id); None if it runs, waits with a timeout, or the kernel does not show it."""
         waits_in = kernel_wait(thread)
         is_local = _is_local(frame, waits_in)
         if waits_in is None and not is_local:
@@ -103,20 +103,15 @@ class BlockedThreads:
         look = self._looks.get(thread)
         if look is None or look.key != key:
             look = self._looks[thread] = _Look(key, now)
-        about = "" if is_local else _child_of(frame) or (waits_in.awaited() if waits_in is not None else "")
+        about = "" if is_local else _awaited_child(frame) or (waits_in.awaited() if waits_in is not None else "")
         at = place(frame)
         site, inside = ("", "") if at is None else (at.call_site, at.inside)
-        return BlockedThread(look.since, site, inside or _called(frame), about, is_local)
+        return BlockedThread(look.since, site, inside or _called_name(frame), about, is_local)
 
     def has_run(self, thread: int, frame: FrameType | None) -> bool:
         """Whether a thread has run since it was looked at last."""
         look = self._looks.get(thread)
         return frame is None or look is None or look.key != (id(frame), frame.f_lasti, turns_of(thread))
-
-    def forget_but(self, threads: Iterable[int]) -> None:
-        """Of other threads nothing is known any more."""
-        known = set(threads)
-        self._looks = {thread: look for thread, look in self._looks.items() if thread in known}
 
 
 def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
@@ -125,8 +120,8 @@ def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
         return True
     if waits_in is None or not waits_in.is_lock:
         return False
-    place = _awaited_object(frame)
-    return place is not None and isinstance(place[1], _ENDED_BY_THREADS.get(place[0], ()))
+    call = _awaited_object(frame)
+    return call is not None and isinstance(call[1], _ENDED_BY_THREADS.get(call[0], ()))
 
 
 def _awaited_object(frame: FrameType) -> tuple[str, Any] | None:
@@ -134,7 +129,7 @@ def _awaited_object(frame: FrameType) -> tuple[str, Any] | None:
 
     Found by names and attributes alone, which runs no code of the app.
     """
-    names = _names_called(frame.f_code, frame.f_lasti)
+    names = _call_names(frame.f_code, frame.f_lasti)
     if names is None:
         return None
     method, root, attributes = names
@@ -150,7 +145,7 @@ def _awaited_object(frame: FrameType) -> tuple[str, Any] | None:
 
 
 @lru_cache(256)
-def _names_called(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
+def _call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
     """(method, variable, attributes) of the call at an instruction; None if it is not written as `a.b.method(constants)`."""
     before = [one for one in dis.get_instructions(code) if one.offset <= at]
     if not before:
@@ -173,13 +168,13 @@ def _names_called(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] |
     return method, str(chain[-1].argval), tuple(reversed(attributes))
 
 
-def _called(frame: FrameType) -> str:
+def _called_name(frame: FrameType) -> str:
     """The method in C that the app called, by its names: "self.lock.acquire"; "" if that is not known."""
-    names = _names_called(frame.f_code, frame.f_lasti)
+    names = _call_names(frame.f_code, frame.f_lasti)
     return "" if names is None else ".".join([names[1], *names[2], names[0]])
 
 
-def _child_of(frame: FrameType) -> str:
+def _awaited_child(frame: FrameType) -> str:
     """The child process that a thread waits for, by the `Popen` of `subprocess` or `multiprocessing` in its frames."""
     for one, _ in walk_stack(frame):
         module = str(one.f_globals.get("__name__", ""))
@@ -210,18 +205,16 @@ _HARMLESS = (
 )
 """Packages whose compiled parts call nothing of the app from threads of their own."""
 
-_BEFORE = frozenset(sys.modules)
-"""What was loaded before the app's own code."""
-
 
 def calls_from_outside() -> bool:
     """Whether compiled code may call into the app from a thread that has no frame in Python yet.
 
-    So may a callback that `ctypes` has made (a timer of the C library), and whatever a package of others has been given.
+    It may if `ctypes` has made a callback (for a timer of the C library, say), or if the app has loaded a compiled package that
+    is not in `_HARMLESS`: the app may have given it a callback.
     """
     if any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
         return True
-    return any(_is_of_others(name, one) for name, one in list(sys.modules.items()) if name not in _BEFORE)
+    return any(_is_of_others(name, one) for name, one in list(sys.modules.items()))
 
 
 def _is_of_others(name: str, module: Any) -> bool:

@@ -88,7 +88,7 @@ class HandedWork:
             if awaited in self.waits:
                 return self.waits[awaited]
             seen.add(awaited)
-            awaited = _awaited_by(awaited, frames)
+            awaited = awaited_thread(awaited, frames)
         return None
 
 
@@ -106,7 +106,7 @@ def _joined_by(inner: FrameType) -> threading.Thread | None:
     return joined if isinstance(joined, threading.Thread) else None
 
 
-def _awaited_by(thread: int, frames: Mapping[int, FrameType]) -> int | None:
+def awaited_thread(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     """The thread that another one waits for without a bound: it joins it, or needs the result of what it runs."""
     inner = frames.get(thread)
     outer = None if inner is None else inner.f_back

@@ -107,6 +107,8 @@ class Process:
         """Whether it runs plain tasks, and is no actor and no driver."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
+        self.begun = 0
+        """How many calls have begun here."""
         self.native_threads: dict[int, int] = {}
         """The kernel's number of each thread that has run calls."""
         self.blocked = BlockedCalls(self)
@@ -292,6 +294,7 @@ class Process:
 
     def run_here(self, call_id: str) -> None:
         """This thread runs a call. Under the lock."""
+        self.begun += 1
         self.threads[call_id] = thread = threading.get_ident()
         self.native_threads[thread] = threading.get_native_id()
 

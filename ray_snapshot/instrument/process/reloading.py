@@ -315,8 +315,8 @@ class Reloading:
             if self.is_held and not is_program:
                 raise self.refusal()
             key = key if isinstance(key, str) else None
-            asked = CONNECTION.use(self.process.watcher.is_coming_back.remote, key, generation)
-            if asked is None or not shape.original("get")(asked, timeout=ASK_S):
+            reply = CONNECTION.use(self.process.watcher.is_coming_back.remote, key, generation)
+            if reply is None or not shape.original("get")(reply, timeout=ASK_S):
                 break
             with self.process.lock:
                 if is_program or not self.is_held:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
+from ray_snapshot.names import NO_CALL
 from ray_snapshot.protocol.calls import MachineReport
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 LONG_S = 10.0
 """So long a wait may last before a snapshot says that it cannot be told what ends it."""
 
-NO_CALL = "for an object that no watched call gives"
 OF_A_GRAPH = "for the output of a compiled graph of"
 
 

@@ -104,7 +104,7 @@ def _stack(of: str, call: str | None, frames: Sequence[FrameType], *, with_local
     own, inside = _own(frames)
     cut = max(0, len(own) - MOST_FRAMES)
     half = MOST_FRAMES // 2
-    told = [
+    shown = [
         StackFrame(
             frame.f_code.co_qualname,
             frame.f_code.co_filename,
@@ -114,7 +114,7 @@ def _stack(of: str, call: str | None, frames: Sequence[FrameType], *, with_local
         )
         for place, frame in enumerate([*own[:half], *own[half + cut :]])
     ]
-    return Stack(of, call, tuple(told), cut)
+    return Stack(of, call, tuple(shown), cut)
 
 
 def _own(frames: Sequence[FrameType]) -> tuple[list[FrameType], str]:

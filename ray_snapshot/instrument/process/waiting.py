@@ -223,10 +223,10 @@ class Waiting:
         owed = [] if process.mail is None else process.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
             mine = [one for one in zip(refs, replies, strict=True) if one[1] is not None or not process.owes(one[0])]
-            refs_on, replies = [ref for ref, _ in mine], [call for _, call in mine]
+            awaited_refs, replies = [ref for ref, _ in mine], [call for _, call in mine]
         else:
-            refs_on = refs
-        on = process.streams.awaited(refs_on, replies)
+            awaited_refs = refs
+        on = process.streams.awaited(awaited_refs, replies)
         known = sum(one.call_id is not None for one in on) + len(owed)
         is_bounded = timeout is not None or is_timer_set(thread)
         may_act = not is_resting and (is_bounded or known < k or not k)

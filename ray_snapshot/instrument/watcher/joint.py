@@ -202,9 +202,9 @@ def _with_short_waits(
     if not any(mine):
         return machines
     names = machines["machine"].to_pylist()
-    told = [{"call_id": None, **row} for row in own]
+    rows = [{"call_id": None, **row} for row in own]
     forms = {
-        at: short_form_of([*(row for row in told if row["machine"] == names[at]), *rows_of[names[at]]])
+        at: short_form_of([*(row for row in rows if row["machine"] == names[at]), *rows_of[names[at]]])
         for at, is_mine in enumerate(mine)
         if is_mine
     }

@@ -279,10 +279,10 @@ class Rolling:
         """Ask the cluster which actors of the snapshot are dead: nothing else may have told of it yet."""
         living, loop, facts = self._living(), asyncio.get_running_loop(), self.processes.roster.facts
         keys = {living[name]: facts[living[name]].get("key") for name in self.way.section.states if name in living}
-        asked = {
+        answers = {
             name: loop.run_in_executor(None, shape.actor_state, key) for name, key in keys.items() if key is not None
         }
-        for machine, answer in asked.items():
+        for machine, answer in answers.items():
             state, _ = await answer
             if state == "DEAD" and machine in self.processes.parties.machines:
                 self.processes.ended(machine)
