@@ -88,6 +88,8 @@ class Rooms:
 
     def opened(self, moves: Booleans, help: Help = ALONE) -> Integers:
         """The nodes of the demands that can be met if `moves` do."""
+        if not self:
+            return self.nodes
         if help.is_doubted and self.told.unsure:
             return self.nodes
         state = State(self, moves, help)
@@ -99,7 +101,7 @@ class Rooms:
 
     def doubtful(self, moves: Booleans) -> list[str]:
         """Holders at rest of which it is not certain who has a handle; for people."""
-        stuck = State(self, moves).stuck
+        stuck = State(self, moves).stuck if self else ()
         unchecked = [one for one in stuck if self.rests(one) and not self.told.holders[one].is_checked]
         return [
             f"whether a handle of {self.told.holders[one].machine} is in use elsewhere, or garbage" for one in unchecked

@@ -24,6 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.private import importing
+from ray_snapshot.instrument.process.blocked_threads import calls_from_outside
 from ray_snapshot.names import NAMESPACE
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
 
@@ -143,6 +144,8 @@ class _Collections:
         self._begins = 0.0
         self._asked_at = 0.0
         self._thread: int | None = None
+        self.may_be_called = True
+        """Whether compiled code might call into the app (`calls_from_outside`), as of the latest."""
 
     def collect(self) -> None:
         """Collect, in a thread of its own, for finalizers may wait."""
@@ -156,6 +159,7 @@ class _Collections:
         gc.callbacks.append(hear)
         try:
             CONNECTION.use(gc.collect)  # does nothing if another thread collects just now
+            self.may_be_called = calls_from_outside()
         finally:
             gc.callbacks.remove(hear)
 

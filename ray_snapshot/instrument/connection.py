@@ -51,6 +51,8 @@ class Connection:
                 self.before_end.pop()()
         me = threading.get_ident()
         with self._changed:
+            if not self.is_open and self._users[me]:
+                return  # another thread ends it, and waits for this one
             self.is_open = False
             self._changed.wait_for(lambda: not self._users.keys() - {me}, END_S)
 

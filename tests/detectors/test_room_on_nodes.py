@@ -507,3 +507,11 @@ def test_a_demand_that_others_hold_and_one_without_a_node_of_its_labels_are_told
     room.told["demands"][0]["nodes"] = []
     verdict = Infeasible().evaluate(app.snapshot(started_at=at(25)))
     assert "it needs CPU 1, and no node that it may run on is there" in verdict.sentence
+
+
+def test_what_is_held_is_no_matter_where_no_call_needs_room() -> None:
+    app = App().actor("A-0").actor("B-0").actor("Hog-0", status="active")
+    asks, answers = app.runs("A-0", "driver", "ask"), app.runs("B-0", "A-0", "answer")
+    app.waits_for(asks, answers).waits_for(answers, asks)
+    Room(app).node("n1", CPU=1).group("g", {"CPU": 1}).holds("Hog-0", "n1", ["driver"], CPU=1)
+    assert app.verdict().holds is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import queue
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from types import SimpleNamespace
@@ -40,8 +42,9 @@ class Waits:
         self.queue, self.full, self.simple = queue.Queue[int](), queue.Queue[int](1), queue.SimpleQueue[int]()
         self.future: Future[int] = Future()
         self.thread = threading.Thread(target=self.event.wait, args=(BOUND_S,), daemon=True)
-        self.here, self.there = socket.socketpair()
         self.server = socket.create_server(("127.0.0.1", 0))
+        self.here = socket.create_connection(self.server.getsockname())
+        self.there, _ = self.server.accept()
         self.read, self.write = os.pipe()
         self.processes = multiprocessing.get_context("spawn").Queue()
         self.holder = SimpleNamespace(lock=self.lock)
@@ -125,7 +128,7 @@ LOCAL: dict[str, Callable[[Waits], Any]] = {
     "concurrent.futures.wait": lambda waits: wait([waits.future]),
 }
 OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
-    "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to its other end"),
+    "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
     "": (lambda waits: os.read(waits.read, 1), "a pipe"),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
@@ -220,12 +223,11 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
         assert done.stdout == f"{answer}\n"
 
 
-def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait_of_the_main_thread_alone() -> None:
-    main = threading.main_thread().ident or 0
+def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait() -> None:
+    assert not blocked_threads.signals_may_act()
     before = signal.signal(signal.SIGHUP, lambda *_: None)
     try:
-        assert blocked_threads.signals_may_act(main)
-        assert not blocked_threads.signals_may_act(main + 1)
+        assert blocked_threads.signals_may_act()
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -247,7 +249,8 @@ class Actor:
         self.collected_at = 0.0
         monkeypatch.setattr(blocked_calls.capacity, "COLLECTIONS", self)
         monkeypatch.setattr(blocked_calls, "own_threads", list)
-        monkeypatch.setattr(blocked_calls, "calls_from_outside", lambda: False)
+        monkeypatch.setattr(blocked_calls, "signals_may_act", lambda: False)
+        self.may_be_called = False
         self.number = 0
 
     def collect(self) -> None:
@@ -319,7 +322,7 @@ def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) 
     if why == "garbage":
         actor.patch.setattr(actor, "are_since", lambda _: False)
     if why == "compiled code":
-        actor.patch.setattr(blocked_calls, "calls_from_outside", lambda: True)
+        actor.may_be_called = True
     actor.recorded(0.0)
     actor.recorded(LONG_S - 1)
     told = actor.recorded(LONG_S + 1)
@@ -352,8 +355,7 @@ def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor)
     beside.blocked("waits.here.recv")
     actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside.thread])
     actor.recorded(0.0)
-    assert len(actor.recorded(LONG_S + 1).long_waits) == 1, "the other one was seen just now"
-    told = actor.recorded(2 * LONG_S + 2)
+    told = actor.recorded(LONG_S + 1)
     assert told.report.status == "active"
     assert [one.what.partition(",")[0] for one in told.long_waits] == ["in queue.Queue.get", "in waits.here.recv"]
 
@@ -380,5 +382,34 @@ def test_what_a_call_that_has_ended_since_may_have_left_is_looked_for_anew(actor
     assert actor.recorded(LONG_S + 1).report.status == "blocked"
     actor.process.leave(actor.process.enter(None, "m"))
     assert actor.recorded(LONG_S + 2).report.status == "active"
-    actor.patch.setattr(blocked_calls, "calls_from_outside", lambda: True)
+    actor.may_be_called = True
     assert actor.recorded(LONG_S + 3).report.status == "active"
+
+
+def test_a_look_leaves_a_socket_and_the_variables_of_a_frame_as_they_are(waits: Waits) -> None:
+    class Large:
+        pass
+
+    large = [weakref.ref(Large())]
+
+    def holds(waits: Waits) -> None:
+        item = Large()
+        large[0] = weakref.ref(item)
+        waits.lock.acquire()
+        waits.lock.release()
+        del item
+        waits.event.wait()
+
+    worker = Worker(holds, waits)
+    worker.blocked("waits.lock.acquire")
+    waits.lock.release()
+    worker.blocked("threading.Event.wait")
+    waits.lock.acquire()
+    assert large[0]() is None
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(10.0)
+    try:
+        Worker(OUTSIDE["waits.here.recv"][0], waits).blocked("waits.here.recv")
+    finally:
+        socket.setdefaulttimeout(before)
+    assert not fcntl.fcntl(waits.here, fcntl.F_GETFL) & os.O_NONBLOCK

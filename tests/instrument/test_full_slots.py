@@ -37,10 +37,11 @@ def test_where_a_slot_is_free_who_acts_and_has_a_handle_may_end_it() -> None:
 
 @pytest.mark.parametrize("queued", [0, 1])
 def test_where_every_slot_is_taken_no_later_call_ends_a_local_wait(queued: int) -> None:
-    assert judged(slots=1, queued=queued) is True
+    assert judged(slots=1, caller="b", queued=queued) is True
 
 
-def test_an_actor_that_waits_for_an_event_and_that_only_the_program_has_called_may_be_a_parked_service() -> None:
+def test_a_call_of_which_nothing_waits_for_the_reply_may_be_a_parked_service() -> None:
+    assert judged(slots=1) is None
     assert judged(slots=1, what=EVENT) is None
     assert judged(slots=1, what=EVENT, queued=1) is True
     assert judged(slots=1, what=EVENT, caller="b") is True

@@ -26,7 +26,6 @@ from ray_snapshot.instrument.process.blocked_threads import (
     SETTLED_S,
     BlockedThread,
     BlockedThreads,
-    calls_from_outside,
     signals_may_act,
 )
 from ray_snapshot.instrument.process.handed import awaited_thread
@@ -59,8 +58,6 @@ class BlockedCalls:
         """How many calls have begun here, and which of them run."""
         self._changed_at = 0.0
         """When that was last seen to change: a call that has ended may have left a callback, or garbage with a finalizer."""
-        self._may_be_called: tuple[float, bool] = (-1.0, True)
-        """(`_changed_at`, whether compiled code may call into the app, as it was then)."""
         self._parked: dict[int, int] = {}
         """Thread (ident) to native id, of the threads whose waits `park` noted."""
 
@@ -71,43 +68,40 @@ class BlockedCalls:
         calls = process.begun, frozenset(process.ledger.running)
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
-        wait_ids: list[int] = []
-        for call_id, thread in self._calls():
+        waiting, wait_ids = list(self._calls()), list[int]()
+        others = self._others(frames, now) if waiting else []  # looked at before those whose waits they may end
+        for call_id, thread in waiting:
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
-            if (
-                one.is_local
-                and now - one.since >= COLLECT_S
-                and not capacity.COLLECTIONS.are_since(self._quiet_since(one))
-            ):
-                capacity.COLLECTIONS.collect()
             is_long = now - one.since >= LONG_S
-            others = self._others(frames, now) if is_long else None
-            is_proven = others == [] and one.is_local and call_id is not None and self._is_all_known(one, thread)
+            is_proven = self._is_all_known(one, now) and is_long and others == [] and call_id is not None
             if call_id is None and one.is_at_rest:
-                self.rests = one if others == [] else None
+                self.rests = one if is_long and others == [] else None
             elif is_long and not is_proven and not self._is_served(thread, frames, now):
                 waits = (one, *(each for each in others or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
                 self.long = tuple(dict.fromkeys((*self.long, *long)))
-            if call_id is not None:
-                self.on_loop = call_id if process.actor_loop.is_async else None
-                self._parked[thread] = self._native(thread) or 0
-                wait_ids.append(
-                    process.ledger.wait(
-                        call_id,
-                        (),
-                        int(is_proven),
-                        one.since,
-                        call_site=one.call_site,
-                        may_act=not is_proven,
-                        is_local=is_proven,
-                        keeps_cpu=True,
-                        what=one.function,
-                    )
-                )
+            if call_id is not None and not process.reloading.keeps:  # its hooks might want a lock that the call holds
+                wait_ids.append(self._note(call_id, thread, one, is_proven=is_proven))
         return wait_ids
+
+    def _note(self, call_id: str, thread: int, one: BlockedThread, *, is_proven: bool) -> int:
+        """Note a wait in the ledger; returns its id."""
+        process = self.process
+        self.on_loop = call_id if process.actor_loop.is_async else None
+        self._parked[thread] = self._native(thread) or 0
+        return process.ledger.wait(
+            call_id,
+            (),
+            int(is_proven),
+            one.since,
+            call_site=one.call_site,
+            may_act=not is_proven,
+            is_local=is_proven,
+            keeps_cpu=True,
+            what=one.function,
+        )
 
     def forget(self) -> None:
         """Drop what the last `park` noted."""
@@ -177,13 +171,16 @@ class BlockedCalls:
                 waits.append(one)
         return waits
 
-    def _is_all_known(self, one: BlockedThread, thread: int) -> bool:
-        """Whether nothing but threads, calls and callbacks that are followed can end a local wait."""
-        if not capacity.COLLECTIONS.are_since(self._quiet_since(one)) or signals_may_act(thread):
+    def _is_all_known(self, one: BlockedThread, now: float) -> bool:
+        """Whether a wait is local, and nothing but threads, calls and callbacks that are followed can end it."""
+        if not one.is_local or self.process.reloading.keeps:
             return False
-        if self._may_be_called[0] != self._changed_at:  # `calls_from_outside` walks over all objects
-            self._may_be_called = self._changed_at, calls_from_outside()
-        return not self._may_be_called[1]
+        collections = capacity.COLLECTIONS
+        if collections.are_since(self._quiet_since(one)):
+            return not (collections.may_be_called or signals_may_act())
+        if now - one.since >= COLLECT_S:
+            collections.collect()
+        return False
 
     def _quiet_since(self, one: BlockedThread) -> float:
         """Since when a thread has waited, and no other call has begun or ended here."""

@@ -50,6 +50,10 @@ SETTLED_S = 0.1
 """A thread that has not run for this long counts as waiting, and its process is recorded as it is."""
 
 
+MOST_LOOKS = 1_000
+"""So many threads are remembered."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockedThread:
     """A wait outside of Ray's calls."""
@@ -101,7 +105,9 @@ class BlockedThreads:
             return None
         key = (id(frame), frame.f_lasti, turns_of(thread))
         look = self._looks.get(thread)
-        if look is None or look.key != key:
+        if look is None or look.key != key or key[2] < 0:
+            if len(self._looks) > MOST_LOOKS:
+                self._looks.clear()
             look = self._looks[thread] = _Look(key, now)
         about = "" if is_local else _awaited_child(frame) or (waits_in.awaited() if waits_in is not None else "")
         at = place(frame)
@@ -120,28 +126,34 @@ def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
         return True
     if waits_in is None or not waits_in.is_lock:
         return False
-    call = _awaited_object(frame)
-    return call is not None and isinstance(call[1], _ENDED_BY_THREADS.get(call[0], ()))
-
-
-def _awaited_object(frame: FrameType) -> tuple[str, Any] | None:
-    """(method, object) of the call in C that a frame is in, as in `self.lock.acquire()`; ("acquire", lock) of `with lock:`.
-
-    Found by names and attributes alone, which runs no code of the app.
-    """
     names = _call_names(frame.f_code, frame.f_lasti)
-    if names is None:
-        return None
-    method, root, attributes = names
-    for scope in (frame.f_locals, frame.f_globals):
-        if root in scope:
-            item = scope[root]
-            break
-    else:
-        return None
+    if names is None or names[0] not in _ENDED_BY_THREADS:
+        return False
+    method, variable, attributes = names
+    return issubclass(type(_awaited_object(frame, variable, attributes)), _ENDED_BY_THREADS[method])
+
+
+def _awaited_object(frame: FrameType, variable: str, attributes: tuple[str, ...]) -> Any:
+    """The object of a call in C, as in `self.lock.acquire()`; None if names do not lead to it. Runs no code of the app."""
+    item = _variable(frame, variable)
     for name in attributes:
         item = inspect.getattr_static(item, name, None)
-    return method, item
+    return item
+
+
+def _variable(frame: FrameType, name: str) -> Any:
+    """A variable of a frame. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied again, unless the app
+    has it, so that no object of the app lives longer than without us."""
+    names = frame.f_locals
+    item = names[name] if name in names else frame.f_globals.get(name)
+    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(names) <= _REFS_OF_LOCALS:
+        names.clear()
+    return item
+
+
+_KEEPS_LOCALS = sys.version_info < (3, 13)
+_REFS_OF_LOCALS = 3
+"""The frame's, the variable's, and that of `sys.getrefcount`."""
 
 
 @lru_cache(256)
@@ -188,31 +200,22 @@ def _awaited_child(frame: FrameType) -> str:
 # ---- who else may end a local wait --------------------------------------------------------------------------------------
 
 _HARMLESS = (
-    *(
-        "ray",
-        "ray_snapshot",
-        "numpy",
-        "pyarrow",
-        "pandas",
-        "scipy",
-        "google",
-        "msgpack",
-        "psutil",
-        "pydantic_core",
-        "yaml",
-    ),
-    *("charset_normalizer", "markupsafe", "requests", "rpds", "uvloop"),
+    *("ray", "ray_snapshot", "numpy", "pyarrow", "pandas", "scipy", "google", "msgpack", "psutil", "pydantic_core"),
+    *("yaml", "charset_normalizer", "markupsafe", "requests", "rpds", "uvloop"),
 )
-"""Packages whose compiled parts call nothing of the app from threads of their own."""
+"""Packages whose compiled parts call nothing of the app from threads of their own, but for these:"""
+
+_CALLING = ("pyarrow._flight", "pyarrow._fs", "pyarrow._dataset", "pyarrow._compute", "scipy._lib._ccallback_c")
 
 
 def calls_from_outside() -> bool:
     """Whether compiled code may call into the app from a thread that has no frame in Python yet.
 
     It may if `ctypes` has made a callback (for a timer of the C library, say), or if the app has loaded a compiled package that
-    is not in `_HARMLESS`: the app may have given it a callback.
+    is not in `_HARMLESS`: the app may have given it a callback. What `gc.freeze` hides may be such a callback. Walks over all
+    objects, and what the app drops meanwhile is finalized in this thread: not under a lock of ours.
     """
-    if any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
+    if gc.get_freeze_count() or any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
         return True
     return any(_is_of_others(name, one) for name, one in list(sys.modules.items()))
 
@@ -222,11 +225,11 @@ def _is_of_others(name: str, module: Any) -> bool:
     spec = getattr(module, "__spec__", None)
     if spec is None or not isinstance(spec.loader, ExtensionFileLoader):
         return False
+    if name in _CALLING:
+        return True
     return name.partition(".")[0] not in _HARMLESS and rank_of(str(spec.origin)) not in (STANDARD, RAYS)
 
 
-def signals_may_act(thread: int) -> bool:
-    """Whether the app handles any signal, and this thread (its ident) is the one that runs the handlers."""
-    if thread != threading.main_thread().ident:
-        return False
+def signals_may_act() -> bool:
+    """Whether the app handles any signal: the main thread runs the handler, and may end the wait of any thread."""
     return any(is_handled_by_the_app(signal.getsignal(one)) for one in signal.valid_signals())

@@ -8,9 +8,10 @@ Standard library only.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import platform
-import socket
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -101,7 +102,8 @@ def turns_of(thread: int) -> int:
     """How often a thread has been put to sleep so far: as long as that stays the same it has not run; -1: not known."""
     try:
         lines = (_TASKS / str(thread) / "status").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if "voluntary_ctxt_switches" in line)
+        counts = [int(line.split()[1]) for line in lines if "voluntary_ctxt_switches" in line]
+        return sum(counts) if counts else -1
     except (OSError, ValueError, IndexError):
         return -1
 
@@ -115,22 +117,31 @@ def described_file(descriptor: int) -> str:
     except OSError:
         return ""
     if target.startswith("socket:"):
-        return _described_socket(descriptor)
+        return _described_socket(target[len("socket:[") : -1])
     return "a pipe" if target.startswith("pipe:") else f"the file {target}"
 
 
-def _described_socket(descriptor: int) -> str:
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
-        if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            return f"a socket that listens on {_address(copy.getsockname())}"
-        return f"a socket connected to {_address(copy.getpeername())}"
+def _described_socket(inode: str) -> str:
+    """What the kernel's tables say of a socket; the socket itself is not touched, for its flags are the app's."""
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                if words[9] == inode:
+                    is_listening = words[3] == _LISTENS
+                    place = _address(words[1] if is_listening else words[2])
+                    return f"a socket {'that listens on' if is_listening else 'connected to'} {place}"
     return "a socket"
 
 
-def _address(name: object) -> str:
-    if isinstance(name, tuple):
-        return f"{name[0]}:{name[1]}"
-    return str(name) or "its other end"
+_LISTENS = "0A"
+
+
+def _address(words: str) -> str:
+    """ "127.0.0.1:80" of an address in hexadecimal words of this machine's order, as in `/proc/net/tcp`."""
+    number, _, port = words.partition(":")
+    parts = [int(number[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(number), 8)]
+    return f"{ipaddress.ip_address(b''.join(parts))}:{int(port, 16)}"
 
 
 def described_child(pid: int) -> str:

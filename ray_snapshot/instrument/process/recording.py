@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ray_snapshot.encoding import Encoded
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import SavedValue
-    from ray_snapshot.protocol.calls import MachineReport
+    from ray_snapshot.protocol.calls import CallWait, MachineReport
 
 
 class Recording:
@@ -87,19 +87,20 @@ class Recording:
         at_yields: list[int] = []
         if process.streams.running or process.streams.blocking:
             at_yields = process.streams.park(process.ledger, process.threads, now, has_loop=loop.is_async)
+        left = callback_wait()  # before the threads that a callback may have woken
         blocked = process.blocked.park(now)
         between_steps |= process.blocked.on_loop is not None
         try:
             if is_forced or between_steps or process.ledger.can_copy:
                 process.started_tasks.refs_of.update(in_threads)
                 with loop.standing_still(process.blocked.on_loop):
-                    self._record_now(now, began, between_steps=between_steps, was_starting=was_starting)
+                    self._record_now(now, began, left, between_steps=between_steps, was_starting=was_starting)
         except _ThreadRan:
             blocked = self._wake(blocked)
             between_steps &= process.blocked.on_loop is None
             process.blocked.forget()
             if is_forced:
-                self._record_now(now, began, between_steps=between_steps, was_starting=was_starting)
+                self._record_now(now, began, left, between_steps=between_steps, was_starting=was_starting)
         finally:
             for wait_id in in_threads:
                 process.started_tasks.refs_of.pop(wait_id, None)
@@ -111,12 +112,14 @@ class Recording:
             self.process.ledger.wake(wait_id)
         return []
 
-    def _record_now(self, now: float, began: float, *, between_steps: bool, was_starting: bool) -> None:
-        """`began`: the thread's processor time before anything was done for this."""
+    def _record_now(
+        self, now: float, began: float, left: CallWait | None, *, between_steps: bool, was_starting: bool
+    ) -> None:
+        """`began`: the thread's processor time before anything was done for this; `left`: what callbacks wait for."""
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
         sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
         self.kept = None
-        parked, left = loop.park(ledger, now, sites) if between_steps else [], callback_wait()
+        parked = loop.park(ledger, now, sites) if between_steps else []
         acting = self._background()
         ledger.outcomes = process.started_tasks.outcomes()
         ledger.streams = process.streams.report()

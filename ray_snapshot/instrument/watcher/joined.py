@@ -92,9 +92,12 @@ class Tables:
         """By call that Ray holds at a `yield` for certain: who alone could take an item."""
 
         self.blocking = {
-            name: one.blocking_call for name, one in collected.recorded.items() if one.blocking_call is not None
+            name: one.blocking_call
+            for name, one in collected.recorded.items()
+            if one.blocking_call is not None and not collected.facts.get(name, {}).get("groups")
         }
-        """Calls that block the loop of their async actor: no other call of it can go on or begin."""
+        """Calls that block the loop of their async actor: no other call of it can go on or begin. Concurrency groups have loops
+        of their own."""
 
         told: list[ProcessReport | MachineCalls] = [*collected.recorded.values(), *collected.hosted]
         loose = [one.loose for one in told]
@@ -544,13 +547,13 @@ class Tables:
         return bool(self._threads(process))
 
     def _is_parked_service(self, resolved: ResolvedWait) -> bool:
-        """Whether a call looks like a service that has nothing more to do: in `Event.wait`, with its caller alone behind it."""
+        """Whether a call looks like a service that has nothing more to do: no call is queued behind it, and none waits for its
+        reply, or the program alone for one that waits for an event."""
         machine, wait = resolved.machine, resolved.wait
-        if wait.what != "threading.Event.wait" or any(one.target == machine and one.in_flight for one in self.channels):
+        if any(one.target == machine and one.in_flight for one in self.channels):
             return False
-        report = self.completed.machines.get(machine)
-        callers = [] if report is None else [call.caller for call in report.calls]
-        return callers in ([DRIVER], [None])
+        callers = {name for name, waits in self.waits_of.items() for one in waits if wait.call_id in one.wait.calls}
+        return callers <= ({DRIVER} if wait.what == "threading.Event.wait" else set())
 
     def _has_free_slot(self, machine: str) -> bool:
         """Whether a call that is yet to come may begin at a machine before one ends that has begun there."""
