@@ -191,6 +191,16 @@ def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> 
     assert found.header.uncovered[-1] == "Busy-0, which does not report"
 
 
+def test_of_one_that_does_not_report_it_is_said_how_often_it_has_been_restarted(world: World) -> None:
+    async def scenario(watcher: Watcher) -> list[str]:
+        await world.join(watcher, "A:a", key="a", **{"class": "A"})
+        return [watcher.processes._unseen("A:a") for watcher.processes.roster.facts["A:a"]["incarnation"] in (0, 1, 41)]
+
+    never, once, often = world.run(scenario)
+    assert never == once == "A-0, which does not report"
+    assert often == "A-0, which does not report: it has been restarted 41 times"
+
+
 def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gone_is_not(world: World) -> None:
     async def scenario(watcher: Watcher) -> None:
         await world.join(watcher, DRIVER)

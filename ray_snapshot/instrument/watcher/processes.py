@@ -367,7 +367,7 @@ class Processes:
         header.uncovered += [
             *strangers(pending.seen.actors, self._known_actors(births)),
             *self.surroundings.uncovered,
-            *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
+            *map(self._unseen, unseen),
             *self._mail_of_the_dead(header.number),
         ]
         needs_room = concerns(calls, header.started_at)
@@ -414,6 +414,12 @@ class Processes:
             while len(self.rooms) > MOST_LOOKS:
                 del self.rooms[min(self.rooms)]
         return replace(collected, looks=Looks(collected.looks.before, await asyncio.shield(self.rooms[number])))
+
+    def _unseen(self, machine: str) -> str:
+        """A machine that does not report, for the coverage; and how often it has been restarted."""
+        restarts = self.roster.facts.get(machine, {}).get("incarnation", 0)
+        why = f": it has been restarted {restarts:,} times" if restarts > 1 else ""
+        return f"{self.roster.name_of(machine)}, which does not report{why}"
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
         """Processes that may have sent to machines, and were gone only just before this snapshot began."""
