@@ -223,13 +223,12 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
         assert done.stdout == f"{answer}\n"
 
 
-def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait() -> None:
+def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
+    monkeypatch.setattr(blocked_threads.signal, "getsignal", handlers.get)
     assert not blocked_threads.signals_may_act()
-    before = signal.signal(signal.SIGHUP, lambda *_: None)
-    try:
-        assert blocked_threads.signals_may_act()
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    handlers[signal.SIGHUP] = lambda *_: None
+    assert blocked_threads.signals_may_act()
 
 
 # ---- what is recorded of a call ----------------------------------------------------------------------------------------
