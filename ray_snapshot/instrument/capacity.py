@@ -159,9 +159,9 @@ class _Collections:
         gc.callbacks.append(hear)
         try:
             CONNECTION.use(gc.collect)  # does nothing if another thread collects just now
-            self.may_be_called = calls_from_outside()
         finally:
             gc.callbacks.remove(hear)
+        self.may_be_called = calls_from_outside()
 
     def _hear(self, phase: str, info: Mapping[str, int]) -> None:
         """Python calls this around each."""

@@ -547,10 +547,11 @@ class Tables:
         return bool(self._threads(process))
 
     def _is_parked_service(self, resolved: ResolvedWait) -> bool:
-        """Whether a call looks like a service that has nothing more to do: no call is queued behind it, and none waits for its
-        reply, or the program alone for one that waits for an event."""
+        """Whether a call whose thread waits looks like a service that has nothing more to do: no call is queued behind it, and
+        none waits for its reply, or the program alone for one that waits for an event."""
         machine, wait = resolved.machine, resolved.wait
-        if any(one.target == machine and one.in_flight for one in self.channels):
+        is_of_a_thread = wait.what and not wait.what.startswith("asyncio.")
+        if not is_of_a_thread or any(one.target == machine and one.in_flight for one in self.channels):
             return False
         callers = {name for name, waits in self.waits_of.items() for one in waits if wait.call_id in one.wait.calls}
         return callers <= ({DRIVER} if wait.what == "threading.Event.wait" else set())
