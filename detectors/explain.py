@@ -414,7 +414,8 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
     waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
     parked = [node for node in calls.tolist() if _callers(about, node)]
     if parked and not waiting:  # calls behind them may end these waits, and whoever waits for those is no member
-        about = _About(snapshot, waits, np.union1d(members, stuck[waits.blocked[stuck]][:_MOST_BEHIND]))
+        behind = np.setdiff1d(stuck[waits.blocked[stuck]], members)[:_MOST_BEHIND]
+        about = _About(snapshot, waits, np.union1d(members, behind))
         full = {about.nodes[node].machine for node in parked}
         waiting = [
             (node, call)

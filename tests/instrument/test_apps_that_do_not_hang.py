@@ -94,9 +94,9 @@ def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner
     done = runner.command("run", "--exit-on", "deadlock", "--name", "crowd", "full_semaphore.py", folder=folder)
     assert done.exit_code == 3, done.errors
     assert "take_turn-0 in take_turn (full_semaphore.py:40) waits for Semaphore-0 (Semaphore.release)" in done.errors
-    assert re.search(
-        r"Semaphore-0 in Semaphore.acquire \(full_semaphore.py:30\) waits for .* \(\d+ calls\)", done.errors
-    )
+    place = r"Semaphore-0 in Semaphore.acquire \(full_semaphore.py:30, in asyncio.Semaphore\)"
+    assert re.search(rf"{place} waits for .* \(1,000 calls\)", done.errors)
+    assert "Raise max_concurrency of Semaphore to 1001" in done.errors
 
 
 @pytest.mark.nightly
