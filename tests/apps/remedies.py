@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,15 +21,29 @@ HANGS = "as it is"
 class Server:
     """Calls that hold its slots wait for one that comes after them."""
 
-    def __init__(self) -> None:
-        self.awake = asyncio.Event()
+    def __init__(self, begun: Any) -> None:
+        self.awake, self.begun = asyncio.Event(), begun
 
     async def generate(self, n: int) -> int:
+        await self.begun.add.remote()
         await self.awake.wait()
         return n
 
     async def wake_up(self) -> None:
         self.awake.set()
+
+
+@ray.remote(num_cpus=0)
+class Count:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+    def now(self) -> int:
+        return self.count
 
 
 class GroupedServer(Server):
@@ -53,8 +68,11 @@ def slots(remedy: str) -> Any:
     options = {"max_concurrency": int(remedy) if remedy.isdigit() else 4, "num_cpus": 0}
     if is_grouped:
         options["concurrency_groups"] = {"control": 1}
-    server = ray.remote(**options)(GroupedServer if is_grouped else Server).remote()
+    begun = Count.remote()
+    server = ray.remote(**options)(GroupedServer if is_grouped else Server).remote(begun)
     out = [server.generate.remote(n) for n in range(8)]
+    while ray.get(begun.now.remote()) < 4:  # calls of an async actor begin in any order
+        time.sleep(0.05)
     ray.get(server.wake_up.remote())
     return ray.get(out)
 

@@ -79,15 +79,13 @@ SCENARIOS = {
         "await the reply there instead of ray.get",
     ),
     "async_slots": _expected(
-        [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2
-        + [_program("return ray.get([loop.enter.remote() for _ in range(2)])", "Loop.enter")],
-        [],
+        [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2,
+        [_program("return ray.get([loop.enter.remote() for _ in range(2)])", "Loop.enter")],
         "raise max_concurrency of Loop to 3",
     ),
     "awaited_slots": _expected(
-        [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2
-        + [_program("return await asyncio.gather(*(loop.enter.remote() for _ in range(2)))", "Loop.enter")],
-        [],
+        [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2,
+        [_program("return await asyncio.gather(*(loop.enter.remote() for _ in range(2)))", "Loop.enter")],
         "raise max_concurrency of Loop to 3",
     ),
     "threaded_slots": _expected(
