@@ -20,6 +20,9 @@ PREFIX = "system:"
 EDITED = "-edited-"
 """Stands in the id, and the run, of a snapshot that was edited (`testing.edit`), behind that of the one it was made from."""
 
+EVENT_WAIT = "threading.Event.wait"
+"""What a thread is in that may have nothing more to do."""
+
 HELD_BY = " held by "
 """Stands in the text of a primitive before the functions that hold it: "asyncio.Lock held by Ledger.add"."""
 

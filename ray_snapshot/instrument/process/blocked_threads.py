@@ -32,23 +32,20 @@ from ray_snapshot.instrument.process.kernel_waits import (
     A_SIGNAL,
     STANDARD_INPUT,
     KernelWait,
+    context_switches_of,
     described_child,
     kernel_wait,
-    turns_of,
 )
 from ray_snapshot.instrument.process.threads import is_handled_by_the_app, is_parked
+from ray_snapshot.names import EVENT_WAIT
 from ray_snapshot.runtime.here import RAYS, STANDARD, place, rank_of
 
 _LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
 _ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
 """Methods in C that wait for another thread, with the classes that have them."""
 
-_AT_REST = {"threading.Event.wait"}
-"""Functions in which a thread waits that has nothing more to do."""
-
 SETTLED_S = 0.1
 """A thread that has not run for this long counts as waiting, and its process is recorded as it is."""
-
 
 MOST_LOOKS = 1_000
 """So many threads are remembered."""
@@ -72,7 +69,7 @@ class BlockedThread:
     @property
     def is_at_rest(self) -> bool:
         """Whether it looks like a program that is parked: in `Event.wait`, or until a signal or its input comes."""
-        return self.function in _AT_REST or self.about in (A_SIGNAL, STANDARD_INPUT)
+        return self.function == EVENT_WAIT or self.about in (A_SIGNAL, STANDARD_INPUT)
 
     @property
     def what(self) -> str:
@@ -103,7 +100,7 @@ class BlockedThreads:
         if waits_in is None and not is_local:
             self._looks.pop(thread, None)
             return None
-        key = (id(frame), frame.f_lasti, turns_of(thread))
+        key = (id(frame), frame.f_lasti, context_switches_of(thread))
         look = self._looks.get(thread)
         if look is None or look.key != key or key[2] < 0:
             if len(self._looks) > MOST_LOOKS:
@@ -117,7 +114,7 @@ class BlockedThreads:
     def has_run(self, thread: int, frame: FrameType | None) -> bool:
         """Whether a thread has run since it was looked at last."""
         look = self._looks.get(thread)
-        return frame is None or look is None or look.key != (id(frame), frame.f_lasti, turns_of(thread))
+        return frame is None or look is None or look.key != (id(frame), frame.f_lasti, context_switches_of(thread))
 
 
 def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:

@@ -1,8 +1,7 @@
 """What the kernel says a thread of this process is blocked in: the system call, and the file or child that it is about.
 
 Reads `/proc/self/task`, which a process may do of its own threads. Only a wait with no bound of time is one: a thread that
-sleeps, or waits with a timeout, goes on. Where the kernel does not show that (macOS, some sandboxes) the answer is None: not
-known.
+sleeps, or waits with a timeout, goes on. Where the kernel does not show that (macOS, some sandboxes) the answer is None.
 Standard library only.
 """
 
@@ -98,7 +97,7 @@ def kernel_wait(thread: int) -> KernelWait | None:
     return KernelWait(call.kind, about if about < 2**31 else -1)
 
 
-def turns_of(thread: int) -> int:
+def context_switches_of(thread: int) -> int:
     """How often a thread has been put to sleep so far: as long as that stays the same it has not run; -1: not known."""
     try:
         lines = (_TASKS / str(thread) / "status").read_text().splitlines()

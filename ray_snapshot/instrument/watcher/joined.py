@@ -19,7 +19,7 @@ from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCall
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.instrument.watcher.stores import stores
-from ray_snapshot.names import DRIVER, NO_CALL
+from ray_snapshot.names import DRIVER, EVENT_WAIT, NO_CALL
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallWait, MachineReport, RunningCall, call_id_of, parsed
 from ray_snapshot.protocol.task_collector import parsed_target
@@ -554,7 +554,7 @@ class Tables:
         if not is_of_a_thread or any(one.target == machine and one.in_flight for one in self.channels):
             return False
         callers = {name for name, waits in self.waits_of.items() for one in waits if wait.call_id in one.wait.calls}
-        return callers <= ({DRIVER} if wait.what == "threading.Event.wait" else set())
+        return callers <= ({DRIVER} if wait.what == EVENT_WAIT else set())
 
     def _has_free_slot(self, machine: str) -> bool:
         """Whether a call that is yet to come may begin at a machine before one ends that has begun there."""
