@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED
 from ray_snapshot.protocol.colours import Independent, Numbered
-from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import OracleError, check_run
 from ray_snapshot.simulation.mail.world import World
+from worlds import replay
+from worlds.mail.every_order import Explored, calm, explored
 
 RARE = {"resolve": 0.3, "fire": 0.3, "copy": 0.5, "late": 0.6, "report": 0.6}
 """How willingly a step is taken when chance proposes it; 1.0 if not named."""
@@ -134,8 +135,7 @@ def run_seeded(name: str, seed: int, trace: list[str] | None = None) -> World:
         check_quiet(world)
     except Exception as error:
         raise OracleError(
-            f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n"
-            f"replay: python -m ray_snapshot.simulation {name} {seed}"
+            f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n{replay(name, seed)}"
         ) from error
     return world
 
