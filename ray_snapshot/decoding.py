@@ -23,6 +23,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from ray_snapshot.plain import type_name
+from ray_snapshot.redaction import under
 
 NamedMachine = Callable[[str], Any]
 """Gives the handle of a machine by name."""
@@ -54,7 +55,7 @@ def exact(value: Any) -> Any:
     if kind is dict:
         if all(type(key) is str for key in value):
             return {key: exact(item) for key, item in value.items()}
-        return {"$dict": [[exact(key), exact(item)] for key, item in value.items()]}
+        return {"$dict": [[exact(key), under(key, exact(item))] for key, item in value.items()]}
     fields = _fields(value)
     if fields is not None:
         return {
