@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
 
+import numpy as np
+
 from ray_snapshot.plain import type_name
 from ray_snapshot.redaction import under
 
@@ -183,8 +185,6 @@ def _fraction(text: str) -> fractions.Fraction:
 
 
 def _array(about: dict[str, Any]) -> Any:
-    import numpy as np
-
     kind = np.dtype(about["dtype"])
     count = math.prod(map(int, about["shape"]))
     if kind.itemsize > _WIDEST_ITEM or not 0 <= kind.itemsize * count <= _LARGEST_ARRAY:
