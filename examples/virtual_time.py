@@ -1,4 +1,6 @@
-"""The least time stamp that is in any state or on its way: how far a computation in virtual time has come for good.
+"""A detector of one's own: how far a computation in virtual time has come for good.
+
+It looks for the least time stamp that is in any state or on its way.
 
 Jefferson's global virtual time (Virtual Time, 1985): nobody will ever be sent anything earlier, so what came before may be
 forgotten, printed, or committed. Reading clocks one after the other misses a message with an early stamp that was on its way; a

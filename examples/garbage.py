@@ -1,4 +1,4 @@
-"""Which machines can nobody reach any more who will ever act?
+"""A detector of one's own: which machines can nobody reach any more who will ever act?
 
 A machine that is passive, has nothing in flight to it, and whose handle is in no state and no message of anybody who can act,
 or can be reached by one who can, will never act again: it may be stopped, and its memory freed (Kafura, Washabaugh and

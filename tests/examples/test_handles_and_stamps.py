@@ -10,8 +10,11 @@ from roaming import roaming, timed
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, Verdict, testing
-from ray_snapshot.detectors import Garbage, OrphanedWait, VirtualTime, deadlock, from_spec, garbage, virtual_time
+from ray_snapshot.detectors import OrphanedWait, deadlock, from_spec
 from ray_snapshot.errors import SettingError
+from ray_snapshot.examples import garbage, virtual_time
+from ray_snapshot.examples.garbage import Garbage
+from ray_snapshot.examples.virtual_time import VirtualTime
 
 SEEDS = range(60)
 UNUSED = Garbage("*")
