@@ -27,7 +27,7 @@ from ray_snapshot.views.wrapping import print_text
 
 _COMMANDS = (
     "demo", "run", "restore", "system", "top", "history", "questions", "report", "export", "serve", "analyze", "synth",
-    "simulate", "explore", "step", "witness", "blame", "doctor", "completion",
+    "simulate", "explore", "step", "witness", "blame", "doctor",
 )  # fmt: skip
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
@@ -46,8 +46,6 @@ CUT_OFF = 1
 """The reader of our output has gone: what Python's own documentation does then."""
 
 DEBUG = "RAY_SNAPSHOT_DEBUG"
-COMPLETING = "_RAY_SNAPSHOT_COMPLETE"
-"""Set while a shell asks what may come next; typer makes this name of the program's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +63,7 @@ def _run(arguments: list[str]) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise SettingError("an argument contains a NUL character, which no name or path has")
-        app = _completing() if COMPLETING in os.environ else make_app(arguments[0])
+        app = make_app(arguments[0])
         code = _checked(typer.main.get_command(app))(arguments, prog_name="ray-snapshot", standalone_mode=False)
         if isinstance(sys.stdout, Shown):  # else they are those of a program that was run
             sys.stdout.flush()
@@ -115,7 +113,6 @@ def make_app(only: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="ray-snapshot",
         help="Consistent global snapshots of running Ray actor systems: take them, keep them, question them.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"max_content_width": _WIDEST_HELP},
@@ -135,16 +132,6 @@ def _name_of(command: Any) -> str:
     return str(command.name or getattr(command.callback, "__name__", ""))
 
 
-def _completing() -> typer.Typer:
-    """The application as far as a shell asks for it: the command that is typed already, or the names of all."""
-    from ray_snapshot.commands import completion
-
-    app = make_app(completion.prepare())
-    if len(app.registered_commands) > 1:
-        completion.without_options(app)
-    return app
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"ray-snapshot {__version__}")
@@ -161,11 +148,7 @@ def _options(
 
 def _checked(command: Any) -> Any:
     """The command with numbers checked that are none: infinite, or more seconds than a clock can count."""
-    from ray_snapshot.commands.help_lines import keep_hyphens
-
-    commands = getattr(command, "commands", {}).values()
-    keep_hyphens(command, *commands)
-    for one in commands:
+    for one in getattr(command, "commands", {}).values():
         for option in one.params:
             option.callback = option.callback or _check_number
     return command

@@ -101,7 +101,6 @@ HERE: dict[str, Callable[[str, str], list[str]]] = {
     "verify": lambda history, _: ["verify", history],
     "compact": lambda history, _: ["compact", history],
     "vacuum": lambda history, _: ["vacuum", history],
-    "completion": lambda _, __: ["completion", "bash"],
     "synth": lambda _, new: ["synth", "--machines", "16", "--snapshots", "2", "--out", new],
     "explore": lambda _, __: ["explore", "ray_snapshot.examples.bank_without_ray:bank", "--never", "deadlock"],
     "simulate": lambda _, new: ["simulate", "--topology", f"{new}.topology", "--events", f"{new}.events"],

@@ -57,7 +57,6 @@ OF: dict[str, dict[int, str]] = {
         4: "the run cannot be done again as far as where it is broken",
     },
     "doctor": {0: "nothing is in the way; there may be warnings", 1: "a problem"},
-    "completion": {0: "printed"},
     "demo": {0: "shown"},
 }
 """By command, in the order of the reference: 0, and what is its own."""

@@ -34,8 +34,6 @@ OTHERS = {
     "spark-submit",
     "pip",
     "python",
-    "eval",
-    "source",
 }
 """Programs of others: only what stands behind `--` is looked at."""
 
@@ -115,7 +113,8 @@ def options_in_words(text: str) -> list[str]:
     for words in re.findall(r"`ray-snapshot ([^`]+)`", text):
         command, *others = words.replace("|", " ").split()
         if command not in COMMANDS:
-            found += [] if command in ("COMMAND", "--version", "history,", "is") else [f"there is no command {command}"]
+            others_known = ("COMMAND", "--version", "--install-completion", "history,", "is")
+            found += [] if command in others_known else [f"there is no command {command}"]
             continue
         known = {name for one in COMMANDS[command].params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
         asked = [word.strip("[]()") for word in others]
