@@ -34,7 +34,6 @@ OF: dict[str, dict[int, str]] = {
     "diff": {0: "answered, also where nothing changed"},
     "sql": {0: "answered"},
     "report": {0: "written"},
-    "export": {0: "written"},
     "serve": {0: "ended by Ctrl-C"},
     "verdicts": {0: "listed"},
     "verify": {0: "all passed", 1: "something did not"},

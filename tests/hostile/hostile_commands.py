@@ -33,7 +33,6 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "compact": [["{history}"], ["{history}", "--keep-every", "1h"]],
     "vacuum": [["{history}", "--keep-hours", "0"], ["{history}", "--keep", "1d"]],
     "doctor": [["{history}"], ["{history}", "--json"]],
-    "export": [["{history}", "--perfetto", "trace.json"]],
     "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
     "step": [["{history}", "latest"], ["{history}", "latest", "--until", "a:1"]],
