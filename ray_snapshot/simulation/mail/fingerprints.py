@@ -1,4 +1,4 @@
-"""When are two worlds the same? Hashable values, equal for worlds that will behave alike, for `schedules.explore`.
+"""When are two worlds the same? Hashable values, equal for worlds that will behave alike, for searches of every order.
 
 They also hold what each machine has done so far and what the snapshots have recorded, because that is what the oracle
 judges: two orders that differ only in how they interleave are one. Imports the standard library only.

@@ -2,8 +2,8 @@
 
 `World` runs the very `HostCore`, `Coordinator` and `PendingSnapshot` that the Ray runtime runs. What Ray, threads and
 clocks do out there is here a list of *steps*: `enabled()` lists them, `perform(step)` takes one, and who chooses is the
-caller's business (see `schedules`: by seed, by script, or every order). Between two steps nothing happens. The network
-may deliver batches in any order and twice, and so may the control messages come; an action is begun in one step and
+caller's business (`tests/worlds/mail/schedules`: by seed, by script, or every order). Between two steps nothing happens. The
+network may deliver batches in any order and twice, and so may the control messages come; an action is begun in one step and
 ended in another, so that anything can happen in between.
 
 Everything is logged for the oracle, which shares no code with the protocol. Imports the standard library only.
