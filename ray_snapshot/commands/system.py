@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 
 def systems(address: _Address = None, json: _Json = False) -> None:
-    """List the systems that run on a cluster, or on all clusters of this machine."""
+    """List the systems that run here, or on a cluster."""
     rows: list[dict[str, Any]] = []
     with visitor():
         from ray_snapshot.instrument.clusters import find
@@ -86,7 +86,10 @@ def snapshot(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the snapshot is given up.")] = 30.0,
     json: _Json = False,
 ) -> None:
-    """Take a snapshot of a running system now; it goes into the system's history, if it keeps one."""
+    """Take a snapshot of a running system now.
+
+    It goes into the system's history, if it keeps one.
+    """
     found = _snapshot_of(name, address, timeout)
     row = {
         "snapshot_id": found.snapshot_id,
@@ -115,7 +118,9 @@ def diagnose(
     ] = False,
     json: _Json = False,
 ) -> int:
-    """Say who waits for whom, now; exit code 0 healthy, 3 deadlock, 4 could not tell.
+    """Say who waits for whom, now.
+
+    Exit code 0: healthy, 3: deadlock, 4: cannot be told.
 
     Of a system by one snapshot. Without a name: of every system, and of programs that were not started with ray-snapshot by
     two looks from outside; of these it says what is suspected.
