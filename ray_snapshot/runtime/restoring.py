@@ -1,6 +1,6 @@
 """How a host takes its share of a checkpoint in, and what `ray-snapshot restore` wants of the program that it runs.
 
-What becomes of what (the decisions are `simulation.rollback.restoring`'s): states are loaded; what was in flight is sent again
+What becomes of what (decided as in `tests/worlds/rollback/restoring`): states are loaded; what was in flight is sent again
 (`parts.refilling`); timers get what was left of their time. Nothing acts meanwhile: what is loaded here waits for the host to
 start.
 """

@@ -38,7 +38,7 @@ from ray_snapshot.protocol.rollback import (
 from ray_snapshot.simulation.mail.hosts import Step as WorldStep
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.simulation.rollback.restoring import begin_lineage
+from worlds.rollback.restoring import begin_lineage
 
 COORDINATOR = ""
 """Where a message to the coordinator goes."""

@@ -21,13 +21,13 @@ from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
 from ray_snapshot.protocol.tasks import is_task, is_worker
 from ray_snapshot.protocol.turning import Turning
-from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
-from ray_snapshot.simulation.calls.carrying import Carrying
-from ray_snapshot.simulation.calls.central import CallCentral, Step
-from ray_snapshot.simulation.calls.nodes import Nodes
-from ray_snapshot.simulation.calls.oracle import Log
-from ray_snapshot.simulation.calls.pool import Pool
-from ray_snapshot.simulation.calls.programs import (
+from worlds.calls.actors import Alive, Run, Travelling
+from worlds.calls.carrying import Carrying
+from worlds.calls.central import CallCentral, Step
+from worlds.calls.nodes import Nodes
+from worlds.calls.oracle import Log
+from worlds.calls.pool import Pool
+from worlds.calls.programs import (
     Call,
     Create,
     Drop,
@@ -41,7 +41,7 @@ from ray_snapshot.simulation.calls.programs import (
     Start,
     Work,
 )
-from ray_snapshot.simulation.calls.reports import id_of, name_of
+from worlds.calls.reports import id_of, name_of
 
 INF = float("inf")
 MANY = 1 << 30

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, PendingCallSnapshot
 from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.demands import NOTHING, Demand, demand
-from ray_snapshot.simulation.calls.central import Step
-from ray_snapshot.simulation.calls.nodes import CPU, Amounts, Nodes
-from ray_snapshot.simulation.calls.programs import Call, Create, Drop, Fail, Get, Kind, Program, Start, Work
-from ray_snapshot.simulation.calls.programs import Step as ProgramStep
-from ray_snapshot.simulation.calls.schedules import check_end
-from ray_snapshot.simulation.calls.world import APP, CallWorld
-from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.oracle import OracleError
+from worlds import replay
+from worlds.calls.central import Step
+from worlds.calls.nodes import CPU, Amounts, Nodes
+from worlds.calls.programs import Call, Create, Drop, Fail, Get, Kind, Program, Start, Work
+from worlds.calls.programs import Step as ProgramStep
+from worlds.calls.schedules import check_end
+from worlds.calls.world import APP, CallWorld
+from worlds.mail.every_order import calm
 
 LEVELS = 3
 """Functions `f0` to `f2`, methods `m0` to `m2`; each starts and calls only lower ones, so that an app ends if it can."""
@@ -228,13 +229,8 @@ def run_crowd(seed: int, trace: list[str] | None = None, steps: int = 150) -> Cr
         calm(crowd)
         check_end(crowd.world, is_roomy=False)
     except Exception as error:
-        raise OracleError(f"{type(error).__name__}: {error}; {replay(seed)}") from error
+        raise OracleError(f"{type(error).__name__}: {error}\n{replay('crowd', seed)}") from error
     return crowd
-
-
-def replay(seed: int) -> str:
-    """What prints this run."""
-    return f"replay: python -m ray_snapshot.simulation.calls.crowds {seed}"
 
 
 def _chosen(crowd: Crowd, chance: random.Random) -> Step:
@@ -248,19 +244,3 @@ def _chosen(crowd: Crowd, chance: random.Random) -> Step:
     if not sooner and dice < 0.5:
         return ("snapshot",)
     return chance.choice(sooner if sooner and dice < 0.97 else steps)
-
-
-def main(arguments: list[str]) -> int:
-    """Print one seeded run step by step."""
-    trace: list[str] = []
-    try:
-        run_crowd(int(arguments[0]), trace)
-    finally:
-        print("\n".join(trace))
-    return 0
-
-
-if __name__ == "__main__":
-    import sys
-
-    sys.exit(main(sys.argv[1:]))

@@ -12,9 +12,9 @@ from typing import Any
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, call_id_of
 from ray_snapshot.protocol.demands import Demand
 from ray_snapshot.protocol.tasks import call_of_task, is_task
-from ray_snapshot.simulation.calls.oracle import Log, Waiting
-from ray_snapshot.simulation.calls.programs import Kind, Program
-from ray_snapshot.simulation.calls.reports import name_of
+from worlds.calls.oracle import Log, Waiting
+from worlds.calls.programs import Kind, Program
+from worlds.calls.reports import name_of
 
 
 @dataclass(slots=True)

@@ -10,13 +10,14 @@ import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ray_snapshot.simulation.calls.central import Step
-from ray_snapshot.simulation.calls.oracle import check_calls
-from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Start, Work
-from ray_snapshot.simulation.calls.programs import Step as ProgramStep
-from ray_snapshot.simulation.calls.world import CallWorld
-from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.oracle import OracleError
+from worlds import replay
+from worlds.calls.central import Step
+from worlds.calls.oracle import check_calls
+from worlds.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Start, Work
+from worlds.calls.programs import Step as ProgramStep
+from worlds.calls.world import CallWorld
+from worlds.mail.every_order import Explored, calm, explored
 
 LEVELS = 3
 """Methods `m0` to `m2`; each calls only lower ones, so that an app ends if it does not deadlock."""
@@ -163,8 +164,7 @@ def run_calls(name: str, seed: int, trace: list[str] | None = None) -> CallWorld
         check_end(world)
     except Exception as error:
         raise OracleError(
-            f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n"
-            f"replay: python -m ray_snapshot.simulation.calls.schedules {name} {seed}"
+            f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n{replay(f'calls/{name}', seed)}"
         ) from error
     return world
 
@@ -326,20 +326,3 @@ def _settle(world: CallWorld, eager: tuple[str, ...]) -> None:
         if not steps:
             return
         world.perform(steps[0])
-
-
-def main(arguments: list[str]) -> int:
-    """Print one seeded run step by step."""
-    name, seed = arguments
-    trace: list[str] = []
-    try:
-        run_calls(name, int(seed), trace)
-    finally:
-        print("\n".join(trace))
-    return 0
-
-
-if __name__ == "__main__":
-    import sys
-
-    sys.exit(main(sys.argv[1:]))

@@ -12,13 +12,13 @@ from typing import Protocol, TypeVar
 
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker, task_name, worker_name
-from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
-from ray_snapshot.simulation.calls.carrying import Carrying
-from ray_snapshot.simulation.calls.central import CallCentral, Step
-from ray_snapshot.simulation.calls.nodes import Nodes
-from ray_snapshot.simulation.calls.oracle import Log
-from ray_snapshot.simulation.calls.programs import Kind, Program, Start
-from ray_snapshot.simulation.calls.reports import name_of
+from worlds.calls.actors import Alive, Run, Travelling
+from worlds.calls.carrying import Carrying
+from worlds.calls.central import CallCentral, Step
+from worlds.calls.nodes import Nodes
+from worlds.calls.oracle import Log
+from worlds.calls.programs import Kind, Program, Start
+from worlds.calls.reports import name_of
 
 _T = TypeVar("_T")
 

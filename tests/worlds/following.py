@@ -13,12 +13,13 @@ from __future__ import annotations
 import random
 
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
-from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import Action, Log, OracleError, RecordedSnapshot
-from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.simulation.rollback.storms import Run, weather
+from worlds import replay
+from worlds.mail.every_order import calm
+from worlds.mail.schedules import check_all, check_quiet
+from worlds.rollback.storms import Run, weather
 
 LOOSE = f"{OBSERVER} over channels that reorder"
 FOLLOWED = (*PROTOCOLS, LOOSE)
@@ -108,8 +109,7 @@ def check_agreement(seed: int, trace: list[str] | None = None) -> int:
             count += sum(map(len, marked.channels.values()))
     except Exception as error:
         raise OracleError(
-            f"seed {seed} of agreement: {type(error).__name__}: {error}\n"
-            f"replay: python -m ray_snapshot.simulation agreement {seed}"
+            f"seed {seed} of agreement: {type(error).__name__}: {error}\n{replay('agreement', seed)}"
         ) from error
     return count
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.tasks import is_task
-from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
-from ray_snapshot.simulation.calls.oracle import Log
-from ray_snapshot.simulation.calls.reports import id_of, name_of
+from worlds.calls.actors import Alive, Run, Travelling
+from worlds.calls.oracle import Log
+from worlds.calls.reports import id_of, name_of
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from ray_snapshot.protocol.recovery_line import (
     outside,
     sent_again,
 )
-from ray_snapshot.simulation.rollback.recovering_parties import (
+from worlds.rollback.recovering_parties import (
     BLOCK,
     FIRST,
     GENERATIONS,
@@ -39,7 +39,7 @@ from ray_snapshot.simulation.rollback.recovering_parties import (
     Step,
     name_of,
 )
-from ray_snapshot.simulation.rollback.recovery_oracle import Truth, check
+from worlds.rollback.recovery_oracle import Truth, check
 
 
 class RecoveringWorld:

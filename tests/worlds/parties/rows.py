@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.call_messages import MachineReport, RunningCall, Sent, call_id_of, parsed
-from ray_snapshot.simulation.mail import rows
 from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
+from worlds.mail import rows
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.parties.world import PartyWorld
+    from worlds.parties.world import PartyWorld
 
 Row = dict[str, Any]
 

@@ -13,8 +13,8 @@ from typing import Any
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
-from ray_snapshot.simulation.calls.oracle import Seen
-from ray_snapshot.simulation.calls.reports import seen_of
+from worlds.calls.oracle import Seen
+from worlds.calls.reports import seen_of
 
 Step = tuple[Any, ...]
 """(kind, ...); see `CallWorld.enabled`."""

@@ -11,7 +11,7 @@ doubled, among those of the generation before). Every *generation* is a run of i
 - `mixed-PROTOCOL`: as `storm`, and half of the hosts stop last, as hosts do beside processes that could still go on.
 - `restore-PROTOCOL`: a dataflow is run undisturbed, then with snapshots; each of these is restored, and run to its end.
 
-Every run is a seed: `python -m ray_snapshot.simulation NAME SEED` replays it. Imports the standard library only.
+Every run is a seed: `python -m worlds NAME SEED` replays it. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
-from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, RecordedSnapshot, Replay, replayed
-from ray_snapshot.simulation.mail.schedules import RARE, check_all, check_quiet
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.simulation.rollback.flows import Flow, Source, effects, random_flow, sums_of
-from ray_snapshot.simulation.rollback.restoring import latest, obstacles, prepared, repeated
-from ray_snapshot.simulation.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
+from worlds import replay
+from worlds.mail.every_order import calm
+from worlds.mail.schedules import RARE, check_all, check_quiet
+from worlds.rollback.flows import Flow, Source, effects, random_flow, sums_of
+from worlds.rollback.restoring import latest, obstacles, prepared, repeated
+from worlds.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
 
 STORMS = (
     *(f"{kind}-{protocol}" for kind in ("storm", "flow", "restore") for protocol in PROTOCOLS),
@@ -88,10 +89,7 @@ def run_storm(name: str, seed: int, trace: list[str] | None = None) -> Run:
         settle(run)
         check(run)
     except Exception as error:
-        raise OracleError(
-            f"seed {seed} of {name}: {type(error).__name__}: {error}\n"
-            f"replay: python -m ray_snapshot.simulation {name} {seed}"
-        ) from error
+        raise OracleError(f"seed {seed} of {name}: {type(error).__name__}: {error}\n{replay(name, seed)}") from error
     return run
 
 

@@ -13,19 +13,19 @@ from typing import Any
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
-from ray_snapshot.simulation.calls import schedules as calls_schedules
-from ray_snapshot.simulation.calls.oracle import check_calls
-from ray_snapshot.simulation.calls.programs import Call as ActorCall
-from ray_snapshot.simulation.calls.programs import Get, Kind, Post, Work
-from ray_snapshot.simulation.calls.programs import Step as ProgramStep
 from ray_snapshot.simulation.mail import fingerprints
-from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.machines import Ask, Call, Input, Output, Reply, Send, Tell
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.orders import heads
-from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
-from ray_snapshot.simulation.parties.world import PartyWorld, Step
+from worlds.calls import schedules as calls_schedules
+from worlds.calls.oracle import check_calls
+from worlds.calls.programs import Call as ActorCall
+from worlds.calls.programs import Get, Kind, Post, Work
+from worlds.calls.programs import Step as ProgramStep
+from worlds.mail.every_order import Explored, calm, explored
+from worlds.mail.orders import heads
+from worlds.mail.schedules import check_all, check_quiet
+from worlds.parties.world import PartyWorld, Step
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.rollback.recovering import RecoveringWorld
+    from worlds.rollback.recovering import RecoveringWorld
 
 
 class Truth:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import pickle
 import random
 
-from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.rollback.recovering import RecoveringWorld
-from ray_snapshot.simulation.rollback.recovering_parties import Script, Step
-from ray_snapshot.simulation.rollback.recovery_oracle import check_end
+from worlds import replay
+from worlds.mail.every_order import Explored
+from worlds.rollback.recovering import RecoveringWorld
+from worlds.rollback.recovering_parties import Script, Step
+from worlds.rollback.recovery_oracle import check_end
 
 FAULT_SHARE = 0.05
 
@@ -78,7 +79,7 @@ def run_recovery(name: str, seed: int, trace: list[str] | None = None) -> Recove
             world.perform(step)
         check_end(world)
     except OracleError as error:
-        raise OracleError(f"{error} (python -m ray_snapshot.simulation {name} {seed})") from None
+        raise OracleError(f"{error}\n{replay(name, seed)}") from None
     return world
 
 

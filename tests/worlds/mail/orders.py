@@ -36,12 +36,12 @@ from typing import Any
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Script, Send
-from ray_snapshot.simulation.mail.marks import forget, is_stale, mark
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
 from ray_snapshot.simulation.mail.sharing import SharedWorld
 from ray_snapshot.simulation.mail.world import World
+from worlds.mail.marks import forget, is_stale, mark
+from worlds.mail.schedules import check_all, check_quiet
 
 EAGER = ("flush", "report", "late", "copy")
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallWait, call_id_of, parsed
-from ray_snapshot.simulation.calls.oracle import CallName, Seen, Waiting
+from worlds.calls.oracle import CallName, Seen, Waiting
 
 
 def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: bool) -> Seen:
