@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,11 +24,6 @@ def purged(found: dict[str, pa.Table]) -> dict[str, pa.Table]:
         known = redaction.secret_count()
         found = {name: _purged_table(name, table, redaction.pattern()) for name, table in found.items()}
     return found
-
-
-def purged_of(name: str, rows: Sequence[pa.Table]) -> list[pa.Table]:
-    """The same of several tables of one name."""
-    return [purged({name: one})[name] for one in rows]
 
 
 def _purged_table(name: str, table: pa.Table, pattern: str | None) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,8 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 
 import ray_snapshot as rs
 from ray_snapshot import redaction
-from ray_snapshot.columns import packed
 from ray_snapshot.encoding import to_json
 from ray_snapshot.history import History, HistoryWriter
-from ray_snapshot.history.host_files import Given, Wanted
 from ray_snapshot.schema import ACTIONS
 from ray_snapshot.snapshot import Absent, Snapshot
 
@@ -192,25 +190,11 @@ def test_no_byte_of_a_history_has_a_secret(tmp_path: Path, is_known_before: bool
     assert machine.state["note"] == "used [redacted]"
 
 
-class Hosts:
-    """Hosts that give these rows of machines."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self.rows = rows
-
-    def ask(self, wanted: Sequence[Wanted], seconds: float) -> list[Given]:
-        return [Given(rows={one.snapshot_id: packed(self.rows) for one in host.snapshots}) for host in wanted]
-
-    def release(self, settled: Any) -> None:
-        """Nothing is kept."""
-
-
 class Packed:
     """Rows of machines that have come with a snapshot, and were not read yet."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self.hosts = {"h": table.num_rows}
 
     def rows(self) -> pa.Table:
         return self.table
@@ -230,15 +214,13 @@ def noting(snapshot_id: str, *more: dict[str, Any]) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_a_secret_that_is_met_at_the_commit_is_taken_out_of_all_tables(tmp_path: Path, is_packed: bool) -> None:
+def test_a_secret_that_is_met_at_the_commit_is_taken_out_of_all_tables(tmp_path: Path) -> None:
     whole = noting("bank-1", {"machine": "b", "state": {"password": SECRET}})
     before = noting("bank-0")
     rs.redact("password")  # the process that has recorded them did not know of it
     machines = whole.tables["machines"]
-    brought = Packed(machines[1:]) if is_packed else None
-    absent = Absent({"C": 1}, {"h": 1}, {"h": 0.0}, 9, lambda *_: machines[1:], lambda *_: [], brought)
-    with HistoryWriter(tmp_path, hosts=Hosts(machines[1:])) as writer:
+    absent = Absent({"C": 1}, {"h": 1}, {"h": 0.0}, 9, lambda _: machines[1:], lambda *_: [], Packed(machines[1:]))
+    with HistoryWriter(tmp_path) as writer:
         writer.add(before)
         writer.add(Snapshot({**whole.tables, "machines": machines[:1]}, absent))
         writer.add_verdicts([verdict("bank-0", sentence=f"{SECRET}!", evidence={"x": SECRET})])
