@@ -1,4 +1,4 @@
-"""Rows of machines at rest, snapshots that have them elsewhere, and detectors to ask."""
+"""Rows of machines at rest, snapshots that have not read them yet, and detectors to ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
-from ray_snapshot.columns import inner, packed, unpacked
+from ray_snapshot.columns import inner
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime.host.resting import Rows
@@ -20,14 +20,14 @@ from ray_snapshot.runtime.report import Resting
 from ray_snapshot.schema import MACHINES
 from ray_snapshot.snapshot import Absent, Snapshot
 
+COLUMNS = inner(MACHINES)
+
 
 @rs.detector(partial=lambda part: len(part.machines), merge=operator.add, stable=False)
 def few(count: int) -> Any:
     """At most three machines."""
     return count <= 3, {"count": count}
 
-
-HEADER = packed(Snapshot.from_rows(snapshot_id="x").tables["snapshots"])
 
 ASKED = [
     detectors.Termination(),
@@ -40,10 +40,6 @@ ASKED = [
     detectors.Reached("$.tokens", 1, machines=["m1", "m9", "m*", "x*"]),
     few,
 ]
-STATES = st.one_of(
-    st.fixed_dictionaries({"tokens": st.one_of(st.integers(0, 4), st.sampled_from([0.5, None, "no number"]))}),
-    st.just({}),
-)
 CLASSES = st.sampled_from(["Purse", "Vault"])
 
 
@@ -53,17 +49,12 @@ def resting(count: int, *, status: str = "passive", inputs: dict[str, Inputs] | 
         {"machine": f"m{at}", "class_name": "Purse", "host": "h", "status": status, "state": "{}", "state_bytes": 2}
         for at in range(count)
     ]
-    table = pa.Table.from_pylist(rows, schema=inner(MACHINES))
+    table = pa.Table.from_pylist(rows, schema=COLUMNS)
     return Resting(Rows(table), pa.table({}), LinkCounts("h"), inputs or {}, ())
 
 
-def names_of(packed: Any) -> list[str]:
-    found: list[str] = unpacked(packed)["machine"].to_pylist()
-    return found
-
-
 class Elsewhere:
-    """Rows that a snapshot has to ask for, as several hosts have them."""
+    """Rows that a snapshot reads when it is asked for them, of several hosts."""
 
     def __init__(self, rows: pa.Table, parts: Sequence[pa.Table]) -> None:
         self.rows = rows
