@@ -136,15 +136,11 @@ class Stacks(NamedTuple):
 
 
 def _diagnose_system(name: str, address: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
-    from ray_snapshot import detectors
-    from ray_snapshot.detectors.pending import why_pending
-    from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
 
     with _service_of(name, address) as service:
         snapshot = _snapshot_by(service, name, timeout)
-        asked = detectors.Deadlock(), detectors.Termination(), detectors.Infeasible()
-        found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
+        found = diagnosis(snapshot)
         told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)

@@ -76,10 +76,10 @@ def wait_line(record: Mapping[str, Any]) -> str:
         machine, method = str(record["machine"]), record.get("method")
         name = machine if machine.endswith("()") or not method else f"{machine} ({method})"
         return f"{name}, not begun, needs {record['needs']}"
-    return f"{place(record)} waits for {_targets(record)}"
+    return f"{machine_place(record)} waits for {_targets(record)}"
 
 
-def place(record: Mapping[str, Any]) -> str:
+def machine_place(record: Mapping[str, Any]) -> str:
     """Where a machine is: `A-0 in A.both (two.py:7)`, or `(two.py:7, in queue.Queue.get)`."""
     text = str(record["machine"])
     method, kind = record.get("method"), record.get("class")
@@ -156,7 +156,7 @@ def short_site(site: str) -> str:
 
 
 Places = Mapping[tuple[str, str | None], str]
-"""By machine and id of a call (None: the machine itself): where that is, as `place` says it."""
+"""By machine and id of a call (None: the machine itself): where that is, as `machine_place` says it."""
 _NOTHING: Places = {}
 
 

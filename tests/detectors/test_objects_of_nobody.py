@@ -54,7 +54,7 @@ def test_one_without_a_place_is_told_without_it() -> None:
 
 
 def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
-    found = diagnosis(taken(READER), [Deadlock(), Termination()])
+    found = diagnosis(taken(READER))
     assert found.exit_code == UNKNOWN
     assert "    waits for something that was not recorded" in found.lines
     assert any(line.startswith("  to do: No watched call gives what was made before") for line in found.lines)
@@ -75,7 +75,7 @@ def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
 )
 def test_a_strangers_list_of_another_form_is_none(told: Any) -> None:
     snapshot = Snapshot.from_rows(machines=[READER], coverage={"uncovered": [], "unexplained": told}, started_at=TAKEN)
-    found = diagnosis(snapshot, [Deadlock()])
+    found = diagnosis(snapshot)
     assert found.verdicts[0].holds is False
     assert "  nothing waits for anything" in found.lines
 

@@ -21,10 +21,10 @@ import pytest
 from clean import clean_environment
 from lone_process import lone_process
 
-from ray_snapshot.instrument.process import blocked_calls, blocked_threads
+from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import LONG_S
+from ray_snapshot.names import LONG_S
 from ray_snapshot.protocol.commands import Request
 from ray_snapshot.runtime.here import frames_of_threads
 
@@ -227,10 +227,10 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
 
 def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
-    monkeypatch.setattr(blocked_threads.signal, "getsignal", handlers.get)
-    assert not blocked_threads.signals_may_act()
+    monkeypatch.setattr(signals.signal, "getsignal", handlers.get)
+    assert not signals.signals_may_act()
     handlers[signal.SIGHUP] = lambda *_: None
-    assert blocked_threads.signals_may_act()
+    assert signals.signals_may_act()
 
 
 # ---- what is recorded of a call ----------------------------------------------------------------------------------------

@@ -22,16 +22,11 @@ from typing import TYPE_CHECKING
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.blocked_threads import (
-    SETTLED_S,
-    BlockedThread,
-    BlockedThreads,
-    signals_may_act,
-)
+from ray_snapshot.instrument.process.blocked_threads import SETTLED_S, BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.handed import awaited_thread
-from ray_snapshot.instrument.process.reports import LONG_S, LongWait
-from ray_snapshot.instrument.process.threads import is_timer_set
-from ray_snapshot.names import DRIVER
+from ray_snapshot.instrument.process.reports import LongWait
+from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
+from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.runtime.here import frames_of_threads
 
 if TYPE_CHECKING:
@@ -48,11 +43,11 @@ class BlockedCalls:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.threads = BlockedThreads()
-        self.long: tuple[LongWait, ...] = ()
+        self.long_waits: tuple[LongWait, ...] = ()
         """The waits longer than `LONG_S` that anything but this process may end, as of the last `park`."""
         self.on_loop: str | None = None
         """The call that blocks the event loop of an async actor by such a wait, as of the last `park`."""
-        self.rests: BlockedThread | None = None
+        self.wait_at_rest: BlockedThread | None = None
         """The wait of a driver at rest: it does nothing more until a signal comes or an event is set."""
         self._calls_seen: tuple[int, frozenset[str]] = (0, frozenset())
         """How many calls have begun here, and which of them run."""
@@ -69,19 +64,19 @@ class BlockedCalls:
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
         waiting, wait_ids = list(self._calls()), list[int]()
-        others = self._others(frames, now) if waiting else []  # looked at before those whose waits they may end
+        beside = self._waits_beside(frames, now) if waiting else []  # looked at before those whose waits they may end
         for call_id, thread in waiting:
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
             is_long = now - one.since >= LONG_S
-            is_proven = self._is_all_known(one, now) and is_long and others == [] and call_id is not None
+            is_proven = self._is_all_known(one, now) and is_long and beside == [] and call_id is not None
             if call_id is None and one.is_at_rest:
-                self.rests = one if is_long and others == [] else None
+                self.wait_at_rest = one if is_long and beside == [] else None
             elif is_long and not is_proven and not self._is_served(thread, frames, now):
-                waits = (one, *(each for each in others or () if now - each.since >= LONG_S))
+                waits = (one, *(each for each in beside or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
-                self.long = tuple(dict.fromkeys((*self.long, *long)))
+                self.long_waits = tuple(dict.fromkeys((*self.long_waits, *long)))
             if call_id is not None and not process.reloading.keeps:  # its hooks might want a lock that the call holds
                 wait_ids.append(self._note(call_id, thread, one, is_proven=is_proven))
         return wait_ids
@@ -105,7 +100,7 @@ class BlockedCalls:
 
     def forget(self) -> None:
         """Drop what the last `park` noted."""
-        self.long, self._parked, self.on_loop, self.rests = (), {}, None, None
+        self.long_waits, self._parked, self.on_loop, self.wait_at_rest = (), {}, None, None
 
     def is_loop_still(self) -> bool:
         """Whether the loop of an async actor stands still outside of Ray's calls."""
@@ -157,14 +152,13 @@ class BlockedCalls:
         served = [one for one in own_threads() if one.ident == awaited and awaited in frames]
         return any(self.threads.look(one.native_id or 0, frames[one.ident or 0], now) is None for one in served)
 
-    def _others(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
+    def _waits_beside(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
         """The waits of the app's own threads that something outside of this process may end; None if such a thread acts."""
         waits = []
         for thread in own_threads():
-            frame = frames.get(thread.ident or 0)
             if thread.ident in self.process.handed.waits:
                 continue
-            one = None if frame is None else self.threads.look(thread.native_id or 0, frame, now)
+            one = self.threads.wait_of(thread, frames.get(thread.ident or 0), now)
             if one is None:
                 return None
             if not one.is_local:

@@ -11,8 +11,7 @@ import threading
 from dataclasses import replace
 
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.handed import joins
-from ray_snapshot.instrument.process.threads import is_parked
+from ray_snapshot.instrument.process.handed import is_parked, joins
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.here import frames_of_threads
 
