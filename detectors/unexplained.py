@@ -37,6 +37,13 @@ class Unexplained(NamedTuple):
         return f"{self.machine}{place} has waited for {lasted(self.seconds)} {self.what}"
 
     @property
+    def in_a_tree(self) -> str:
+        """Below the line of its machine: "waits in queue.Queue.get (app.py:7) for 42 s"."""
+        what, comma, about = self.what.partition(", ")
+        place = f" ({self.call_site})" if self.call_site else ""
+        return f"waits {what}{place}{comma}{about}{comma and ','} for {lasted(self.seconds)}"
+
+    @property
     def depends_on(self) -> str:
         """What would decide it, for the evidence of a verdict."""
         return f"what ends the wait of {self.machine} {self.what}"

@@ -137,14 +137,15 @@ def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:
 
 
 def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
-    """Which call waits for which; `objects`: waits for what no watched call gives."""
+    """Which call waits for which; `objects`: waits of which it cannot be told what ends them."""
     machines, calls = snapshot.tables["machines"], snapshot.calls
     classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
     at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
     waits, over = open_waits(snapshot.waits)
     for one in objects:
         call_id = at.get((one.machine, one.call_site))
-        waits.append({"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False})
+        wait = {"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False}
+        waits.append({**wait, "text": short_sites(one.in_a_tree)})
     primitives = snapshot.coverage.get("primitives") or {}
     places = {}
     for row in calls:

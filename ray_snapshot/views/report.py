@@ -165,7 +165,8 @@ def wait_tree(waits: Iterable[Mapping[str, Any]], places: Places, to_begin: Plac
 
     Calls of one machine at one place are drawn once, together. An arrow closes a cycle. A call that waits inside its own
     actor waits for a later call to it. Who waits for a call that has not begun waits for those that its machine runs.
-    `places`: of calls that run; `to_begin`: of those that wait for their arguments.
+    `places`: of calls that run; `to_begin`: of those that wait for their arguments. The `text` of a row says a wait whose end no
+    machine brings.
     """
     return _Tree([row for row in waits if not row["satisfied"]], places, to_begin).drawn()
 
@@ -212,6 +213,8 @@ class _Tree:
         """Of calls that wait for a later one: who might make it."""
         self.calls: dict[str, set[str]] = {}
         """Which calls wait there."""
+        self.texts: set[str] = set()
+        """What is waited for that is no machine: "waits in queue.Queue.get (app.py:7) for 24 s"."""
         local = {_wait_of(row) for row in rows if _is_for_a_later_call(row)}
         for row in rows:
             self._add(row, is_local=_wait_of(row) in local)
@@ -227,7 +230,8 @@ class _Tree:
         if is_local:
             targets |= {on_machine or NOT_RECORDED: None} if on_machine != machine else {}
         elif on_machine is None:
-            targets[NOT_RECORDED] = None
+            targets[text := str(row.get("text", f"waits for {NOT_RECORDED}"))] = None
+            self.texts.add(text)
         elif (target := self._place(on_machine, row.get("on_call_id"))) != source or call_id is None:
             targets[target] = None  # else another call at the same place
 
@@ -264,7 +268,7 @@ class _Tree:
         for part in self._parts(name):
             self._branch(part, (*path, name))
         for target in self.edges.get(name, ()):
-            self._branch(target, (*path, name), "waits for ")
+            self._branch(target, (*path, name), "" if target in self.texts else "waits for ")
         if (callers := [*self.callers[name]] if name in self.callers else None) is not None:
             by = (
                 f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ", and none can begin there"
