@@ -165,8 +165,8 @@ def wait_tree(waits: Iterable[Mapping[str, Any]], places: Places, to_begin: Plac
 
     Calls of one machine at one place are drawn once, together. An arrow closes a cycle. A call that waits inside its own
     actor waits for a later call to it. Who waits for a call that has not begun waits for those that its machine runs.
-    `places`: of calls that run; `to_begin`: of those that wait for their arguments. The `text` of a row says a wait whose end no
-    machine brings.
+    `places`: of calls that run; `to_begin`: of those that wait for their arguments. The `text` of a row stands for a wait
+    outside of Ray.
     """
     return _Tree([row for row in waits if not row["satisfied"]], places, to_begin).drawn()
 

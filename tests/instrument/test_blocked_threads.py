@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import multiprocessing
 import os
@@ -260,11 +261,22 @@ class Actor:
     def are_since(self, since: float) -> bool:
         return self.collected_at > since
 
-    def run(self, way: Callable[[Waits], Any], function: str) -> None:
-        def call() -> None:
-            self.process.enter(None, "m")
+    def run(self, way: Callable[[Waits], Any], function: str, *, on_loops: int = 0) -> None:
+        """`on_loops`: as a method that is not async, on the last of so many loops of an async actor."""
+
+        def wait() -> None:
+            self.call_id = self.process.enter(None, "m")
             way(self.waits)
 
+        async def on_loop(step: Callable[[], None]) -> None:
+            step()
+
+        def call() -> None:
+            for _ in range(1, on_loops):
+                asyncio.run(on_loop(lambda: self.process.leave(self.process.enter(None, "before"))))
+            asyncio.run(on_loop(wait)) if on_loops else wait()
+
+        self.process.actor_loop.is_async = on_loops > 0
         self.thread = threading.Thread(target=call, daemon=True)
         self.thread.start()
         looks, one = BlockedThreads(), None
@@ -314,6 +326,24 @@ def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) 
         "blocked",
     )
     assert told.long_waits == ()
+
+
+def test_a_method_on_the_loop_of_an_async_actor_waits_as_any_other_and_keeps_the_loop(actor: Actor) -> None:
+    actor.run(LOCAL["waits.lock.acquire"], "waits.lock.acquire", on_loops=1)
+    for after in (0.0, 1.0, LONG_S - 1):
+        actor.recorded(after)
+    told = actor.recorded(LONG_S + 1)
+    (wait_,) = told.report.waits
+    assert (wait_.call_id, wait_.is_local, told.report.status) == (actor.call_id, True, "blocked")
+    assert (wait_.what, told.blocking_call, told.long_waits) == ("waits.lock.acquire", actor.call_id, ())
+
+
+def test_one_on_the_loop_of_a_concurrency_group_keeps_no_other_loop_and_may_be_released_there(actor: Actor) -> None:
+    actor.run(LOCAL["waits.lock.acquire"], "waits.lock.acquire", on_loops=2)
+    actor.recorded(0.0)
+    told = actor.recorded(LONG_S + 1)
+    assert (told.report.status, told.blocking_call) == ("active", None)
+    assert [one.what for one in told.long_waits] == ["in waits.lock.acquire"]
 
 
 @pytest.mark.parametrize("why", ["garbage", "compiled code", "outside"])

@@ -84,7 +84,7 @@ class BlockedCalls:
     def _note(self, call_id: str, thread: int, one: BlockedThread, *, is_proven: bool) -> int:
         """Note a wait in the ledger; returns its id."""
         process = self.process
-        self.on_loop = call_id if process.actor_loop.is_async else None
+        self.on_loop = call_id if process.actor_loop.is_async and not process.actor_loop.has_many_loops else None
         self._parked[thread] = self._native(thread) or 0
         return process.ledger.wait(
             call_id,
@@ -118,9 +118,9 @@ class BlockedCalls:
         """(call, its thread) of calls that run and are in no noted wait; (None, main thread) of a driver in no noted wait."""
         process = self.process
         if process.actor_loop.is_async:
-            call = process.actor_loop.running_call()
-            if call in process.threads and not process.actor_loop.is_blocked:
-                yield call, process.threads[call]
+            generators = process.streams.running
+            threads = {call: thread for call, thread in process.threads.items() if call not in generators}
+            yield from process.actor_loop.in_a_step(process.ledger, threads)
             return
         shared = Counter(process.threads.values())
         for call_id, running in process.ledger.running.items():
@@ -137,6 +137,8 @@ class BlockedCalls:
         if frame is None or native is None or is_timer_set(thread):
             return None
         one = self.threads.look(native, frame, now)
+        if one is not None and process.actor_loop.is_async and not one.call_site:
+            return None  # the loop waits for its next step
         if one is not None and now - one.since < SETTLED_S:
             process.control.after(SETTLED_S, process.recording.record_soon)
             return None
@@ -167,8 +169,8 @@ class BlockedCalls:
 
     def _is_all_known(self, one: BlockedThread, now: float) -> bool:
         """Whether a wait is local, and nothing but threads, calls and callbacks that are followed can end it."""
-        if not one.is_local or self.process.reloading.keeps:
-            return False
+        if not one.is_local or self.process.reloading.keeps or self.process.actor_loop.has_many_loops:
+            return False  # what stands on other loops is not followed
         collections = capacity.COLLECTIONS
         if collections.are_since(self._quiet_since(one)):
             return not (collections.may_be_called or signals_may_act())
