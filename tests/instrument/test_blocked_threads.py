@@ -42,7 +42,7 @@ class Waits:
         self.semaphore, self.barrier = threading.Semaphore(0), threading.Barrier(2)
         self.queue, self.full, self.simple = queue.Queue[int](), queue.Queue[int](1), queue.SimpleQueue[int]()
         self.future: Future[int] = Future()
-        self.thread = threading.Thread(target=self.event.wait, args=(BOUND_S,), daemon=True)
+        self.thread = threading.Thread(target=lambda: self.event.wait(BOUND_S), daemon=True)
         self.server = socket.create_server(("127.0.0.1", 0))
         self.here = socket.create_connection(self.server.getsockname())
         self.there, _ = self.server.accept()
@@ -372,12 +372,15 @@ def test_a_thread_of_the_apps_that_acts_is_no_reason_why_it_would_end(actor: Act
     assert (told.report.status, [one.what for one in told.long_waits]) == ("active", ["in queue.Queue.get"])
 
 
-def test_a_thread_that_waits_for_one_that_goes_on_is_served(actor: Actor) -> None:
+def test_a_long_wait_for_a_thread_that_goes_on_is_told_with_where_that_one_is(actor: Actor) -> None:
     actor.run(LOCAL["threading.Thread.join"], "threading.Thread.join")
     actor.patch.setattr(blocked_calls, "own_threads", lambda: [actor.waits.thread])
     actor.recorded(0.0)
     told = actor.recorded(LONG_S + 1)
-    assert (told.report.status, told.long_waits) == ("active", ())
+    (wait_,) = told.long_waits
+    assert told.report.status == "active"
+    about = f"in threading.Thread.join, for the end of thread {actor.waits.thread.name}, which is in "
+    assert wait_.what.startswith(about)
 
 
 def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor) -> None:

@@ -17,17 +17,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.blocked_threads import SETTLED_S, BlockedThread, BlockedThreads
-from ray_snapshot.instrument.process.handed import awaited_thread
+from ray_snapshot.instrument.process.handed import awaited_thread, joins
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
 from ray_snapshot.names import DRIVER, LONG_S
-from ray_snapshot.runtime.here import frames_of_threads
+from ray_snapshot.runtime.here import frames_of_threads, place
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
@@ -72,8 +73,9 @@ class BlockedCalls:
             is_long = now - one.since >= LONG_S
             is_proven = self._is_all_known(one, now) and is_long and beside == [] and call_id is not None
             if call_id is None and one.is_at_rest:
-                self.wait_at_rest = one if is_long and beside == [] else None
-            elif is_long and not is_proven and not self._is_served(thread, frames, now):
+                self.wait_at_rest = one if is_long and beside == [] and not process.ledger.waits else None
+            elif is_long and not is_proven:
+                one = replace(one, about=one.about or self._awaited_thread(thread, frames))
                 waits = (one, *(each for each in beside or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
                 self.long_waits = tuple(dict.fromkeys((*self.long_waits, *long)))
@@ -127,7 +129,7 @@ class BlockedCalls:
             thread = process.threads.get(call_id)
             if thread is not None and not running.waits and shared[thread] == 1:
                 yield call_id, thread
-        if process.machine == DRIVER and not process.ledger.waits:
+        if process.machine == DRIVER and process.program_threads.may_wait_elsewhere(process.ledger.waits):
             yield None, threading.main_thread().ident or 0
 
     def _blocked(self, thread: int, frames: Mapping[int, FrameType], now: float) -> BlockedThread | None:
@@ -148,11 +150,14 @@ class BlockedCalls:
         main = threading.main_thread()
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
-    def _is_served(self, thread: int, frames: Mapping[int, FrameType], now: float) -> bool:
-        """Whether a thread (its ident) waits for the end, or the result, of one that goes on."""
+    def _awaited_thread(self, thread: int, frames: Mapping[int, FrameType]) -> str:
+        """The thread whose end, or result, a thread (its ident) waits for: "the end of thread beat, which is in A.beat
+        (app.py:7)"."""
         awaited = awaited_thread(thread, frames)
-        served = [one for one in own_threads() if one.ident == awaited and awaited in frames]
-        return any(self.threads.look(one.native_id or 0, frames[one.ident or 0], now) is None for one in served)
+        name = next((one.name for one in threading.enumerate() if one.ident == awaited), None)
+        at = place(frames.get(awaited or 0))
+        is_in = "" if at is None else f", which is in {at.frame.f_code.co_qualname} ({at})"
+        return "" if name is None else f"the {'end' if joins(frames[thread]) else 'result'} of thread {name}{is_in}"
 
     def _waits_beside(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
         """The waits of the app's own threads that something outside of this process may end; None if such a thread acts."""
