@@ -253,9 +253,17 @@ def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
 
 def _snapshot_by(service: Any, name: str, timeout: float) -> Snapshot:
     from ray_snapshot.runtime.cluster import ask
+    from ray_snapshot.runtime.faults import in_a_line
 
-    collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
-    found: Snapshot = collected.snapshot()
+    try:
+        collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+        found: Snapshot = collected.snapshot()
+    except RaySnapshotError:
+        raise
+    except Exception as error:
+        raise RaySnapshotError(
+            f"the answer of {name} cannot be read here ({in_a_line(error)}): ask with the ray-snapshot that its program has"
+        ) from error
     return found
 
 
