@@ -17,8 +17,7 @@ from ray_snapshot.snapshot import Snapshot
 _OF_OBJECTS = (
     "No watched call gives what was made before watching began, what a process makes that is not watched, ready() of a"
     " placement group, and what ray.put has made. Ray keeps that for the refs that it has counted: give the ref itself along"
-    " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it. Or wait"
-    " with a timeout."
+    " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it."
 )
 
 
