@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict, evaluate
+from ray_snapshot.verdicts import evaluate
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SITE = "/srv/app/bank.py:41"

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ray_snapshot import Snapshot
 from ray_snapshot import cuts as module
 from ray_snapshot.cuts import _channel_problems, _count_problems, _named
-from ray_snapshot.snapshot import Snapshot, _table
+from ray_snapshot.snapshot import _table
 
 Row = dict[str, Any]
 NAMES = ["a", "b", "1:a", ":", "é", ""]

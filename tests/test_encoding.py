@@ -27,10 +27,9 @@ from clean import clean_environment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_snapshot import encoding
+from ray_snapshot import MachineHandle, encoding
 from ray_snapshot.encoding import HEAD_BYTES, MOST_BYTES, RETRY_EVERY, Patience, to_json
 from ray_snapshot.plain import Reducer
-from ray_snapshot.runtime.handles import MachineHandle
 
 
 def strict(text: str) -> Any:

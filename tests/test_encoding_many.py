@@ -9,11 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ray_snapshot import encoding_many, redaction
+from ray_snapshot import MachineHandle, encoding_many, redaction
 from ray_snapshot.encoding import MOST_BYTES, PLAIN_CHARACTERS, PLAIN_ITEMS, to_json
 from ray_snapshot.encoding_many import texts_of
 from ray_snapshot.plain import LARGEST_INTEGER
-from ray_snapshot.runtime.handles import MachineHandle
 
 
 class Level(enum.IntEnum):

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from ray_snapshot import Snapshot
 from ray_snapshot.errors import UnknownMachineError
-from ray_snapshot.snapshot import Snapshot
 
 
 def test_a_machine_that_a_snapshot_has_not_is_missing_as_from_any_mapping() -> None:

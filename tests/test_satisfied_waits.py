@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ray_snapshot import Snapshot
 from ray_snapshot.runtime.assembly import _held_or_not
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, WAITS
-from ray_snapshot.snapshot import Snapshot, satisfy_waits
+from ray_snapshot.snapshot import satisfy_waits
 
 
 def table(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:

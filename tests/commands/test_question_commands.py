@@ -15,11 +15,9 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from ray_snapshot import cli, questions
+from ray_snapshot import Snapshot, Verdict, cli, questions
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import ACTIONS
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 from ray_snapshot.views import tables
 
 EVIL = "a\x1b[2J\x9b31m\u202e\u2066\x07\rz"

@@ -18,9 +18,9 @@ from rich.console import Console
 from started import started
 from terminals import Terminal
 
+from ray_snapshot import Snapshot
 from ray_snapshot.commands import top
 from ray_snapshot.glances import Glances
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views.live import lines, screen
 from ray_snapshot.web.served import Running
 

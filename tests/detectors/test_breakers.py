@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from calls_by_hand import App
 
-from ray_snapshot.verdicts import Verdict
+from ray_snapshot import Verdict
 
 
 def judged(ended_by: Any, *, watchdog: str = "active", uncovered: tuple[str, ...] = ()) -> Verdict:

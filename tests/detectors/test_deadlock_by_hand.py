@@ -13,9 +13,9 @@ from clean import clean_environment
 from waiting_game import BEFORE, LATER, NOW
 
 import ray_snapshot as rs
+from ray_snapshot import Wait
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
-from ray_snapshot.waits import Wait
 
 
 def blocked(name: str, mode: str, *on: str, k: int | None = None, **more: Any) -> dict[str, Any]:

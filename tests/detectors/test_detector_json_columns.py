@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, holdings, json_column
 from ray_snapshot.detectors.holdings import in_machines
 from ray_snapshot.detectors.json_column import array_at, arrays_at
 from ray_snapshot.detectors.json_path import MISSING, compile_path
-from ray_snapshot.snapshot import Snapshot
 
 COUNT = 1_500
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ray_snapshot import Snapshot
 from ray_snapshot.adding import total
-from ray_snapshot.snapshot import Snapshot
 
 ROWS = [{"machine": "a"}, {"machine": "b"}]
 

@@ -67,9 +67,8 @@ def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(site:
 
 
 def test_the_reference_has_every_command_setting_error_and_column(site: Path) -> None:
-    from ray_snapshot import errors
+    from ray_snapshot import Settings, errors
     from ray_snapshot.commands.exit_codes import OF
-    from ray_snapshot.runtime.settings import Settings
 
     page = {
         name: (site / f"reference/{name}.html").read_text("utf-8")

@@ -13,7 +13,6 @@ from ray_snapshot.doctor import looking
 from ray_snapshot.doctor.checks import OK, PROBLEM, WARNING
 from ray_snapshot.errors import ClusterError, UnsupportedRayError
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.history.checkpoints import KEY_VARIABLE
 from ray_snapshot.instrument import cluster_shape, clusters, shape
 from ray_snapshot.instrument.clusters import Cluster
 from ray_snapshot.spark_jobs.engine.java import look_for_java
@@ -92,7 +91,7 @@ def test_rays_folder_is_where_ray_puts_it(
 
 
 def test_the_key_is_found_and_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.delenv("RAY_SNAPSHOT_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert looking.key().found == f"the first checkpoint will make one in {tmp_path}/ray-snapshot/key"
     assert [*tmp_path.iterdir()] == []
@@ -103,9 +102,9 @@ def test_the_key_is_found_and_none_is_made(tmp_path: Path, monkeypatch: pytest.M
     assert looking.key().state == WARNING
     place.chmod(0o600)
     assert looking.key().found == f"the key of checkpoints is in {place}"
-    monkeypatch.setenv(KEY_VARIABLE, "short")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "short")
     assert looking.key().state == WARNING
-    monkeypatch.delenv(KEY_VARIABLE)
+    monkeypatch.delenv("RAY_SNAPSHOT_KEY")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     assert looking.key().state == WARNING

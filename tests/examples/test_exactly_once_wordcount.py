@@ -17,7 +17,6 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.examples import exactly_once_wordcount as wordcount
-from ray_snapshot.history import checkpoints
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -30,7 +29,7 @@ AT_LEAST_ONCE = "at-least-once-barrier"
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "the key of these tests")
 
 
 @pytest.mark.nightly

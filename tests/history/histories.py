@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import HistoryWriter
 from ray_snapshot.schema import SNAPSHOT_TABLES
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 START = datetime(2026, 3, 1, 23, 59, 59, 500_000, tzinfo=UTC)
 

@@ -62,9 +62,9 @@ def test_what_is_no_id_is_no_path(tmp_path: Path, name: str) -> None:
 
 
 def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "0123456789abcdef")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "0123456789abcdef")
     assert checkpoints.checkpoint_key() == b"0123456789abcdef"
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "short")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "short")
     with pytest.raises(CheckpointError, match="5 characters"):
         checkpoints.checkpoint_key()
 
@@ -72,7 +72,7 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_key_file_is_made_once_for_its_owner_only_and_refused_with_other_rights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(checkpoints.KEY_VARIABLE, raising=False)
+    monkeypatch.delenv("RAY_SNAPSHOT_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     key = checkpoints.checkpoint_key()
     path = checkpoints.key_file()

@@ -11,9 +11,9 @@ from histories import START, snapshot
 from pydantic import BaseModel
 
 import ray_snapshot as rs
+from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.shapes import shape_of
-from ray_snapshot.snapshot import Snapshot
 
 
 class Limits(BaseModel):

@@ -16,10 +16,9 @@ from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
 from started import started
 
-from ray_snapshot import cli
+from ray_snapshot import Snapshot, cli
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import TABLES
-from ray_snapshot.snapshot import Snapshot
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from histories import START, verdict
 
 import ray_snapshot as rs
-from ray_snapshot import redaction
+from ray_snapshot import Snapshot, redaction
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import ACTIONS
-from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.snapshot import Absent
 
 SECRET = "hunter2-of-bob"
 LOGIN = {"user": "bob", "password": SECRET}

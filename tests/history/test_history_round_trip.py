@@ -15,12 +15,11 @@ from deltalake import DeltaTable
 from histories import START, full_snapshot, snapshot, verdict, write
 
 import ray_snapshot as rs
-from ray_snapshot import columns
+from ray_snapshot import Snapshot, columns
 from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.history.tables import ORDER, in_order, stored_schema
 from ray_snapshot.schema import TABLES
-from ray_snapshot.snapshot import Snapshot
 
 
 def assert_same(found: Snapshot, expected: Snapshot) -> None:

@@ -17,10 +17,10 @@ from histories import START, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter, bounds, compaction, files, tables
 from ray_snapshot.history.files import group_lengths
 from ray_snapshot.schema import MACHINES
-from ray_snapshot.snapshot import Snapshot
 
 SNAPSHOTS, MACHINES_EACH = 40, 300
 

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import HistoryWriter, checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 KEY = b"the key of this test"
 STALE = 1_600_000_000

@@ -24,10 +24,10 @@ import damages
 import pyarrow as pa
 from hostile_commands import PROGRAM, as_process
 
+from ray_snapshot import Snapshot
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, HistoryWriter, checkpoints
+from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import ACTIONS
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import JOBS
 
 HIDDEN = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066)} - {"\n", "\t"}
@@ -378,7 +378,7 @@ def replayed(cases: Iterable[Case], option: str = "") -> list[str]:
 
 def _worker(template: Path, folder: Path) -> child.Child:
     shutil.copytree(template, folder, dirs_exist_ok=True)
-    key = {checkpoints.KEY_VARIABLE: crafted.KEY.decode()}
+    key = {"RAY_SNAPSHOT_KEY": crafted.KEY.decode()}
     return child.Child(__file__, "--work", str(folder), seconds=SECONDS, HOME=str(folder / "work"), **key)
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import ACTIONS
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 MODULE = "named_by_history"
 """Importing it makes the sentinel; it stands where the commands are run."""

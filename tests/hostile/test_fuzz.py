@@ -11,8 +11,6 @@ import fuzzing
 import pytest
 from hostile_commands import as_process
 
-from ray_snapshot.history import checkpoints
-
 BY_DAY = range(int(os.environ.get("RAY_SNAPSHOT_FUZZ", "12")))
 """The variable says how many, for who wants to try more."""
 BY_NIGHT = range(40, 2_100)
@@ -23,7 +21,7 @@ FOUND = (175, 1_294, 1_428)
 def test_the_honest_history_passes_and_is_witnessed(template: Path) -> None:
     for line in (["verify", "{history}"], ["witness", "{history}", "traced-1", "--module", "teller.py"]):
         given = [item.format(history=template / "honest") for item in line]
-        done = as_process(given, template / "work", **{checkpoints.KEY_VARIABLE: crafted.KEY.decode()})
+        done = as_process(given, template / "work", **{"RAY_SNAPSHOT_KEY": crafted.KEY.decode()})
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot import cli
+from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 from ray_snapshot.views.streams import Shown, shown
 from ray_snapshot.views.tables import one_line
 

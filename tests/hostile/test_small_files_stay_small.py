@@ -123,7 +123,7 @@ def test_a_checkpoint_that_is_not_as_long_as_it_says_is_not_read(history: Path) 
 
 
 def test_a_key_that_is_no_file_of_a_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(checkpoints.KEY_VARIABLE, raising=False)
+    monkeypatch.delenv("RAY_SNAPSHOT_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     place = checkpoints.key_file()
     place.parent.mkdir()

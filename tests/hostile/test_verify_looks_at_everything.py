@@ -42,7 +42,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def history(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, crafted.KEY.decode())
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", crafted.KEY.decode())
     return Path(shutil.copytree(pristine, tmp_path / "history"))
 
 
@@ -180,7 +180,7 @@ def test_a_whole_history_passes_and_it_is_said_what_was_not_checked(
 def test_without_the_key_a_checkpoint_is_checked_by_its_own_digest(
     history: Path, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv(checkpoints.KEY_VARIABLE)
+    monkeypatch.delenv("RAY_SNAPSHOT_KEY")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     unchecked: list[str] = []
     assert not any(problems for _, problems in History(history).verify(unchecked=unchecked))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray_snapshot import Snapshot
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.collected import SnapshotHeader
-from ray_snapshot.snapshot import Snapshot
 
 
 def snapshot_of(

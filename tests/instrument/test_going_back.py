@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from app_runner import Done, Runner
 
-from ray_snapshot.history.checkpoints import KEY_VARIABLE
-
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 HERE = Path(__file__).parent
@@ -32,7 +30,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(runner: Runner, history: Path) -> dict[str, dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(KEY_VARIABLE, "the key of these tests")
+        patch.setenv("RAY_SNAPSHOT_KEY", "the key of these tests")
         return said(runner.plain(PROGRAM, str(history)))
 
 
@@ -83,7 +81,7 @@ def test_who_does_not_stop_is_named_and_all_go_on_as_they_were(told: dict[str, A
 def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
     runner: Runner, told: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "the key of these tests")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "the key of these tests")
     done = runner.command("restore", str(history), told["snapshot"]["id"], PROGRAM, str(tmp_path / "history"))
     went_on = said(done)["went on"]
     assert went_on["counts"] == [CALLS, CALLS, 0]

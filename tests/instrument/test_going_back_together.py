@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from app_runner import APPS, Done, Runner
 
-from ray_snapshot.history.checkpoints import KEY_VARIABLE
-
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 KEY = "the key of these tests"
@@ -34,7 +32,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def together(runner: Runner, history: Path) -> dict[str, dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(KEY_VARIABLE, KEY)
+        patch.setenv("RAY_SNAPSHOT_KEY", KEY)
         return told(runner.plain(PROGRAM, f"storm:chandy-lamport:{history}"))
 
 
@@ -42,7 +40,7 @@ def together(runner: Runner, history: Path) -> dict[str, dict[str, Any]]:
 def by_night(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folders = {name: tmp_path_factory.mktemp(name) for name in ("slow", "stumbles")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(KEY_VARIABLE, KEY)
+        patch.setenv("RAY_SNAPSHOT_KEY", KEY)
         return told(runner.plain(PROGRAM, "stuck", *(f"{name}:{folder}" for name, folder in folders.items())))
 
 
@@ -102,7 +100,7 @@ def test_a_machine_that_does_not_take_its_state_back_is_named_and_another_restor
 def test_another_run_of_the_program_goes_on_from_the_snapshot(
     runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", KEY)
     storm = f"storm:chandy-lamport:{tmp_path / 'history'}"
     found = told(runner.command("restore", str(history), together["storm"]["id"], PROGRAM, storm))["storm"]
     assert (found["restored"], found["restored_from"]) == (True, together["storm"]["id"])
@@ -121,7 +119,7 @@ def test_storms_go_back_together_again_and_again(runner: Runner, protocol: str) 
 def test_another_number_of_hosts_is_refused(
     runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", KEY)
     storm = f"storm:chandy-lamport:{tmp_path / 'history'}"
     snapshot_id = together["storm"]["id"]
     done = runner.command("restore", "--hosts", "3", str(history), snapshot_id, PROGRAM, storm)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import ray_snapshot as rs
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.instrument.watching import _settings_in
-from ray_snapshot.snapshot import Snapshot
 
 
 def made_by_a_cell(**changed: Any) -> dict[str, str]:

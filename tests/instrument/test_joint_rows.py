@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ray_snapshot import Snapshot
 from ray_snapshot.columns import LEAST_LEAN, inner
 from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -25,7 +26,6 @@ from ray_snapshot.runtime.ends import ENDS
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPart, host_payload
 from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.schema import MACHINES, MESSAGES
-from ray_snapshot.snapshot import Snapshot
 
 UNBOUNDED = 1_000
 VAULT = "Vault:1"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lone_app import snapshot_of
 
-from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
 

@@ -14,6 +14,7 @@ import ray
 from lone_process import BOUND_S, lone_process
 
 import ray_snapshot as rs
+from ray_snapshot import Verdict
 from ray_snapshot.instrument import raising
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process.process import Process
@@ -23,7 +24,7 @@ from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.settings import settings_of
-from ray_snapshot.verdicts import ReadyMade, Verdict
+from ray_snapshot.verdicts import ReadyMade
 
 ERROR = rs.DeadlockError("deadlock in app", snapshot_id="s", evidence={"cores": [["A"]]})
 

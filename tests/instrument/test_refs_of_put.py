@@ -11,7 +11,7 @@ import ray
 from lone_app import snapshot_of
 from lone_process import lone_process
 
-from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, tracking

@@ -14,10 +14,10 @@ import pytest
 from app_runner import Done, Runner
 from until import until
 
+from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.instrument import report_files
 from ray_snapshot.instrument.report_files import MOST, ReportFiles
-from ray_snapshot.snapshot import Snapshot
 
 ray = pytest.mark.ray
 by_night = pytest.mark.nightly

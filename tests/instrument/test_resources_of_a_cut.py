@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ray
 
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.capacity import Cluster, Group, LivingActor, Node
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -21,7 +22,6 @@ from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.demands import IMPLICIT, Demand, Held, Owned, Store, Stored, demand
 from ray_snapshot.protocol.tasks import call_of_task, task_name, worker_name
 from ray_snapshot.runtime.collected import SnapshotHeader
-from ray_snapshot.snapshot import Snapshot
 
 NOW = 100.0
 ONE_CPU = demand({"CPU": 1})

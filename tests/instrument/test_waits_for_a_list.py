@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from lone_app import snapshot_of
 
-from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot import Verdict
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
-from ray_snapshot.verdicts import Verdict
 
 
 class App:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from lone_app import snapshot_of
 
-from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot import Snapshot
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
 from ray_snapshot.protocol.calls import CallLedger, CallWait, awaited, call_id_of, parsed
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.tasks import task_name, worker_name
-from ray_snapshot.snapshot import Snapshot
 
 
 class App:

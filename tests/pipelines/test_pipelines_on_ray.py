@@ -22,7 +22,6 @@ from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors, pipelines
-from ray_snapshot.history import checkpoints
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -156,7 +155,7 @@ def test_a_file_that_grows_shows_in_three_sinks_and_goes_back_with_the_system(tm
 def test_sinks_that_die_at_the_worst_moments_show_everything_once(
     kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "the key of these tests")
     settings: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "detectors": []}
     with rs.System("dying", history=tmp_path / "history", **settings) as system:
         doomed = system.spawn(kind, tmp_path / "doomed", SCHEMA, name="doomed", role="sink")
@@ -178,7 +177,7 @@ def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A service may die between a snapshot's being kept and the sinks' hearing of it: the next one knows no less."""
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "the key of these tests")
     chance = random.Random(seed)
     settings: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "detectors": []}
     with rs.System("bereft", history=tmp_path / "history", **settings) as system:

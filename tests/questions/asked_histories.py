@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot import Detector, Snapshot, Verdict
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.history import History, HistoryWriter
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, Standards, Verdict
+from ray_snapshot.verdicts import Standards
 
 BEGIN = datetime(2026, 3, 1, 23, 59, 58, tzinfo=UTC)
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from asked_histories import BEGIN, column, judged, snapshot, write
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Termination
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
 from ray_snapshot.questions import since
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 
 def quiet(sequence: int, *, done: bool, **more: Any) -> Snapshot:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from incidents import START, deadlocked, incident, written
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import History
 from ray_snapshot.reports.gathering import gather
 from ray_snapshot.reports.markdown import MOST, markdown
 from ray_snapshot.reports.page import html
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 ALSO_EVIL = '"]--><b>\n```\n@everyone [a](http://evil.example) | \u202e \x1b[31m'

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from incidents import START, deadlocked, healthy, incident, judged, written
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
 from ray_snapshot.reports import waits
@@ -21,8 +22,6 @@ from ray_snapshot.reports.page import html
 from ray_snapshot.reports.texts import cut
 from ray_snapshot.reports.waits import wait_records
 from ray_snapshot.schema import WAITS
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from unread_rows import ASKED, COLUMNS, resting, snapshots
 
 import ray_snapshot as rs
-from ray_snapshot import redaction
+from ray_snapshot import Snapshot, redaction
 from ray_snapshot.adding import total
 from ray_snapshot.columns import inner, packed
 from ray_snapshot.glances import glance_of
@@ -27,7 +27,7 @@ from ray_snapshot.runtime.host import resting as resting_module
 from ray_snapshot.runtime.host.resting import LEAST_PACKED, Packing, Rows
 from ray_snapshot.runtime.report import HostPart, Packed
 from ray_snapshot.schema import MESSAGES
-from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.snapshot import Absent
 from ray_snapshot.verdicts import evaluate
 
 LABEL = Label("s", "r", 0)

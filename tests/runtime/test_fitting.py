@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import ray_snapshot as rs
+from ray_snapshot import MachineHandle, Settings
 from ray_snapshot.runtime.driver.post import _check
 from ray_snapshot.runtime.fitting import check_fits, counts_of
-from ray_snapshot.runtime.handles import MachineHandle, note_kind
-from ray_snapshot.runtime.settings import OF_WATCHES, Settings, SettingsGiven, WatchSettingsGiven
+from ray_snapshot.runtime.handles import note_kind
+from ray_snapshot.runtime.settings import OF_WATCHES, SettingsGiven, WatchSettingsGiven
 
 
 def _with_another(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ray_snapshot import MachineHandle
 from ray_snapshot.parts import reporting
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.runtime import ends, message_columns
-from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.report import BodyCopies, Facts, host_payload, late_payload
 from ray_snapshot.shapes import shape_of

@@ -10,8 +10,8 @@ import pytest
 import ray
 
 import ray_snapshot as rs
+from ray_snapshot import Snapshot
 from ray_snapshot.runtime.host.resting import LEAST_PACKED
-from ray_snapshot.snapshot import Snapshot
 
 
 class Purse(rs.SnapshotMixin):

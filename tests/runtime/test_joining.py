@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot import Settings
 from ray_snapshot.errors import SettingError
 from ray_snapshot.runtime import joining
 from ray_snapshot.runtime.joining import names_to_try, to_join
-from ray_snapshot.runtime.settings import Settings, settings_of
+from ray_snapshot.runtime.settings import settings_of
 
 
 class Watched:

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ray_snapshot import redaction
+from ray_snapshot import MachineHandle, redaction
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import MOST_BYTES, PLAIN_CHARACTERS, PLAIN_ITEMS
 from ray_snapshot.plain import LARGEST_INTEGER
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Message
 from ray_snapshot.runtime import message_columns
-from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.message_columns import InFlight
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.rows import MESSAGE_ROW, message_row

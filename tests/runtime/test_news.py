@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot import Verdict
 from ray_snapshot.news import News
 from ray_snapshot.runtime.subscribers import Subscriber
-from ray_snapshot.verdicts import Verdict
 
 ALARMS = {"deadlock": True, "money": False, "termination": None}
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from unread_rows import COLUMNS
 
-from ray_snapshot import redaction
+from ray_snapshot import Snapshot, redaction
 from ray_snapshot.columns import inner
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.parts.reporting import LinkCounts
@@ -24,7 +24,6 @@ from ray_snapshot.runtime.host import resting
 from ray_snapshot.runtime.host.resting import Packing, Rows
 from ray_snapshot.runtime.report import ENDS, HostPart, Resting, at
 from ray_snapshot.schema import MESSAGES, SNAPSHOT_TABLES, TABLES
-from ray_snapshot.snapshot import Snapshot
 
 START = datetime(2026, 3, 1, 23, 59, 50, 250_001, tzinfo=UTC).timestamp()
 """Ten seconds before midnight."""

@@ -12,10 +12,10 @@ import pytest
 from clean import clean_environment
 from incidents import deadlocked, healthy, judged
 
+from ray_snapshot import Snapshot
 from ray_snapshot.glances import Glances
 from ray_snapshot.runtime.analyst import ray_metrics
 from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
-from ray_snapshot.snapshot import Snapshot
 
 
 class Told:

@@ -28,7 +28,7 @@ KEY = "the key of these tests"
 
 
 def run(*arguments: Any, key: str = KEY) -> subprocess.CompletedProcess[str]:
-    environment = clean_environment(**{checkpoints.KEY_VARIABLE: key})
+    environment = clean_environment(**{"RAY_SNAPSHOT_KEY": key})
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
@@ -100,7 +100,7 @@ def test_a_wrong_key_and_a_program_without_that_system_are_said_in_one_line(
 def test_a_forged_or_damaged_checkpoint_is_refused_and_nothing_of_it_is_run(
     ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, KEY)
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", KEY)
     trap, history = tmp_path / "trap", tmp_path / "history"
 
     class Bomb:

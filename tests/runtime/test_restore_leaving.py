@@ -16,7 +16,6 @@ from test_restore_command import COMMAND, KEY, run
 from test_restore_recovery import COUNT, TOTAL, await_generation, patiently, town
 
 import ray_snapshot as rs
-from ray_snapshot.history import checkpoints
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -26,7 +25,7 @@ PROGRAM = str(Path(__file__).with_name("told_to_end.py"))
 @pytest.mark.nightly
 def test_a_program_that_is_told_to_end_takes_a_last_snapshot_and_can_be_restored(tmp_path: Path) -> None:
     history, address = tmp_path / "history", str(ray.get_runtime_context().gcs_address)
-    environment = clean_environment(**{checkpoints.KEY_VARIABLE: KEY})
+    environment = clean_environment(**{"RAY_SNAPSHOT_KEY": KEY})
     command = [sys.executable, PROGRAM, str(history), address]
     with started(command, env=environment) as process:
         assert process.stdout is not None

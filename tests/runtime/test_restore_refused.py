@@ -10,7 +10,7 @@ import pytest
 
 from ray_snapshot import Snapshot, cli
 from ray_snapshot.history import History, checkpoints
-from ray_snapshot.history.checkpoints import KEY_VARIABLE, Checkpoint
+from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.history.writer import HistoryWriter
 from ray_snapshot.runtime import restoring
 
@@ -34,7 +34,7 @@ def taken(number: int, obstacles: list[str]) -> Snapshot:
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A snapshot that can be restored, and a later one that cannot."""
-    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", KEY)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
@@ -93,9 +93,9 @@ def test_a_key_that_does_not_fit_is_told_before_the_program_runs_and_none_is_mad
     history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: str | None, reason: str
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(history.parent / "config"))
-    monkeypatch.delenv(KEY_VARIABLE)
+    monkeypatch.delenv("RAY_SNAPSHOT_KEY")
     if key is not None:
-        monkeypatch.setenv(KEY_VARIABLE, key)
+        monkeypatch.setenv("RAY_SNAPSHOT_KEY", key)
     (line,) = refused(capsys, history, IDS[0], "print('begun')")
     assert reason in line
     assert not checkpoints.key_file().exists()

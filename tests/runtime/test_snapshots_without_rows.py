@@ -13,9 +13,8 @@ from hypothesis import given
 from unread_rows import ASKED, snapshots, without
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
+from ray_snapshot import Snapshot, detectors
 from ray_snapshot.glances import glance_of
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate
 
 

@@ -14,9 +14,9 @@ from incidents import START, deadlocked, healthy, judged
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from ray_snapshot import Snapshot
 from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.analyst.spans import Spans
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import ReadyMade
 
 DETECTORS: list[Any] = [ReadyMade("deadlock"), ReadyMade("termination")]

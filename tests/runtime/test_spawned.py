@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of, interned
+from ray_snapshot import MachineHandle
+from ray_snapshot.runtime.handles import forget_handles, handle_of, interned
 from ray_snapshot.runtime.spawned import Handles, Kinds
 
 RUN = "run-of-handles"

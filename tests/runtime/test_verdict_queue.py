@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ray_snapshot import Verdict
 from ray_snapshot.runtime.analyst import verdict_queue
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
-from ray_snapshot.verdicts import Verdict
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,14 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
+from ray_snapshot import Snapshot, detectors
 from ray_snapshot.columns import inner
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime.host.resting import Rows
 from ray_snapshot.runtime.report import Resting
 from ray_snapshot.schema import MACHINES
-from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.snapshot import Absent
 
 COLUMNS = inner(MACHINES)
 

@@ -17,7 +17,7 @@ from worlds.calls.crowds import Crowd, Cut, Look, run_crowd
 from worlds.calls.oracle import CallName, Event
 from worlds.calls.reports import name_of
 
-from ray_snapshot import Verdict
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.capacity import Cluster, Node
@@ -27,7 +27,6 @@ from ray_snapshot.instrument.watcher.resources import DELAY_S, Looks, concerns
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.collected import SnapshotHeader
-from ray_snapshot.snapshot import Snapshot
 
 NOW = 10 * DELAY_S
 """All that is sent in a simulated run is sent at 0."""

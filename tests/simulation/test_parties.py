@@ -16,6 +16,7 @@ from worlds.parties.rows import rows_of
 from worlds.parties.schedules import explore, run_parties
 from worlds.parties.world import ERRORS, PartyWorld, Turn
 
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import LIFE
@@ -32,7 +33,6 @@ from ray_snapshot.simulation.mail.actions import Answered
 from ray_snapshot.simulation.mail.machines import Ask, Input, Script, Send, Tell
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch
 NIGHTLY = pytest.mark.nightly

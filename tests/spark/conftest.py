@@ -6,10 +6,9 @@ import pytest
 import three_runs as runs
 from small_histories import BANK, bank, live, relapses, table, write
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import History
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 from small_histories import live, rows, snapshot
 
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Termination, TokenConservation
 from ray_snapshot.history import History, HistoryWriter
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import conservation, detections
 from ray_snapshot.spark_jobs.engine.following import Follower
 from ray_snapshot.spark_jobs.tables import Selection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ray_snapshot import Detector, Verdict
 from ray_snapshot.detectors import (
     Deadlock,
     OrphanedWait,
@@ -15,7 +16,7 @@ from ray_snapshot.detectors import (
 from ray_snapshot.history import History
 from ray_snapshot.spark_jobs.engine.needed import can_do_without_rest, needed_columns
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
-from ray_snapshot.verdicts import Detector, FunctionDetector, Standards, Verdict
+from ray_snapshot.verdicts import FunctionDetector, Standards
 
 BY_STATUS = [Termination(), Termination(machines=["account-*"], name="group"), Deadlock(), OrphanedWait()]
 BY_STATES = [

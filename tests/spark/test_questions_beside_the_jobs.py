@@ -15,12 +15,10 @@ from small_histories import BANK, bank, live, relapses, snapshot, table, write
 from test_compared_with_which import OWN, many
 from test_spark_conservation import DETECTORS, _large, _some_run
 
-from ray_snapshot import questions
+from ray_snapshot import Snapshot, Verdict, questions
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
 from ray_snapshot.history import History
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 pytestmark = pytest.mark.spark
 

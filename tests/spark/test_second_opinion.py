@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ray_snapshot import Detector, Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.evidence import CONFIRMED, UNCHECKED, WRONG, check
-from ray_snapshot.verdicts import Detector, Verdict, evaluate
+from ray_snapshot.verdicts import evaluate
 
 CONSERVATION = TokenConservation(total=30, state="$.balance", messages={"deposit": "$[0]"})
 COVERED: dict[str, Any] = {"coverage": {"uncovered": []}}

@@ -17,6 +17,7 @@ import pytest
 from clean import clean_environment
 from small_histories import bank, live, snapshot, table, write
 
+from ray_snapshot import detector
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import SettingError
@@ -24,7 +25,6 @@ from ray_snapshot.history import History
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.engine import command
 from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
-from ray_snapshot.verdicts import detector
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small_histories import BANK, bank, live, rows, snapshot, write
 
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
-from ray_snapshot.snapshot import Snapshot
 
 pytestmark = pytest.mark.spark
 

@@ -145,8 +145,8 @@ def test_a_detector_of_the_users_own_is_evaluated_over_the_past(
 
 
 def test_what_cannot_be_evaluated_again_is_reported_and_stops_nothing(spark: Any, tmp_path: Path) -> None:
+    from ray_snapshot import Verdict
     from ray_snapshot.spark_jobs import detections
-    from ray_snapshot.verdicts import Verdict
 
     def verdict(name: str, spec: dict[str, Any] | None) -> Verdict:
         return Verdict(detector=name, holds=True, snapshot_id="odd-1-0000", run_id="odd-1", detector_spec=spec)

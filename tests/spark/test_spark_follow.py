@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable
 from small_histories import BANK, BEGIN, live, snapshot, write
 
+from ray_snapshot import Snapshot
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, SettingError
 from ray_snapshot.history import History, HistoryWriter, upkeep
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import conservation, detections
 from ray_snapshot.spark_jobs.engine import following
 from ray_snapshot.spark_jobs.engine.following import Follower

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from small_histories import live, rows, snapshot, write
 
-from ray_snapshot import questions
+from ray_snapshot import Snapshot, questions
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import SettingError
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.tables import Selection
 
 pytestmark = pytest.mark.spark

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from small_histories import BANK, BEGIN, live, snapshot, write
 
+from ray_snapshot import Snapshot
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 from ray_snapshot.history import History, HistoryWriter, commits, files, tables
 from ray_snapshot.schema import TABLES
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import source
 from ray_snapshot.spark_jobs.engine.stream import HistoryStream
 from ray_snapshot.spark_jobs.source import FilteringReader, HistoryReader, Task, options_of

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_histories import bank, relapses, snapshot, table, write
 
-from ray_snapshot import adding
+from ray_snapshot import Snapshot, adding
 from ray_snapshot.detectors import (
     Reached,
     TokenConservation,
@@ -25,7 +25,6 @@ from ray_snapshot.detectors import (
 )
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, at_rest, bounds, tables, whole_snapshots
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine import evaluating, needed
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot import Snapshot
 from ray_snapshot.cli import main
 from ray_snapshot.errors import SettingError
 from ray_snapshot.history import History
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 
 

@@ -148,6 +148,6 @@ def test_what_is_no_edit_is_said_and_nothing_is_written(
 
 
 def test_an_edit_needs_the_key(untouched: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "quite another key")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "quite another key")
     with pytest.raises(CheckpointError, match="was not written with this key"):
         testing.edit(*untouched, states={"a": {}})

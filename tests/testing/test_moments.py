@@ -300,7 +300,7 @@ def _coins(text: str) -> str:
 
 def _renamed(value: Any) -> Any:
     """The same, with handles of the run that is recorded."""
-    from ray_snapshot.runtime.handles import MachineHandle
+    from ray_snapshot import MachineHandle
 
     if isinstance(value, MachineHandle):
         return handle(value._name)
@@ -332,7 +332,7 @@ def test_another_key_and_a_damaged_file_are_refused_before_anything_is_loaded(
 
     history = tmp_path / "h"
     snapshot = record(history, {"a": (Careful, (Bomb(),))})
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "quite another key")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "quite another key")
     with pytest.raises(CheckpointError, match="was not written with this key"):
         testing.from_snapshot(history, snapshot)
     assert not trap.exists()

@@ -19,7 +19,6 @@ from moment_machines import Eater, Fork, Till
 from terminals import plain
 
 from ray_snapshot import cli, testing
-from ray_snapshot.history import checkpoints
 
 HERE = Path(__file__).parent
 
@@ -121,7 +120,7 @@ def test_what_is_asked_wrongly_is_one_line(
         told = capsys.readouterr().err
         assert said in told
         assert told.count("\n") == 1
-    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "quite another key")
+    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "quite another key")
     for command in (["explore", "--from", *table], ["explore", "--by-hand", "--from", *table]):
         assert cli.main(command) == 2
         assert "was not written with this key" in capsys.readouterr().err

@@ -14,12 +14,10 @@ import pytest
 from clean import clean_environment
 from terminals import Terminal, typed
 
-from ray_snapshot import cli
+from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.commands import system
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.output import View, print_rows
-from ray_snapshot.verdicts import Verdict
 from ray_snapshot.views.streams import say
 from ray_snapshot.views.tables import print_fields
 from ray_snapshot.views.wrapping import room_on, wrapped

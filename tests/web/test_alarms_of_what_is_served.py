@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from incidents import deadlocked, healthy, incident, judged, written
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.alarms import Alarm
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.glances import MOST_OF_CORE, Glances
 from ray_snapshot.history import History
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict, evaluate
+from ray_snapshot.verdicts import evaluate
 from ray_snapshot.web import alarms as served_alarms
 from ray_snapshot.web.alarms import Alarms
 from ray_snapshot.web.served import Running, Served

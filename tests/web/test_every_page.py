@@ -11,9 +11,9 @@ import pytest
 from incidents import START, deadlocked, healthy, incident, judged, written
 from viewing import Told, Viewer, viewer
 
+from ray_snapshot import Snapshot
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate
 
 ONE = "/h/h/s/bank-00005"

@@ -223,7 +223,7 @@ def test_a_drawing_is_moved_and_zoomed_by_the_keyboard_too(browser: Browser, tmp
 
 
 def many_waits(count: int) -> Any:
-    from ray_snapshot.snapshot import Snapshot
+    from ray_snapshot import Snapshot
 
     machines = [
         {

@@ -26,9 +26,9 @@ from started import started
 from until import until
 from viewing import TOKEN, viewer
 
+from ray_snapshot import Snapshot
 from ray_snapshot.glances import MOST_KEPT, Glances
 from ray_snapshot.metrics import METRICS
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.web.app import make_app
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Terms

@@ -11,9 +11,8 @@ import pytest
 from incidents import written
 from viewing import BASE, Told, Viewer, viewer
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)>"'`{{7*7}}{%x%} javascript:alert(3) \u202e\x1b[31m"""
 LARGE = 8_000_000

@@ -11,11 +11,10 @@ import pytest
 from incidents import deadlocked, healthy, incident, judged, written
 from viewing import Told, viewer
 
+from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.errors import ClusterError
 from ray_snapshot.glances import Glance, Word, glance_of
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
 from ray_snapshot.web.live import Clusters
 from ray_snapshot.web.pages.now import Now, SystemNow, now
 from ray_snapshot.web.served import Running, Served

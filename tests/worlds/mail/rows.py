@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot import Wait
 from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
 from ray_snapshot.simulation.mail.machines import Behaviour
 from ray_snapshot.simulation.mail.oracle import Message, RecordedSnapshot
-from ray_snapshot.waits import Wait
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.mail.world import World
