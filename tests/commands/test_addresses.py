@@ -39,6 +39,7 @@ def listening(answer: bytes | None) -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "address",
     [
@@ -64,6 +65,7 @@ def test_an_address_that_is_none_is_refused_before_ray_sees_it(
     assert "is no address of a Ray cluster: say HOST:PORT" in said.err
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"+PONG\r\n"])
 def test_something_else_that_listens_there_is_told_apart(answer: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     with listening(answer) as address:
@@ -82,6 +84,7 @@ def test_nobody_there_and_somebody_who_says_nothing(
     assert "Connection refused" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_the_address_of_the_environment_is_checked_as_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

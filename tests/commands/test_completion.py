@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from clean import clean_environment
 
+pytestmark = pytest.mark.contract
+
 BIN = Path(sys.executable).parent
 BOUND_S = 120.0
 COMPLETING = "_RAY_SNAPSHOT_COMPLETE"

@@ -70,6 +70,7 @@ def text(said: Said) -> str:
 # ---- what they say -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 def test_conservation_says_where_the_ledger_broke_and_what_changed_there(run: Any, rows: Any, history: str) -> None:
     said = run("conservation", history, "--limit", "2")
     assert (said[0], said[2]) == (0, [])
@@ -107,6 +108,7 @@ def test_conservation_says_how_to_find_the_action_where_the_run_was_traced(
     assert f"`ray-snapshot blame HISTORY {broken['first_broken']}`" in " ".join(run("conservation", str(copy))[1])
 
 
+@pytest.mark.contract
 def test_conservation_says_what_to_do_where_nothing_is_counted(run: Any, tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "h") as writer:
         writer.add(Snapshot.from_rows(snapshot_id="s-1"))
@@ -116,6 +118,7 @@ def test_conservation_says_what_to_do_where_nothing_is_counted(run: Any, tmp_pat
     assert run("since", str(tmp_path / "h"))[1] == ["no live verdicts on completed snapshots"]
 
 
+@pytest.mark.contract
 def test_since_says_what_alarms_first_and_since_when(run: Any, rows: Any, history: str) -> None:
     said = run("since", history)
     assert said[0] == 0
@@ -125,6 +128,7 @@ def test_since_says_what_alarms_first_and_since_when(run: Any, rows: Any, histor
     assert found[1]["since_id"].endswith("-000008")
 
 
+@pytest.mark.contract
 def test_since_exits_with_1_and_says_so_where_a_detector_failed(run: Any, tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "h") as writer:
         writer.add(Snapshot.from_rows(snapshot_id="s-1"))
@@ -135,6 +139,7 @@ def test_since_exits_with_1_and_says_so_where_a_detector_failed(run: Any, tmp_pa
     assert run("since", str(tmp_path / "h"), "--json")[0] == 1
 
 
+@pytest.mark.contract
 def test_diff_says_which_two_and_what_changed(run: Any, rows: Any, history: str) -> None:
     said = run("diff", history, "-3", "-2", "--field", "balance", "--limit", "1")
     assert said[0] == 0
@@ -148,6 +153,7 @@ def test_diff_says_which_two_and_what_changed(run: Any, rows: Any, history: str)
     assert text(run("diff", history, "--field", "nothing")).endswith("no such change")
 
 
+@pytest.mark.contract
 def test_sql_prints_a_table_or_json_and_says_if_there_is_more(run: Any, rows: Any, history: str) -> None:
     query = "SELECT sequence, machine_count, 0.5 AS half, NULL AS none FROM snapshots ORDER BY 1"
     said = run("sql", history, query, "--limit", "2")
@@ -169,6 +175,7 @@ def test_sql_prints_a_table_or_json_and_says_if_there_is_more(run: Any, rows: An
 # ---- errors ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -193,6 +200,7 @@ def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
     assert said in err[0]
 
 
+@pytest.mark.contract
 def test_a_query_that_takes_too_long_is_told_with_what_to_do(run: Any, history: str) -> None:
     endless = "WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) SELECT count(*) FROM t"
     code, _, (line,) = run("sql", history, endless, "--timeout", "3")
@@ -275,6 +283,7 @@ def test_no_line_is_wider_than_the_terminal_and_the_columns_that_matter_stay(
         assert re.fullmatch(r"\d{8}T\d{12}Z-\w{6}-\d{6}", snapshot_id), "an id is broken"
 
 
+@pytest.mark.contract
 def test_a_long_value_is_cut_in_a_table_and_whole_in_json(run: Any, rows: Any, tmp_path: Path) -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     with HistoryWriter(tmp_path / "h") as writer:

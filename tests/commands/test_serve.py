@@ -145,6 +145,7 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     assert "at least 16 plain characters" in done.stderr
 
 
+@pytest.mark.contract
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None; from ray_snapshot.cli import main; sys.exit(main(['serve', 'h']))"

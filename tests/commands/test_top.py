@@ -113,6 +113,7 @@ def idlers(folder: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_it_looks_at_a_system_of_another_program_and_ends_when_that_ends(tmp_path: Path) -> None:
@@ -133,6 +134,7 @@ def test_it_looks_at_a_system_of_another_program_and_ends_when_that_ends(tmp_pat
         assert process.stderr.read() == ""
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_it_ends_with_ctrl_c_and_names_what_runs(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from calls_by_hand import App
 
 from ray_snapshot import Verdict
 
+pytestmark = pytest.mark.contract
+
 
 def judged(ended_by: Any, *, watchdog: str = "active", uncovered: tuple[str, ...] = ()) -> Verdict:
     """A-0 and A-1 wait for each other; `W-0` does what its status says."""

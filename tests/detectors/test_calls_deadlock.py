@@ -9,6 +9,8 @@ from calls_by_hand import App, stuck_calls
 
 import ray_snapshot as rs
 
+pytestmark = pytest.mark.contract
+
 LATER = datetime(2026, 1, 1, 13, tzinfo=UTC)
 
 

@@ -9,6 +9,7 @@ from ray_snapshot.detectors import Deadlock
 from ray_snapshot.views.report import deadlock_report, wait_line
 
 
+@pytest.mark.contract
 def test_two_bounded_queues_used_in_opposite_order() -> None:
     """Two puts parked inside full queues: each waits for any later call to its queue, by whoever has a handle."""
     app = App().actor("Queue-0", 1_000).actor("Queue-1", 1_000).actor("A-0").actor("B-0")
@@ -74,6 +75,7 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
     )
 
 
+@pytest.mark.contract
 def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_help_and_is_not_advised() -> None:
     app = App().actor("Seats-0", 1).actor("A-0")
     acquire = app.runs("Seats-0", "driver", "acquire", "seats.py:1")
@@ -91,6 +93,7 @@ def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_he
     assert "let it end these waits by loop.call_soon_threadsafe" in advice, "a group has an event loop of its own"
 
 
+@pytest.mark.contract
 def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_needed() -> None:
     app = App().actor("Server-0", 2).actor("driver")
     running = [app.runs("Server-0", "driver", "generate", "app.py:7") for _ in range(2)]
@@ -106,6 +109,7 @@ def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_nee
     assert advice.startswith("Raise max_concurrency of Server to 6, so that Server.wake_up")
 
 
+@pytest.mark.contract
 def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advised_to_begin() -> None:
     app = App().actor("Server-0", 1).actor("Caller-0", 1).actor("driver")
     generate = app.runs("Server-0", "driver", "generate", "app.py:7")
@@ -147,6 +151,7 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
     assert record["call_site"] == "ledger.py:9"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("kind", ["asyncio.Lock", "asyncio.Semaphore", "asyncio.Queue.put, 1 of 1 in the queue"])
 def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> None:
     app = App().actor("Lock-0", 1_000).actor("Lock-1", 1_000).actor("A-0").actor("B-0")
@@ -166,6 +171,7 @@ def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> Non
     assert f"Lock-0 in Lock.take (lock.py:1, in {kind})" in advice
 
 
+@pytest.mark.contract
 def test_of_a_generator_that_keeps_the_only_slot_the_advice_is_to_take_its_items() -> None:
     app = App().actor("driver").actor("Lines-0")
     lines = app.runs("Lines-0", "driver", "lines", "app.py:7")

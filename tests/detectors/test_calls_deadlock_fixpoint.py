@@ -120,6 +120,7 @@ def reported(evidence: dict[str, Any]) -> int:
     return int(evidence["member_count"]) + int(evidence["stuck_behind_count"])
 
 
+@pytest.mark.contract
 @settings(max_examples=400, print_blob=True)
 @given(apps())
 def test_exactly_those_that_no_fixpoint_reaches_are_reported(app: App) -> None:
@@ -190,6 +191,7 @@ def test_thirty_thousand_calls_are_decided_and_the_evidence_is_bounded(is_closed
     assert ("and so on round a cycle of 30,000" in verdict.sentence) is is_closed
 
 
+@pytest.mark.contract
 def test_a_machine_is_listed_before_the_thousandth_call_of_another() -> None:
     app = App().actor("A-0", 2_000).actor("Y-0").actor("Z-0")
     stuck = [app.runs("A-0", "driver", "wait") for _ in range(1_100)]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from calls_by_hand import App, stuck_calls
 
 import ray_snapshot as rs
+
+pytestmark = pytest.mark.contract
 
 
 def grouped(own: str | None, other: str | None, **coverage: Any) -> rs.Verdict:

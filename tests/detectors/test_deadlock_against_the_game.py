@@ -39,6 +39,7 @@ def check_cycle(game: Game, cycle: list[str], found: set[frozenset[str]], stuck:
     assert bool(cycle) == possible, f"seed {seed}: {game}"
 
 
+@pytest.mark.contract
 @pytest.mark.by_day(5)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_answer_the_members_the_cores_and_the_cycle_are_those_of_the_game(block: int) -> None:
@@ -67,6 +68,7 @@ def test_names_that_are_hashed_by_us_and_those_that_are_by_arrow_give_the_same(m
         assert (one.holds, one.evidence, one.sentence) == (other.holds, other.evidence, other.sentence), f"seed {seed}"
 
 
+@pytest.mark.contract
 def test_the_random_systems_give_every_answer_and_every_kind_of_core() -> None:
     answers = Counter[object]()
     for seed in range(BLOCKS * BLOCK):
@@ -80,6 +82,7 @@ def test_the_random_systems_give_every_answer_and_every_kind_of_core() -> None:
     assert min(answers.values()) > 100, answers
 
 
+@pytest.mark.contract
 def test_the_short_form_in_machines_says_the_same_as_its_rows_of_waits() -> None:
     for seed in range(SEEDS):
         game = random_game(seed)
@@ -93,6 +96,7 @@ def test_the_short_form_in_machines_says_the_same_as_its_rows_of_waits() -> None
         )
 
 
+@pytest.mark.contract
 def test_other_names_in_another_order_change_nothing_but_the_names() -> None:
     for seed in range(SEEDS):
         game = random_game(seed)
@@ -136,6 +140,7 @@ def test_other_names_in_another_order_change_nothing_but_the_names() -> None:
             )
 
 
+@pytest.mark.contract
 def test_one_more_passive_machine_that_nobody_knows_changes_nothing() -> None:
     for seed in range(SEEDS):
         game = random_game(seed)
@@ -149,6 +154,7 @@ def test_one_more_passive_machine_that_nobody_knows_changes_nothing() -> None:
         assert (one.holds, one.evidence) == (other.holds, other.evidence), f"seed {seed}: {game}"
 
 
+@pytest.mark.contract
 def test_what_was_stuck_stays_stuck_whatever_the_others_do() -> None:
     """Stable: whoever can move sends to anybody, those who wait for it included."""
     for seed in range(SEEDS):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
+
+pytestmark = pytest.mark.contract
 
 
 def at_rest(name: str, *sources: str) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def behind(verdict: rs.Verdict) -> list[str]:
     return [record["machine"] for record in verdict.evidence["stuck_behind"]]
 
 
+@pytest.mark.contract
 def test_two_machines_that_wait_for_each_other_are_named_with_their_calls() -> None:
     verdict = judge(
         blocked("a", "all", "b", class_name="Account"),
@@ -89,6 +90,7 @@ def test_two_machines_that_wait_for_each_other_are_named_with_their_calls() -> N
     )
 
 
+@pytest.mark.contract
 def test_five_philosophers_and_their_forks_are_one_cycle() -> None:
     philosophers = [blocked(f"philosopher-{seat}", "all", f"fork-{(seat + 1) % 5}") for seat in range(5)]
     forks = [blocked(f"fork-{seat}", "any", f"philosopher-{seat}") for seat in range(5)]
@@ -100,16 +102,19 @@ def test_five_philosophers_and_their_forks_are_one_cycle() -> None:
     assert "and so on round a cycle of 10" in verdict.sentence
 
 
+@pytest.mark.contract
 def test_nobody_blocked_is_no_deadlock_even_if_nothing_will_ever_happen() -> None:
     verdict = judge(idle("a"), idle("b"), idle("c", "stopped"))
     assert verdict.holds is False
     assert verdict.sentence == "No deadlock: no machine is blocked."
 
 
+@pytest.mark.contract
 def test_a_machine_that_waits_for_a_working_one_is_not_deadlocked() -> None:
     assert judge(blocked("a", "all", "b"), idle("b", "active")).holds is False
 
 
+@pytest.mark.contract
 def test_a_cycle_of_any_waits_with_an_exit_is_none_and_without_it_a_knot() -> None:
     ring = [blocked("a", "any", "b", "exit"), blocked("b", "any", "a")]
     assert judge(*ring, idle("exit", "active")).holds is False
@@ -120,17 +125,20 @@ def test_a_cycle_of_any_waits_with_an_exit_is_none_and_without_it_a_knot() -> No
     assert "a waits for any of b, exit" in verdict.sentence
 
 
+@pytest.mark.contract
 def test_an_all_wait_needs_everybody_and_an_all_cycle_has_no_exit() -> None:
     ring = [blocked("a", "all", "b", "exit"), blocked("b", "all", "a")]
     assert judge(*ring, idle("exit", "active")).holds is True
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("k", "holds"), [(1, False), (2, False), (3, True)])
 def test_k_of_n_holds_exactly_if_fewer_than_k_can_answer(k: int, holds: bool) -> None:
     machines = [blocked("a", "k_of_n", "b", "c", "d", k=k), idle("b", "active"), idle("c", "active")]
     assert judge(*machines, blocked("d", "all", "a")).holds is holds
 
 
+@pytest.mark.contract
 def test_a_k_of_n_wait_that_asks_for_more_than_there_are_can_never_be_met() -> None:
     waits = [{"machine": "a", "k": 3, "on_machine": name} for name in ("b", "c")]
     verdict = judge(idle("a", "blocked"), idle("b", "active"), idle("c", "active"), waits=waits)
@@ -139,6 +147,7 @@ def test_a_k_of_n_wait_that_asks_for_more_than_there_are_can_never_be_met() -> N
     assert "a waits for 3 of b, c, and so many can never come" in verdict.sentence
 
 
+@pytest.mark.contract
 def test_nested_waits_are_decided_by_each_of_their_alternatives() -> None:
     wait = rs.any_of(rs.all_of("b", "c"), "d")
     stuck = [idle("a", "blocked"), blocked("c", "all", "a"), blocked("d", "all", "a"), idle("b", "active")]
@@ -157,6 +166,7 @@ def test_nested_waits_are_decided_by_each_of_their_alternatives() -> None:
     assert judge(*free, waits=rows_of("a", wait)).holds is False
 
 
+@pytest.mark.contract
 def test_all_of_nested_any_is_decided_as_a_conjunction() -> None:
     wait = rs.all_of(rs.any_of("b", "c"), rs.at_least(2, "d", "e", "f"))
     active = [idle(name, "active") for name in ("b", "d")]
@@ -172,12 +182,14 @@ def test_all_of_nested_any_is_decided_as_a_conjunction() -> None:
     assert judge(*stuck, waits=rows_of("a", wait)).holds is False
 
 
+@pytest.mark.contract
 def test_a_message_in_flight_from_the_awaited_machine_dissolves_the_cycle() -> None:
     ring = [blocked("a", "all", "b"), blocked("b", "all", "a")]
     assert judge(*ring, messages=[{"source": "b", "target": "a"}]).holds is False
     assert judge(*ring, messages=[{"source": "c", "target": "a"}]).holds is True
 
 
+@pytest.mark.contract
 def test_satisfied_that_was_not_recorded_is_looked_up_in_the_messages() -> None:
     ring = [blocked("a", "all", "b"), blocked("b", "all", "a")]
     snapshot = rs.Snapshot.from_rows(machines=ring, messages=[{"source": "b", "target": "a"}])
@@ -189,6 +201,7 @@ def test_satisfied_that_was_not_recorded_is_looked_up_in_the_messages() -> None:
     assert Deadlock().evaluate(rs.Snapshot({**snapshot.tables, "waits": known})).holds is True
 
 
+@pytest.mark.contract
 def test_senders_at_full_mailboxes_round_a_ring_are_a_deadlock_although_messages_are_in_flight() -> None:
     names = ["a", "b", "c"]
     pairs = list(zip(names, names[1:] + names[:1], strict=True))
@@ -199,12 +212,14 @@ def test_senders_at_full_mailboxes_round_a_ring_are_a_deadlock_although_messages
     assert members(verdict) == names
 
 
+@pytest.mark.contract
 def test_a_sender_at_the_full_mailbox_of_a_passive_machine_will_get_on() -> None:
     full = [{"source": "a", "target": "b"}] * 3
     waits = [{"machine": "a", "k": 1, "on_machine": "b", "satisfied": False}]
     assert judge(idle("a", "blocked"), idle("b"), waits=waits, messages=full).holds is False
 
 
+@pytest.mark.contract
 def test_waiting_for_a_passive_machine_that_nobody_is_left_to_wake_is_a_deadlock() -> None:
     verdict = judge(blocked("a", "all", "b"), idle("b"))
     assert verdict.holds is True
@@ -215,12 +230,14 @@ def test_waiting_for_a_passive_machine_that_nobody_is_left_to_wake_is_a_deadlock
     assert judge(blocked("a", "all", "b"), idle("b"), messages=[{"source": "a", "target": "b"}]).holds is False
 
 
+@pytest.mark.contract
 def test_those_who_wait_for_passive_machines_are_one_core_and_others_are_behind_it() -> None:
     verdict = judge(blocked("a", "all", "x"), blocked("b", "all", "y"), idle("x"), idle("y"), blocked("c", "all", "a"))
     assert verdict.evidence["cores"] == [["a", "b"]]
     assert behind(verdict) == ["c"]
 
 
+@pytest.mark.contract
 def test_waiting_for_a_stopped_machine_is_a_deadlock_even_with_a_message_for_it() -> None:
     verdict = judge(
         blocked("a", "all", "b"),
@@ -232,6 +249,7 @@ def test_waiting_for_a_stopped_machine_is_a_deadlock_even_with_a_message_for_it(
     assert "a waits for b (b is stopped); 1 machine can never move again" in verdict.sentence
 
 
+@pytest.mark.contract
 def test_independent_cores_are_told_apart_and_each_is_listed() -> None:
     verdict = judge(
         blocked("c", "all", "d"), blocked("a", "all", "b"), blocked("d", "all", "c"), blocked("b", "all", "a")
@@ -241,10 +259,12 @@ def test_independent_cores_are_told_apart_and_each_is_listed() -> None:
     assert "4 machines can never move again, in 2 independent cores" in verdict.sentence
 
 
+@pytest.mark.contract
 def test_a_machine_that_waits_for_itself_is_a_cycle_of_one() -> None:
     assert judge(blocked("a", "all", "a")).evidence["cycle"] == ["a"]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("due_at", "holds"), [(LATER, False), (None, False), (BEFORE, True)])
 def test_a_pending_timer_lets_a_blocked_machine_move_but_one_long_due_lies_in_its_mailbox(
     due_at: Any, holds: bool
@@ -253,6 +273,7 @@ def test_a_pending_timer_lets_a_blocked_machine_move_but_one_long_due_lies_in_it
     assert judge(blocked("a", "all", "b"), blocked("b", "all", "a"), messages=[timer]).holds is holds
 
 
+@pytest.mark.contract
 def test_a_pending_timer_does_nothing_to_who_is_inside_an_action() -> None:
     """It lies in the mailbox until the action is over, which it never is."""
     timer = {"source": "a", "target": "a", "kind": "timer", "due_at": LATER}
@@ -261,11 +282,13 @@ def test_a_pending_timer_does_nothing_to_who_is_inside_an_action() -> None:
     assert judge(*both, messages=[timer], calls=[{"machine": "a", "method": "act", "holds_slot": True}]).holds is True
 
 
+@pytest.mark.contract
 def test_a_wait_with_a_timeout_ends_by_itself() -> None:
     waits = [{"machine": "a", "on_machine": "b", "timeout_at": LATER}, {"machine": "b", "on_machine": "a"}]
     assert judge(idle("a", "blocked"), idle("b", "blocked"), waits=waits).holds is False
 
 
+@pytest.mark.contract
 def test_two_waits_of_one_machine_in_two_calls_are_alternatives() -> None:
     waits = [
         {"machine": "a", "call_id": "1", "k": 2, "on_machine": "b"},
@@ -279,6 +302,7 @@ def test_two_waits_of_one_machine_in_two_calls_are_alternatives() -> None:
     assert judge(*machines, idle("c", "stopped"), waits=waits).holds is True
 
 
+@pytest.mark.contract
 def test_where_k_was_not_recorded_every_row_is_needed() -> None:
     waits = [{"machine": "a", "k": None, "on_machine": name} for name in ("b", "c")]
     machines = [idle("a", "blocked"), idle("b", "active")]
@@ -286,12 +310,14 @@ def test_where_k_was_not_recorded_every_row_is_needed() -> None:
     assert judge(*machines, idle("c", "stopped"), waits=waits).holds is True
 
 
+@pytest.mark.contract
 def test_of_several_calls_one_that_holds_a_slot_is_named() -> None:
     calls = [{"machine": "a", "method": name, "holds_slot": name == "works"} for name in ("queued", "works", "later")]
     verdict = judge(blocked("a", "all", "a"), calls=calls)
     assert verdict.evidence["members"][0]["method"] == "works"
 
 
+@pytest.mark.contract
 def test_what_was_not_observed_can_wake_the_passive_but_not_answer_for_others() -> None:
     plain_tasks = {"uncovered": ["plain tasks"]}
     unsure = judge(blocked("a", "all", "b"), idle("b"), coverage=plain_tasks)
@@ -311,16 +337,19 @@ def test_what_was_not_observed_can_wake_the_passive_but_not_answer_for_others() 
     assert behind(sure) == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("item", ["b", {"machine": "b", "what": "background threads"}])
 def test_a_machine_that_coverage_names_may_move(item: Any) -> None:
     machines = [blocked("a", "all", "b"), blocked("b", "all", "a")]
     assert judge(*machines, coverage={"uncovered": [item]}).holds is None
 
 
+@pytest.mark.contract
 def test_coverage_that_was_never_stated_counts_as_nothing_covered() -> None:
     assert judge(blocked("a", "all", "b"), idle("b"), coverage={}).holds is None
 
 
+@pytest.mark.contract
 def test_a_wait_for_a_machine_that_was_not_recorded_cannot_be_told() -> None:
     verdict = judge(blocked("a", "all", "ghost"))
     assert verdict.holds is None
@@ -331,6 +360,7 @@ def birth(name: str, **changed: Any) -> dict[str, Any]:
     return {"source": "driver", "target": name, "kind": "mail", "number": 0, "method": "__init__", **changed}
 
 
+@pytest.mark.contract
 def test_a_machine_that_is_about_to_be_born_will_act() -> None:
     """It is a message in flight; whatever its constructor does, somebody who waits for it is not stuck yet."""
     stuck = [blocked("a", "all", "b"), blocked("b", "all", "a")]
@@ -344,17 +374,20 @@ def test_a_machine_that_is_about_to_be_born_will_act() -> None:
         assert judge(blocked("a", "all", "unborn"), messages=[birth("unborn", **other)]).holds is None
 
 
+@pytest.mark.contract
 def test_a_blocked_machine_of_which_no_wait_was_recorded_cannot_be_told() -> None:
     verdict = judge(idle("a", "blocked"))
     assert verdict.holds is None
     assert verdict.evidence["depends_on"] == ["what a waits for"]
 
 
+@pytest.mark.contract
 def test_a_wait_for_something_without_a_name_cannot_be_told() -> None:
     verdict = judge(idle("a", "blocked"), waits=[{"machine": "a", "satisfied": False, "on_machine": None}])
     assert verdict.holds is None
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("column", "value"), [("consistent", False), ("status", "aborted")])
 def test_a_snapshot_that_is_no_consistent_cut_proves_nothing(column: str, value: Any) -> None:
     verdict = judge(blocked("a", "all", "b"), blocked("b", "all", "a"), **{column: value})
@@ -362,6 +395,7 @@ def test_a_snapshot_that_is_no_consistent_cut_proves_nothing(column: str, value:
     assert not verdict.alarm
 
 
+@pytest.mark.contract
 def test_the_example_of_a_snapshot_by_hand() -> None:
     snapshot = rs.Snapshot.from_rows(
         machines=[
@@ -416,6 +450,7 @@ def test_many_freed_at_a_time_are_freed_as_one_by_one() -> None:
     assert behind(verdict) == []
 
 
+@pytest.mark.contract
 def test_the_sentence_names_up_to_five_members_that_the_cycle_does_not_name() -> None:
     def sentence(count: int) -> str:
         names = [f"p{at}" for at in range(count)]
@@ -427,6 +462,7 @@ def test_the_sentence_names_up_to_five_members_that_the_cycle_does_not_name() ->
     assert sentence(2).endswith("; 2 machines can never move again.")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("machines", [2, 12_000])
 def test_all_that_a_deadlock_needs_is_loaded_by_warming_up(machines: int) -> None:
     script = f"""

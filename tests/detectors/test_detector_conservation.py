@@ -13,6 +13,8 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot.detectors import TokenConservation, from_spec
 
+pytestmark = pytest.mark.contract
+
 BANK: dict[str, Any] = {"state": "$.balance", "messages": {"deposit": "$[0]"}}
 
 

@@ -233,6 +233,7 @@ def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_on
     ]
 
 
+@pytest.mark.contract
 def test_sums_that_do_not_fit_64_bits_are_exact() -> None:
     machines = [{"machine": f"m{number}", "state": {"a": 2**62 + number}} for number in range(COUNT)]
 

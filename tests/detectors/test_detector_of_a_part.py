@@ -9,6 +9,8 @@ import pytest
 from ray_snapshot import SettingError, Snapshot, Verdict
 from ray_snapshot.detectors import Termination
 
+pytestmark = pytest.mark.contract
+
 QUIET = [{"machine": "w-1"}, {"machine": "w-2"}]
 BUSY = {"machine": "other", "status": "active"}
 

@@ -9,6 +9,8 @@ import pytest
 from ray_snapshot import SettingError, Snapshot, Verdict
 from ray_snapshot.detectors import Reached, from_spec
 
+pytestmark = pytest.mark.contract
+
 ROUND = Reached("$.round", 3)
 NAMED = Reached("$.phase", "sorted", phases=["read", "sorted", "written"])
 

@@ -55,18 +55,21 @@ def test_termination_of_a_group_is_found_by_name() -> None:
     assert found.spec == {"type": "termination", "name": found.name, "machines": ["worker-*"]}  # type: ignore[attr-defined]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", ["conservation", "token-conservation", "reached"])
 def test_detectors_without_defaults_say_by_name_what_they_need(name: str) -> None:
     with pytest.raises(rs.DetectorError, match="needs settings: pass detectors"):
         detectors.by_name(name)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", ["terminated", "", None, 3])
 def test_an_unknown_name_is_answered_with_the_known_ones(name: Any) -> None:
     with pytest.raises(rs.DetectorError, match="there are termination, deadlock, token-conservation, unique-token"):
         detectors.by_name(name)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("spec", [{}, {"type": "x"}, {"type": "deadlock", "depth": 3}, {"type": "callable"}])
 def test_a_spec_that_is_not_understood_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(rs.DetectorError):

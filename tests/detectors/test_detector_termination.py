@@ -20,6 +20,7 @@ def judge(statuses: dict[str, str], **tables: Any) -> rs.Verdict:
     return Termination().evaluate(rs.Snapshot.from_rows(machines=machines, **tables))
 
 
+@pytest.mark.contract
 def test_everybody_passive_or_stopped_and_nothing_in_flight_is_termination() -> None:
     verdict = judge({"a": "passive", "b": "stopped", "driver": "passive"})
     assert verdict.holds is True
@@ -27,6 +28,7 @@ def test_everybody_passive_or_stopped_and_nothing_in_flight_is_termination() -> 
     assert verdict.sentence == "Terminated: 3 machines passive or stopped, nothing in flight."
 
 
+@pytest.mark.contract
 def test_everybody_idle_is_not_termination_while_a_message_is_in_flight() -> None:
     verdict = judge({"a": "passive", "b": "passive"}, messages=[{"source": "a", "target": "b"}])
     assert verdict.holds is False
@@ -34,6 +36,7 @@ def test_everybody_idle_is_not_termination_while_a_message_is_in_flight() -> Non
     assert verdict.sentence == "Not terminated: 1 message in flight (the first from a to b)."
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("kind", ["mail", "call", "timer"])
 def test_a_message_of_any_kind_counts_and_a_timer_however_late_it_is_due(kind: str) -> None:
     message = {"source": "a", "target": "a", "kind": kind, "due_at": datetime(2100, 1, 1, tzinfo=UTC)}
@@ -42,12 +45,14 @@ def test_a_message_of_any_kind_counts_and_a_timer_however_late_it_is_due(kind: s
     assert verdict.evidence["timers"] == (kind == "timer")
 
 
+@pytest.mark.contract
 def test_the_driver_while_it_still_sets_things_up_is_active() -> None:
     verdict = judge({"a": "passive", "driver": "active"})
     assert verdict.holds is False
     assert verdict.evidence["first_active"] == ["driver"]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("waits", "sentence"),
     [
@@ -78,20 +83,24 @@ def test_a_wait_that_is_met_is_said_so_in_every_line_of_a_diagnosis() -> None:
     ]
 
 
+@pytest.mark.contract
 def test_a_status_that_this_version_does_not_know_counts_as_active() -> None:
     assert judge({"a": "dreaming"}).holds is False
 
 
+@pytest.mark.contract
 def test_what_a_stopped_machine_will_never_accept_is_no_work() -> None:
     verdict = judge({"a": "passive", "b": "stopped"}, messages=[{"source": "a", "target": "b"}] * 2)
     assert verdict.holds is True
     assert verdict.evidence["undeliverable"] == 2
 
 
+@pytest.mark.contract
 def test_a_message_for_a_machine_that_is_not_spawned_yet_is_work() -> None:
     assert judge({"a": "passive"}, messages=[{"source": "a", "target": "unborn"}]).holds is False
 
 
+@pytest.mark.contract
 def test_a_channel_that_counts_messages_in_flight_is_believed_without_their_rows() -> None:
     channels = [{"source": "a", "target": "b", "sent_count": 3, "in_flight_count": 2}]
     verdict = judge({"a": "passive", "b": "passive"}, channels=channels)
@@ -99,17 +108,20 @@ def test_a_channel_that_counts_messages_in_flight_is_believed_without_their_rows
     assert verdict.evidence["in_flight"] == 2
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("coverage", [{"uncovered": ["plain tasks"]}, {}])
 def test_with_anything_unobserved_quiet_is_unknown_but_work_is_still_work(coverage: dict[str, Any]) -> None:
     assert judge({"a": "passive"}, coverage=coverage).holds is None
     assert judge({"a": "active"}, coverage=coverage).holds is False
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("column", "value"), [("consistent", False), ("status", "aborted")])
 def test_a_snapshot_that_is_no_consistent_cut_proves_nothing(column: str, value: Any) -> None:
     assert judge({"a": "passive"}, **{column: value}).holds is None
 
 
+@pytest.mark.contract
 def test_it_is_told_which_calls_still_run_where_and_how_long() -> None:
     now = datetime(2026, 1, 1, 13, tzinfo=UTC)
     machines = [{"machine": "nap-0", "class_name": "", "status": "active"}, {"machine": "driver", "status": "blocked"}]
@@ -133,6 +145,7 @@ def test_it_is_told_which_calls_still_run_where_and_how_long() -> None:
     )
 
 
+@pytest.mark.contract
 def test_a_worker_of_rays_is_told_as_the_task_that_it_runs_or_by_its_process() -> None:
     machines = [
         {"machine": "f-1", "class_name": "", "host": "pid-12", "status": "blocked"},
@@ -149,6 +162,7 @@ def test_a_worker_of_rays_is_told_as_the_task_that_it_runs_or_by_its_process() -
         assert found.evidence["first_channels"][0]["source"] == source
 
 
+@pytest.mark.contract
 def test_where_only_the_driver_is_active_the_sentence_says_why_termination_may_have_held_before() -> None:
     resting, driver = {"machine": "a"}, {"machine": "driver", "status": "active"}
     said = Termination().evaluate(rs.Snapshot.from_rows(machines=[resting, driver])).sentence

@@ -10,6 +10,8 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot.detectors import UniqueToken, from_spec
 
+pytestmark = pytest.mark.contract
+
 PASS = {"source": "n1", "target": "n2", "method": "token", "args": []}
 
 

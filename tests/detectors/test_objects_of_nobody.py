@@ -26,6 +26,7 @@ def judged(*machines: dict[str, Any], **rows: Any) -> Verdict:
     return Deadlock().evaluate(taken(*machines, **rows))
 
 
+@pytest.mark.contract
 def test_while_nothing_else_is_stuck_it_is_not_known_whether_anything_is() -> None:
     verdict = judged(READER)
     assert (verdict.holds, verdict.alarm) == (None, False)
@@ -36,12 +37,14 @@ def test_while_nothing_else_is_stuck_it_is_not_known_whether_anything_is() -> No
     assert judged(READER, objects=()).holds is False
 
 
+@pytest.mark.contract
 def test_nor_of_those_that_wait_for_who_waits_so() -> None:
     caller = {"machine": "caller", "status": "blocked"}
     verdict = judged(READER, caller, waits=[{"machine": "caller", "on_machine": "reader", "k": 1, "satisfied": False}])
     assert verdict.holds is None
 
 
+@pytest.mark.contract
 def test_a_deadlock_of_others_is_one_all_the_same() -> None:
     pair = ("a", "b"), ("b", "a")
     stuck = [{"machine": name, "status": "blocked"} for name, _ in pair]
@@ -49,6 +52,7 @@ def test_a_deadlock_of_others_is_one_all_the_same() -> None:
     assert judged(READER, *stuck, waits=waits).holds is True
 
 
+@pytest.mark.contract
 def test_one_without_a_place_is_told_without_it() -> None:
     assert "reader has waited for 42 s" in judged(READER, objects=[{**OBJECT, "call_site": ""}]).sentence
 
@@ -96,10 +100,12 @@ def test_a_strangers_list_of_another_form_is_none(told: Any) -> None:
     assert "  nothing waits for anything" in found.lines
 
 
+@pytest.mark.contract
 def test_a_time_without_a_zone_is_universal_time() -> None:
     assert "has waited for 42 s" in judged(READER, objects=[{**OBJECT, "since": BEGAN.partition("+")[0]}]).sentence
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("machines", [[READER], [{"machine": "reader", "status": "passive"}]])
 def test_termination_goes_by_statuses_alone(machines: list[dict[str, Any]]) -> None:
     assert Termination().evaluate(taken(*machines)).holds is (machines[0]["status"] == "passive")

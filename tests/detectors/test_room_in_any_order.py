@@ -6,12 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from calls_by_hand import App
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rooms_by_hand import Room, wait_row
 
 import ray_snapshot as rs
+
+pytestmark = pytest.mark.contract
 
 NODES = ("n1", "n2")
 

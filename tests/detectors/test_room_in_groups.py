@@ -6,6 +6,8 @@ import pytest
 from calls_by_hand import App
 from rooms_by_hand import Room, last_cpu, two_groups
 
+pytestmark = pytest.mark.contract
+
 ONE = {"CPU": 1}
 MANY = {
     "STRICT_SPREAD": (

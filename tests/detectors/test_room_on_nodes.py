@@ -14,6 +14,7 @@ from ray_snapshot.detectors import Deadlock, Infeasible
 from ray_snapshot.detectors.pending import why_pending
 
 
+@pytest.mark.contract
 def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said_what_to_change() -> None:
     app, _ = last_cpu()
     verdict = app.verdict()
@@ -31,6 +32,7 @@ def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said
     assert [one.get("needs") for one in verdict.evidence["members"]] == [None, "CPU 1, and Trainer-0 holds CPU 4 of 4"]
 
 
+@pytest.mark.contract
 def test_where_enough_is_free_it_is_a_delay_of_scheduling() -> None:
     app, _ = last_cpu(cpus=5)
     verdict = app.verdict()
@@ -38,11 +40,13 @@ def test_where_enough_is_free_it_is_a_delay_of_scheduling() -> None:
     assert (verdict.holds, verdict.evidence["blocked_count"]) == (False, 3)
 
 
+@pytest.mark.contract
 def test_what_is_not_known_to_be_held_counts_as_free() -> None:
     app, _ = last_cpu(GPU=1)
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_room_on_another_node_counts_only_if_the_demand_allows_it() -> None:
     app, room = last_cpu()
     room.node("n2", CPU=1)
@@ -52,6 +56,7 @@ def test_room_on_another_node_counts_only_if_the_demand_allows_it() -> None:
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 def test_a_part_here_and_a_part_there_are_no_room() -> None:
     app, room = last_cpu()
     room.told["demands"][0]["needs"] = {"CPU": 2, "GPU": 1}
@@ -59,6 +64,7 @@ def test_a_part_here_and_a_part_there_are_no_room() -> None:
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 def test_fractions_are_exact() -> None:
     app, room = last_cpu(CPU=0.9)
     room.told["demands"][0]["needs"] = {"CPU": 0.1}
@@ -66,6 +72,7 @@ def test_fractions_are_exact() -> None:
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_an_autoscaler_makes_it_unknown_and_is_named() -> None:
     app, room = last_cpu()
     room.told["unsure"].append("the cluster's autoscaler, which may add a node")
@@ -74,12 +81,14 @@ def test_an_autoscaler_makes_it_unknown_and_is_named() -> None:
     assert (verdict.holds, verdict.evidence["depends_on"]) == (None, ["the cluster's autoscaler, which may add a node"])
 
 
+@pytest.mark.contract
 def test_with_room_enough_an_autoscaler_matters_nothing() -> None:
     app, room = last_cpu(cpus=5)
     room.told["unsure"].append("the cluster's autoscaler, which may add a node")
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_what_no_node_has_never_comes() -> None:
     app = App().actor("driver")
     app.waits_for("driver", app.queues("render()", "driver", "render", number=1))
@@ -101,11 +110,13 @@ def idle_holder(*, checked: bool = True) -> tuple[App, Room]:
     return app, room.holds("Idle-0", "n1", ["driver"], checked=checked, CPU=1)
 
 
+@pytest.mark.contract
 def test_an_actor_at_rest_keeps_what_it_has_if_nobody_moves_who_has_its_handle() -> None:
     app, _ = idle_holder()
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 def test_a_handle_may_lie_in_garbage_until_that_was_collected() -> None:
     app, _ = idle_holder(checked=False)
     verdict = app.verdict()
@@ -114,6 +125,7 @@ def test_a_handle_may_lie_in_garbage_until_that_was_collected() -> None:
     assert verdict.evidence["depends_on"] == ["whether a handle of Idle-0 is in use elsewhere, or garbage"]
 
 
+@pytest.mark.contract
 def test_an_actor_at_rest_may_be_ended_by_whoever_has_its_handle_and_moves() -> None:
     app, room = idle_holder()
     app.actor("Warden-0", status="active")
@@ -124,6 +136,7 @@ def test_an_actor_at_rest_may_be_ended_by_whoever_has_its_handle_and_moves() -> 
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_an_actor_at_rest_that_anybody_may_find_may_be_ended_by_whatever_moves() -> None:
     app, room = idle_holder()
     app.actor("Warden-0", status="active")
@@ -132,6 +145,7 @@ def test_an_actor_at_rest_that_anybody_may_find_may_be_ended_by_whatever_moves()
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_what_was_not_observed_may_end_an_actor_at_rest_but_no_call_that_is_stuck() -> None:
     app, _ = idle_holder()
     app.coverage["uncovered"] = ["thread pool of driver"]
@@ -142,6 +156,7 @@ def test_what_was_not_observed_may_end_an_actor_at_rest_but_no_call_that_is_stuc
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 def test_a_call_that_is_about_to_begin_may_end_its_actor_as_one_that_runs_may() -> None:
     """`ray.actor.exit_actor()`, or a constructor that raises."""
     app, _ = idle_holder()
@@ -157,6 +172,7 @@ def test_a_call_that_is_about_to_begin_may_end_its_actor_as_one_that_runs_may() 
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_a_reply_that_is_there_already_ends_nobody() -> None:
     """The driver waits for a list, of which one call has ended: nothing is left of that which could act."""
     app, _ = idle_holder()
@@ -165,6 +181,7 @@ def test_a_reply_that_is_there_already_ends_nobody() -> None:
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("target", ["after()", "Clerk-0"])
 def test_a_call_that_lacks_an_argument_ends_nobody_and_wakes_nobody(target: str) -> None:
     """Neither a task that needs no room, nor one to an actor at rest that has the holder's handle."""
@@ -179,6 +196,7 @@ def test_a_call_that_lacks_an_argument_ends_nobody_and_wakes_nobody(target: str)
     assert app.verdict().holds is not True, "it is about to begin"
 
 
+@pytest.mark.contract
 def test_a_free_slot_is_nothing_that_acts() -> None:
     app, room = idle_holder()
     task = app.messages[0]["call_id"]
@@ -189,6 +207,7 @@ def test_a_free_slot_is_nothing_that_acts() -> None:
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 def test_who_is_being_made_may_get_a_handle_and_whoever_is_not_known_may_have_one() -> None:
     app, room = idle_holder()
     app.queues("Warden-0", "driver", "__init__", number=0)
@@ -200,6 +219,7 @@ def test_who_is_being_made_may_get_a_handle_and_whoever_is_not_known_may_have_on
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_that_nobody_waits_for_what_can_never_begin_is_no_deadlock() -> None:
     app = App().actor("driver", status="active")
     early = app.queues("render()", "driver", "render", number=1)
@@ -211,6 +231,7 @@ def test_that_nobody_waits_for_what_can_never_begin_is_no_deadlock() -> None:
     assert (verdict.holds, verdict.evidence["blocked_count"]) == (False, 2)
 
 
+@pytest.mark.contract
 def test_groups_that_others_may_find_count_as_free_and_whether_those_of_others_are_removed_cannot_be_told() -> None:
     for more, expected in (({"owners": []}, None), ({"owners": ["Owner-0"], "name": "everybodys"}, False)):
         app = App().actor("driver")
@@ -220,6 +241,7 @@ def test_groups_that_others_may_find_count_as_free_and_whether_those_of_others_a
         assert app.verdict().holds is expected
 
 
+@pytest.mark.contract
 def test_a_doubt_about_one_actor_is_none_about_a_deadlock_elsewhere() -> None:
     app, room = two_groups()
     app.actor("Store-0", status="passive")
@@ -227,6 +249,7 @@ def test_a_doubt_about_one_actor_is_none_about_a_deadlock_elsewhere() -> None:
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 def test_bundles_that_must_be_apart_need_as_many_nodes() -> None:
     app, room = two_groups()
     room.told["groups"] = [one for one in room.told["groups"] if one["group"].startswith("wanted")]
@@ -238,6 +261,7 @@ def test_bundles_that_must_be_apart_need_as_many_nodes() -> None:
     assert app.verdict().holds is False
 
 
+@pytest.mark.contract
 def test_it_is_told_of_the_nodes_that_the_demand_allows_and_by_how_much_they_are_short() -> None:
     app, room = last_cpu(CPU=1)
     app.actor("Bystander-0")
@@ -251,6 +275,7 @@ def test_it_is_told_of_the_nodes_that_the_demand_allows_and_by_how_much_they_are
     assert verdict.evidence["advice"][0].endswith("or give a node CPU 1 more.")
 
 
+@pytest.mark.contract
 def test_methods_of_an_actor_whose_creation_waits_wait_with_it() -> None:
     app = App().actor("Trainer-0")
     make = app.runs("Trainer-0", "driver", "make")
@@ -278,6 +303,7 @@ def tree(*, cpus: float) -> App:
     return app
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("cpus", "advice"),
     [
@@ -295,6 +321,7 @@ def test_what_keeps_its_room_needs_room_for_all_of_it(cpus: float, advice: str) 
     assert verdict.evidence["advice"] == [advice]
 
 
+@pytest.mark.contract
 def test_whoever_could_call_an_actor_that_is_stuck_in_its_only_slot_cannot_end_it() -> None:
     app, room = last_cpu()
     app.actor("Warden-0", status="active")
@@ -317,17 +344,20 @@ def nested(**held: float) -> tuple[App, Room]:
     return app, room
 
 
+@pytest.mark.contract
 def test_a_plain_task_that_waits_gives_back_its_cpu_and_nothing_else() -> None:
     assert nested(CPU=1)[0].verdict().holds is False
     assert nested(CPU=1, seat=1)[0].verdict().holds is True
 
 
+@pytest.mark.contract
 def test_a_plain_task_whose_thread_or_loop_waits_keeps_its_cpu() -> None:
     app, room = nested(CPU=1)
     room.told["holders"][-1]["keeps_cpu"] = True
     assert app.verdict().holds is True
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("needs", "taken", "is_stuck"),
     [
@@ -353,6 +383,7 @@ def test_a_part_of_one_device_and_a_part_of_another_are_no_room(
     assert app.verdict().holds is is_stuck
 
 
+@pytest.mark.contract
 def test_tasks_that_wait_with_more_than_a_cpu_are_told_first_not_to_hold_it() -> None:
     app, _ = nested(CPU=1, seat=1)
     assert app.verdict().evidence["advice"] == [
@@ -361,6 +392,7 @@ def test_tasks_that_wait_with_more_than_a_cpu_are_told_first_not_to_hold_it() ->
     ]
 
 
+@pytest.mark.contract
 def test_more_room_for_a_task_that_calls_itself_is_more_for_each_level() -> None:
     app, room = nested(seat=1)
     app.messages[0]["target"] = room.told["demands"][0]["target"] = "outer()"
@@ -369,6 +401,7 @@ def test_more_room_for_a_task_that_calls_itself_is_more_for_each_level() -> None
     assert advice.endswith("; or give a node seat 1 more for each level of calls.")
 
 
+@pytest.mark.contract
 def test_where_tasks_and_actors_hold_it_both_are_told() -> None:
     app, room = nested(seat=1)
     app.actor("Trainer-0")
@@ -382,6 +415,7 @@ def test_where_tasks_and_actors_hold_it_both_are_told() -> None:
     )
 
 
+@pytest.mark.contract
 def test_a_plain_task_is_ended_by_nobody_who_has_handles() -> None:
     app, room = nested(CPU=1, seat=1)
     app.actor("Clock-0", status="active")
@@ -394,6 +428,7 @@ def test_a_plain_task_is_ended_by_nobody_who_has_handles() -> None:
 # ---- what a stranger's history tells -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -421,6 +456,7 @@ def test_a_coverage_of_another_form_is_refused_with_its_place(place: tuple[Any, 
         Deadlock().evaluate(app.snapshot())
 
 
+@pytest.mark.contract
 def test_replies_that_are_there_do_not_hide_who_holds_the_room_and_are_not_waited_for() -> None:
     """More actors than CPUs, all asked in one list: those that have answered are at rest, and keep what they hold."""
     app = App().actor("driver")
@@ -465,6 +501,7 @@ def test_where_others_that_are_not_watched_have_all_room_it_cannot_be_told_and_t
     assert why_pending(app.snapshot(started_at=at(25)))[0].endswith(f"it needs CPU 1, and {holders[0]}; {holders[1]}")
 
 
+@pytest.mark.contract
 def test_others_may_give_their_room_back_at_once_and_what_fits_beside_them_waits_for_nothing_of_theirs() -> None:
     app, _ = held_by_others()
     assert app.verdict(started_at=at(15)).holds is False, "it has waited for 5 s"
@@ -479,12 +516,14 @@ def test_others_may_give_their_room_back_at_once_and_what_fits_beside_them_waits
     assert app.verdict(started_at=at(25)).holds is False, "Busy-0 may give it back"
 
 
+@pytest.mark.contract
 def test_what_runs_of_another_program_and_is_no_actor_is_named_by_its_job() -> None:
     app, room = held_by_others()
     room.told["outside"] = [{"job": "03000000", "node": "n1", "amounts": {"CPU": 2.0}}]
     assert "Trainer-0 needs CPU 1, and job 03000000 holds CPU 2 of 2: " in app.verdict(started_at=at(25)).sentence
 
 
+@pytest.mark.contract
 def test_a_demand_that_no_node_can_meet_is_infeasible_after_ten_seconds_whoever_waits_for_it() -> None:
     app = App().actor("driver", status="active")
     app.queues("render()", "driver", "render", number=1)
@@ -500,6 +539,7 @@ def test_a_demand_that_no_node_can_meet_is_infeasible_after_ten_seconds_whoever_
     assert Infeasible().evaluate(app.snapshot(started_at=at(25))).holds is None
 
 
+@pytest.mark.contract
 def test_a_demand_that_others_hold_and_one_without_a_node_of_its_labels_are_told_apart() -> None:
     app, room = held_by_others()
     assert Infeasible().evaluate(app.snapshot(started_at=at(25))).holds is False
@@ -509,6 +549,7 @@ def test_a_demand_that_others_hold_and_one_without_a_node_of_its_labels_are_told
     assert "it needs CPU 1, and no node that it may run on is there" in verdict.sentence
 
 
+@pytest.mark.contract
 def test_what_is_held_is_no_matter_where_no_call_needs_room() -> None:
     app = App().actor("A-0").actor("B-0").actor("Hog-0", status="active")
     asks, answers = app.runs("A-0", "driver", "ask"), app.runs("B-0", "A-0", "answer")

@@ -120,6 +120,7 @@ def address(request: pytest.FixtureRequest) -> str | None:
     return str(ray.get_runtime_context().gcs_address)
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.parametrize("name", pages_that_run(at_night=False))
 def test_what_a_page_shows_is_so(
@@ -130,6 +131,7 @@ def test_what_a_page_shows_is_so(
         Folder(PAGES[name], tmp_path, address).carry_out(at_night=False)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.parametrize("name", pages_that_run(at_night=True))
@@ -141,11 +143,13 @@ def test_what_a_page_shows_that_takes_longer_is_so(
         Folder(PAGES[name], tmp_path, address).carry_out(at_night=True)
 
 
+@pytest.mark.contract
 def test_every_block_says_what_it_is() -> None:
     assert [block.place for block in BLOCKS if block.language not in LANGUAGES] == []
     assert len(BLOCKS) > 100
 
 
+@pytest.mark.contract
 def test_all_python_can_be_compiled() -> None:
     for block in BLOCKS:
         if block.language == "python":
@@ -178,6 +182,7 @@ def test_commands_inside_sentences_have_such_options(path: str) -> None:
     assert options_in_words((ROOT / path).read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.contract
 def test_what_no_test_runs_says_why() -> None:
     """And is counted."""
     left_out = {block.place: block.marks["not run"] for block in BLOCKS if "not run" in block.marks}
@@ -190,6 +195,7 @@ def test_what_no_test_runs_says_why() -> None:
 MOST_LEFT_OUT = 5
 
 
+@pytest.mark.contract
 def test_what_is_tested_elsewhere_is() -> None:
     for page in PAGES.values():
         where = page.marks.get("tested by")
@@ -198,6 +204,7 @@ def test_what_is_tested_elsewhere_is() -> None:
     assert [block.place for block in BLOCKS if block.language in others and not is_tested_elsewhere(block)] == []
 
 
+@pytest.mark.contract
 def test_what_a_command_prints_is_held_against_the_page() -> None:
     assert printed("...\nall is well\n", "a warning\nall is\n  well\n")
     assert printed("...\nall is well\n", "all is well\n")

@@ -28,6 +28,7 @@ SCRIPT = _script()
 NAMES = sorted(SCRIPT.DRAWINGS)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", NAMES)
 def test_a_committed_drawing_is_what_the_script_draws(name: str) -> None:
     committed = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
@@ -41,6 +42,7 @@ def test_the_script_writes_all_files_and_no_others(tmp_path: Path, monkeypatch: 
     assert made == {path.name: path.read_bytes() for path in FOLDER.glob("*.svg")}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", NAMES)
 def test_no_text_lies_over_another_or_leaves_the_card(name: str) -> None:
     sheet = SCRIPT.DRAWINGS[name]()
@@ -50,6 +52,7 @@ def test_no_text_lies_over_another_or_leaves_the_card(name: str) -> None:
         assert not [other.words for other in sheet.words[place + 1 :] if words.overlaps(other)], words
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", NAMES)
 def test_a_drawing_says_in_words_what_it_shows(name: str) -> None:
     root = ElementTree.fromstring((FOLDER / f"{name}.svg").read_text(encoding="utf-8"))
@@ -58,6 +61,7 @@ def test_a_drawing_says_in_words_what_it_shows(name: str) -> None:
     assert len(said["desc"]) > 60
 
 
+@pytest.mark.contract
 def test_every_drawing_is_on_a_page_and_every_page_but_the_first_has_one() -> None:
     used: dict[str, list[str]] = {}
     for page in sorted((DOCS / "concepts").glob("*.md")):
@@ -68,6 +72,7 @@ def test_every_drawing_is_on_a_page_and_every_page_but_the_first_has_one() -> No
     assert pages == {page for places in used.values() for page in places}
 
 
+@pytest.mark.contract
 def test_each_word_of_the_style_is_used() -> None:
     drawn = "".join(SCRIPT.DRAWINGS[name]().svg().partition("</style>")[2] for name in NAMES)
     used = {word for classes in re.findall(r'class="([^"]+)"', drawn) for word in classes.split()}
@@ -75,6 +80,7 @@ def test_each_word_of_the_style_is_used() -> None:
     assert {word for pair in told for word in pair if word} == used
 
 
+@pytest.mark.contract
 def test_a_cut_is_consistent_if_no_message_runs_backwards() -> None:
     run = sys.modules["pen"].Run({"a": [("send", 10.0)], "b": [("accept", 20.0)]}, [("send", "accept")])
     assert run.in_flight({"a": 15, "b": 15}) == [("send", "accept")]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.contract
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path for path in (DOCS / "concepts").glob("*.md") if path.stem != "index")
 

@@ -11,6 +11,8 @@ from code_blocks import DOCS, pages
 
 from ray_snapshot import testing
 
+pytestmark = pytest.mark.contract
+
 DRAWING = DOCS / "images" / "find-the-bug.svg"
 
 

@@ -20,6 +20,7 @@ ASSET = re.compile(
 )
 
 
+@pytest.mark.contract
 def test_every_page_that_a_file_names_is_there() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=True
@@ -58,6 +59,7 @@ def site() -> Path:
     return ROOT / "build" / "site"
 
 
+@pytest.mark.contract
 def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(site: Path) -> None:
     files = [path for path in site.rglob("*") if path.suffix in (".html", ".css", ".js", ".svg")]
     assert len(files) > 60
@@ -82,6 +84,7 @@ def test_the_reference_has_every_command_setting_error_and_column(site: Path) ->
     assert [name for name in columns if f">{name}<" not in page["tables"]] == []
 
 
+@pytest.mark.contract
 def test_pages_lead_to_the_glossary_once_for_each_term(site: Path) -> None:
     page = (site / "howto" / "wrapping.html").read_text(encoding="utf-8")
     assert len(re.findall(r'href="\.\./glossary\.html#term-deadlock"', page)) == 1

@@ -121,6 +121,7 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.contract
 def test_this_machine_is_looked_at_from_an_environment_made_of_nothing(tmp_path: Path) -> None:
     """And a cluster that was named and does not answer is a problem."""
     command = [str(COMMAND), "doctor", "--json", str(tmp_path / "new"), "--address", "127.0.0.1:1"]
@@ -160,6 +161,7 @@ def test_what_hangs_does_not_keep_the_command(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "1 problem, 1 warning"
 
 
+@pytest.mark.contract
 def test_a_terminal_has_lines_that_fit() -> None:
     code, lines = typed([COMMAND, "doctor", "--address", "nothing"], 60, clean_environment(TERM="xterm"))
     assert code == 1

@@ -60,12 +60,14 @@ ROWS = [
 every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
 
+@pytest.mark.contract
 @every
 def test_a_right_algorithm_holds_in_every_order(row: Row) -> None:
     found = row.algorithm.explore()
     assert (found.ok, found.complete, found.states) == (True, True, row.states), str(found)
 
 
+@pytest.mark.contract
 @every
 def test_the_mistake_is_found_drawn_and_replayed(row: Row, tmp_path: Path) -> None:
     found = row.algorithm.explore("broken")
@@ -89,6 +91,7 @@ def test_each_algorithm_stands_in_the_tables_and_says_where_it_is_from() -> None
         assert [word for word in ("Source: ", "Assumed of the ", "`broken`: ") if word not in told] == [], one.name
 
 
+@pytest.mark.contract
 def test_the_page_has_the_sizes_of_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "testing-machines.md").read_text(encoding="utf-8")
     for row in ROWS:
@@ -97,6 +100,7 @@ def test_the_page_has_the_sizes_of_the_table() -> None:
         )
 
 
+@pytest.mark.contract
 def test_the_program_explores_what_it_is_asked_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert algorithms_main(["safra", "--draw", str(tmp_path / "drawn")]) == 0
     assert (
@@ -110,6 +114,7 @@ def test_the_program_explores_what_it_is_asked_and_draws(tmp_path: Path, capsys:
     assert "no algorithm paxos: choose from dijkstra_scholten, safra, " in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_the_leader_of_a_commit_that_dies_leaves_the_others_in_doubt() -> None:
     """Two-phase commit blocks: that is no mistake of this one, but known of the protocol."""
     found = testing.explore(
@@ -129,6 +134,7 @@ def all_stand(system: Any) -> None:
         system.spawn(raft_election.Member, others, 1, name=name)
 
 
+@pytest.mark.contract
 def test_votes_may_be_split_so_that_no_one_leads() -> None:
     """Raft's paper, 5.2: "no candidate would obtain a majority"; so that one is elected is no property of the right one."""
 
@@ -142,6 +148,7 @@ def test_votes_may_be_split_so_that_no_one_leads() -> None:
     )
 
 
+@pytest.mark.contract
 def test_a_command_explores_an_algorithm_and_draws_what_is_wrong(tmp_path: Path) -> None:
     words = [f"{PACKAGE}.safra:broken", "--always", f"{PACKAGE}.safra:no_early_announcement"]
     done = subprocess.run(
@@ -156,6 +163,7 @@ def test_a_command_explores_an_algorithm_and_draws_what_is_wrong(tmp_path: Path)
 # ---- published sizes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 def test_echo_has_the_75_states_of_its_published_model() -> None:
     """`MCEcho.cfg`, N1 and R1: 75 distinct states, depth 16 (TLC counts states on the way, we count steps).
 
@@ -180,6 +188,7 @@ def images(build: Any) -> set[Any]:
     return seen
 
 
+@pytest.mark.contract
 def test_two_phase_commit_has_the_288_states_of_its_published_model() -> None:
     """`TwoPhase.cfg`, three resource managers: 288 distinct states (TLC), and as many in stateright's `examples/2pc.rs`.
 
@@ -190,6 +199,7 @@ def test_two_phase_commit_has_the_288_states_of_its_published_model() -> None:
     assert seen == published_models.two_phase(["rm-0", "rm-1", "rm-2"])
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_five_resource_managers_have_the_8832_states_of_the_published_model() -> None:
     """`examples/2pc.rs` of github.com/stateright/stateright at ab8c8be9341505e0f71edbe5dd88ed275bd976a4: 8,832 for five."""
@@ -215,6 +225,7 @@ def two_processes(system: Any) -> None:
         system.spawn(lamport_mutex.Process, ["1", "2"], name=name)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("build", "processes", "max_clock"), [(two_processes, 2, 5), (lamport_mutex.published, 3, 2)])
 def test_lamports_processes_have_as_many_states_as_their_published_model(
     build: Any, processes: int, max_clock: int
@@ -225,6 +236,7 @@ def test_lamports_processes_have_as_many_states_as_their_published_model(
     assert len(model) > 500
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_lamports_processes_have_the_724274_states_of_their_published_model() -> None:
     """`MCLamportMutex.cfg` (N = 3, maxClock = 6): 724,274 distinct states, depth 61 (TLC counts states on the way).
@@ -245,6 +257,7 @@ def as_machines(snapshot: rs.Snapshot) -> dict[str, Any]:
     return {name: SimpleNamespace(**state) for name, state in found.items()}
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")

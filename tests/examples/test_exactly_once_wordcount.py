@@ -18,7 +18,7 @@ import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.examples import exactly_once_wordcount as wordcount
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
 
 SCRIPT = str(Path(wordcount.__file__))
 COMMAND = "import sys; from ray_snapshot.cli import main; sys.exit(main())"

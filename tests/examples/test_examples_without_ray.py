@@ -67,6 +67,7 @@ def maker() -> ModuleType:
     return module
 
 
+@pytest.mark.contract
 def test_the_graph_has_the_size_that_its_readme_states(graph: shortest_paths.Graph) -> None:
     readme = (shortest_paths.DATA.parent / "README.md").read_text()
     edges = sum(map(len, graph.values()))
@@ -74,6 +75,7 @@ def test_the_graph_has_the_size_that_its_readme_states(graph: shortest_paths.Gra
     assert (len(graph), edges) == (7_520, 43_364)
 
 
+@pytest.mark.contract
 def test_the_file_of_the_graph_names_its_source_and_date_and_is_compact() -> None:
     with gzip.open(shortest_paths.DATA, "rt") as lines:
         first = next(lines)
@@ -90,6 +92,7 @@ def test_every_vertex_can_be_a_machine_and_is_reachable_by_edges_of_positive_wei
     assert len(shortest_paths.reference_distances(graph, "bash")) == len(graph)
 
 
+@pytest.mark.contract
 def test_scipy_and_networkx_agree_on_every_distance(graph: shortest_paths.Graph) -> None:
     other = networkx.DiGraph()
     other.add_weighted_edges_from((a, b, weight) for a, edges in graph.items() for b, weight in edges.items())
@@ -97,6 +100,7 @@ def test_scipy_and_networkx_agree_on_every_distance(graph: shortest_paths.Graph)
     assert shortest_paths.reference_distances(graph, "bash") == expected
 
 
+@pytest.mark.contract
 def test_a_vertex_that_cannot_be_reached_has_no_distance() -> None:
     assert shortest_paths.reference_distances({"a": {"b": 2}, "b": {}, "c": {"a": 1}}, "a") == {
         "a": 0,
@@ -104,6 +108,7 @@ def test_a_vertex_that_cannot_be_reached_has_no_distance() -> None:
     }
 
 
+@pytest.mark.contract
 def test_a_path_is_read_back_from_the_predecessors() -> None:
     assert shortest_paths.path_to("c", {"c": "b", "b": "a"}) == ["a", "b", "c"]
 
@@ -135,6 +140,7 @@ def test_the_file_written_does_not_depend_on_when_it_is_written(maker: ModuleTyp
     assert (tmp_path / "graph.gz").read_bytes()[4:8] == bytes(4), "the gzip header's time of writing"
 
 
+@pytest.mark.contract
 def test_the_books_hold_what_accounts_have_and_what_is_on_its_way() -> None:
     snapshot = rs.Snapshot.from_rows(
         machines=[{"machine": "driver", "state": {}}]
@@ -148,6 +154,7 @@ def test_the_books_hold_what_accounts_have_and_what_is_on_its_way() -> None:
     assert bank.books(snapshot) == {"balances": 90, "in_flight": 10, "payments": 2}
 
 
+@pytest.mark.contract
 def test_the_right_is_found_in_a_member_or_on_a_channel() -> None:
     members = [{"machine": n, "class_name": "Member", "state": {"right": None}} for n in ("a", "b")]
     transit = rs.Snapshot.from_rows(
@@ -158,6 +165,7 @@ def test_the_right_is_found_in_a_member_or_on_a_channel() -> None:
     assert token_ring.place_of_right(held) == "b"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("believes", [True, False])
 def test_the_naive_check_says_what_the_desk_believes_whatever_is_in_flight(believes: bool) -> None:
     snapshot = rs.Snapshot.from_rows(
@@ -169,6 +177,7 @@ def test_the_naive_check_says_what_the_desk_believes_whatever_is_in_flight(belie
     assert verdict.evidence == {"tasks_in_flight": 1}
 
 
+@pytest.mark.contract
 def test_primes_are_those_of_a_sieve() -> None:
     sieve = [False, False] + [True] * 998
     for number in range(2, 32):
@@ -176,6 +185,7 @@ def test_primes_are_those_of_a_sieve() -> None:
     assert [work_pool.is_prime(number) for number in range(1_000)] == sieve
 
 
+@pytest.mark.contract
 def test_the_cut_of_the_example_run_is_recognised_and_its_channels_are_named_as_in_the_text() -> None:
     recorded = {"P1": ["A", "B"], "P2": ["F", "G", "H"], "P3": ["I"]}
     snapshot = rs.Snapshot.from_rows(
@@ -190,6 +200,7 @@ def test_the_cut_of_the_example_run_is_recognised_and_its_channels_are_named_as_
     assert example_run.up_to_the_cut.evaluate(too_early).holds is False
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_the_text_that_is_counted_is_that_of_the_library_and_the_same_each_time(tmp_path: Path) -> None:
     parts = exactly_once_wordcount.make_text(tmp_path / "a")

@@ -41,6 +41,7 @@ def test_a_path_may_be_written_as_an_address() -> None:
     assert given("file:///tmp/a%20b", HistoryNotFoundError) == Path("/tmp/a b")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("text", "said"),
     [

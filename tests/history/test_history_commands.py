@@ -145,6 +145,7 @@ def test_verify_exits_1_and_names_each_snapshot_that_did_not_pass(run: Any, rows
     assert [json.loads(line)["snapshot_id"] for line in out if not json.loads(line)["passed"]] == ["bank-00001"]
 
 
+@pytest.mark.contract
 def test_verify_says_how_many_were_given_up(run: Any, tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(snapshot(2, status="aborted", abort_reason="a host died", machine_count=0))
@@ -154,6 +155,7 @@ def test_verify_says_how_many_were_given_up(run: Any, tmp_path: Path) -> None:
     assert out[1] == "given up, and without rows: 1 of them; `ray-snapshot history list` says why"
 
 
+@pytest.mark.contract
 def test_verify_and_show_say_that_at_least_once_repeats_by_design(run: Any, tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(snapshot(2, protocol="at-least-once-barrier", consistent=False))
@@ -273,6 +275,7 @@ def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:
     assert "verdicts" in helped.stdout
 
 
+@pytest.mark.contract
 def test_help_loads_nothing_heavy() -> None:
     heavy = ("ray", "pyspark", "deltalake", "pyarrow", "numpy", "rich", "scipy", "pydantic")
     code = (
@@ -301,6 +304,7 @@ def test_control_c_ends_with_130_and_no_traceback(run: Any, history: str, monkey
     assert run("verify", history) == (130, [], [])
 
 
+@pytest.mark.contract
 def test_what_a_machine_waits_for_several_times_is_named_once(run: Any, tmp_path: Path) -> None:
     driver = {"machine": "driver", "waits_for": ["work()", "work-3", *["work()"] * 18]}
     with HistoryWriter(tmp_path / "h") as writer:

@@ -175,6 +175,7 @@ def die_in(path: Path, system: str, number: int) -> None:
     )
 
 
+@pytest.mark.contract
 def test_a_half_written_file_that_no_commit_names_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1))
     (file,) = History(tmp_path).files("machines")

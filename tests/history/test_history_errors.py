@@ -19,6 +19,8 @@ from ray_snapshot.detectors import Termination
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, InconsistentCutError
 from ray_snapshot.history import History, HistoryWriter
 
+pytestmark = pytest.mark.contract
+
 
 def edit_log(path: Path, table: str, version: int, change: Callable[[dict[str, Any]], None]) -> None:
     """Change every action of one commit of a table's log."""

@@ -91,6 +91,7 @@ def first_file(path: Path, table: str) -> Path:
     return Path(History(path).files(table)[0])
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "trick",
     [
@@ -120,6 +121,7 @@ def test_a_log_cannot_name_a_file_outside_of_its_table(
     assert (path.parent / "outside.parquet").exists()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("target", ["outside", "/dev/zero", "itself"])
 def test_a_link_in_the_place_of_a_file_is_not_followed(
     path: Path, capsys: pytest.CaptureFixture[str], target: str
@@ -135,6 +137,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(
     assert outside.exists()
 
 
+@pytest.mark.contract
 def test_a_pickle_in_the_place_of_a_state_stays_text(path: Path) -> None:
     file = first_file(path, "machines")
     rows = pq.read_table(file, partitioning=None)
@@ -146,6 +149,7 @@ def test_a_pickle_in_the_place_of_a_state_stays_text(path: Path) -> None:
         History(path).machines()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 100_000, '"\\ud800"', "NaN"])
 def test_json_that_no_reader_should_take_harms_nobody(
     path: Path, capsys: pytest.CaptureFixture[str], text: str
@@ -168,6 +172,7 @@ def test_a_log_entry_that_is_far_too_long_is_not_read(
     assert f"{log} has " in said
 
 
+@pytest.mark.contract
 def test_a_record_of_a_writer_that_somebody_forged_removes_nothing_that_exists(path: Path) -> None:
     records = path / "_writers"
     records.mkdir(exist_ok=True)

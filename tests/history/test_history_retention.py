@@ -41,6 +41,7 @@ def history(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.contract
 def test_snapshots_older_than_is_kept_leave_all_tables_whole(history: Path) -> None:
     now = START + timedelta(hours=6)
     before = {row.snapshot_id: History(history).load(row.snapshot_id) for row in History(history).snapshots()}
@@ -60,6 +61,7 @@ def test_snapshots_older_than_is_kept_leave_all_tables_whole(history: Path) -> N
     assert History(history).retain(timedelta(hours=2), now=now).snapshot_ids == []
 
 
+@pytest.mark.contract
 def test_of_the_old_ones_one_in_every_interval_stays(history: Path) -> None:
     gone = History(history).retain(timedelta(hours=2), timedelta(hours=1), now=START + timedelta(hours=6))
     left = [row.started_at for row in History(history).snapshots()]
@@ -69,6 +71,7 @@ def test_of_the_old_ones_one_in_every_interval_stays(history: Path) -> None:
     assert len([moment for moment in left if moment >= START + timedelta(hours=4)]) == 4
 
 
+@pytest.mark.contract
 def test_a_compacted_history_is_thinned_as_well_and_stays_compact(history: Path) -> None:
     History(history).compact()
     files = len(History(history).files("machines"))
@@ -78,6 +81,7 @@ def test_a_compacted_history_is_thinned_as_well_and_stays_compact(history: Path)
     assert History(history).compact()["machines"] == {"files_added": 0, "files_removed": 0}
 
 
+@pytest.mark.contract
 def test_a_compacted_file_without_any_snapshot_left_goes_whole(history: Path) -> None:
     History(history).compact()
     History(history).retain(timedelta(hours=1), now=START + timedelta(hours=6, seconds=-1))
@@ -133,6 +137,7 @@ def test_the_checkpoints_of_snapshots_that_go_go_with_them_and_no_others(history
         assert checkpoints.read(history, snapshot_id, KEY).sections == [b"state"]
 
 
+@pytest.mark.contract
 def test_what_a_system_would_go_back_to_stays_however_old_it_is(tmp_path: Path) -> None:
     write(tmp_path, *(snapshot(number, restorable=number < 3 * HOUR) for number in range(0, 6 * HOUR, HOUR)))
 
@@ -193,6 +198,7 @@ def test_a_vacuum_removes_old_checkpoints_of_no_snapshot_and_what_was_only_begun
     assert all(path.exists() for path in found.values())
 
 
+@pytest.mark.contract
 def test_rows_that_stay_are_no_news_to_who_follows_the_log(history: Path) -> None:
     """Who reads what commits add, and nothing that they only move, sees each row once."""
     History(history).compact()
@@ -234,6 +240,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         duration(text, "--keep")
 
 
+@pytest.mark.contract
 def test_the_command_line_removes_what_is_old_and_says_so(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> list[str]:
         assert cli.main(arguments) == 0

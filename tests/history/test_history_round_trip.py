@@ -61,6 +61,7 @@ def test_every_field_of_a_verdict_comes_back_with_the_run_of_its_snapshot(tmp_pa
     assert row.evidence == {"members": [{"machine": "a"}]}
 
 
+@pytest.mark.contract
 def test_rows_are_dictionaries_with_attributes_beside_their_arrow_table(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1), snapshot(2))
     rows = History(tmp_path).snapshots()
@@ -84,6 +85,7 @@ def test_many_snapshots_go_into_one_commit_and_come_out_one_by_one(tmp_path: Pat
         assert_same(found, expected)
 
 
+@pytest.mark.contract
 def test_the_date_of_every_row_is_the_utc_day_its_snapshot_started(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(snapshot(0))
@@ -98,6 +100,7 @@ def test_the_date_of_every_row_is_the_utc_day_its_snapshot_started(tmp_path: Pat
     assert START.date() == date(2026, 3, 1)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("system", ["bank", "a.b-c_9", "..", "-", "_x", "nan", "null", "true", "e5"])
 def test_a_partition_keeps_the_name_of_its_system_whatever_it_looks_like(tmp_path: Path, system: str) -> None:
     write(tmp_path, snapshot(1, system=system), snapshot(1, system="other"))
@@ -132,6 +135,7 @@ def test_every_table_exists_from_the_first_moment(tmp_path: Path) -> None:
         history.resolve("latest")
 
 
+@pytest.mark.contract
 def test_the_files_are_those_of_the_log_and_a_plain_reader_counts_each_row_once(tmp_path: Path) -> None:
     write(tmp_path, *(snapshot(number) for number in range(4)))
     history = History(tmp_path)
@@ -146,6 +150,7 @@ def test_the_files_are_those_of_the_log_and_a_plain_reader_counts_each_row_once(
     assert set(plain["system"].to_pylist()) == {"bank"}
 
 
+@pytest.mark.contract
 def test_reading_one_snapshot_opens_only_the_files_that_may_hold_it(tmp_path: Path) -> None:
     write(tmp_path, *(snapshot(number) for number in range(5)))
     history = History(tmp_path)
@@ -174,6 +179,7 @@ def test_files_are_sorted_zstd_with_statistics_where_they_help(tmp_path: Path) -
     assert not columns["state"].is_stats_set
 
 
+@pytest.mark.contract
 def test_of_several_verdicts_of_one_key_the_latest_counts(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(snapshot(1))
@@ -190,11 +196,13 @@ def test_of_several_verdicts_of_one_key_the_latest_counts(tmp_path: Path) -> Non
     assert history.verdicts(snapshot_id="bank-00001") == history.verdicts()
 
 
+@pytest.mark.contract
 def test_a_verdict_on_an_unknown_snapshot_is_refused_at_once(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer, pytest.raises(HistoryNotFoundError, match="nowhere-1"):
         writer.add_verdicts([verdict("nowhere-1")])
 
 
+@pytest.mark.contract
 def test_an_id_that_is_taken_is_refused_in_memory_and_on_disk(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(snapshot(1))
@@ -205,11 +213,13 @@ def test_an_id_that_is_taken_is_refused_in_memory_and_on_disk(tmp_path: Path) ->
     assert [problems for _, problems in History(tmp_path).verify()] == [[]]
 
 
+@pytest.mark.contract
 def test_a_writer_for_one_system_refuses_others(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path, system="bank") as writer, pytest.raises(SettingError, match="'ring'"):
         writer.add(snapshot(1, system="ring"))
 
 
+@pytest.mark.contract
 def test_an_aborted_snapshot_is_kept_with_its_reason(tmp_path: Path) -> None:
     aborted = snapshot(1, status="aborted", abort_reason="timeout", abort_machine="m1", machine_count=9)
     write(tmp_path, aborted)
@@ -218,6 +228,7 @@ def test_an_aborted_snapshot_is_kept_with_its_reason(tmp_path: Path) -> None:
     assert [problems for _, problems in history.verify()] == [[]]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("text", ["latest", "-1", "bank-00002"])
 def test_a_snapshot_is_found_by_id_and_by_age(tmp_path: Path, text: str) -> None:
     write(tmp_path, snapshot(0), snapshot(1), snapshot(2), snapshot(1, system="ring"))
@@ -230,11 +241,13 @@ def test_a_snapshot_is_found_by_id_and_by_age(tmp_path: Path, text: str) -> None
             history.resolve(wrong, system="bank")
 
 
+@pytest.mark.contract
 def test_a_history_can_be_pickled_for_tasks_elsewhere(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1))
     assert pickle.loads(pickle.dumps(History(tmp_path))).load("bank-00001").machine_count == 3
 
 
+@pytest.mark.contract
 def test_threads_may_share_a_writer(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
 
@@ -267,6 +280,7 @@ def test_a_table_that_lacks_a_newer_column_is_read_and_widened(tmp_path: Path) -
     assert [row.alarm for row in History(tmp_path).verdicts()] == [True]
 
 
+@pytest.mark.contract
 def test_no_snapshots_at_all_may_be_asked_for(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1))
     assert list(History(tmp_path).load_many([])) == []

@@ -36,6 +36,7 @@ def _read_many(path: str, count: int, ready: Any) -> None:
         assert {problem for _, problems in History(path).verify() for problem in problems} == set()
 
 
+@pytest.mark.contract
 def test_processes_write_the_same_history_while_others_compact_it_and_read(tmp_path: Path) -> None:
     write(tmp_path / "old", snapshot(0))
     busy = [(_compact_many, 4), (_compact_many, 4), (_read_many, 4)]
@@ -117,6 +118,7 @@ def test_a_version_opened_before_a_compaction_stays_readable_until_vacuum(tmp_pa
     assert History(tmp_path).load("bank-00001").machine_count == 3
 
 
+@pytest.mark.contract
 def test_compaction_leaves_one_file_a_day_and_every_row_in_its_place(tmp_path: Path) -> None:
     write(tmp_path, *(snapshot(number, machines=12) for number in range(6)))
     history = History(tmp_path)
@@ -129,6 +131,7 @@ def test_compaction_leaves_one_file_a_day_and_every_row_in_its_place(tmp_path: P
         assert all(found.tables[name].equals(expected.tables[name]) for name in expected.tables)
 
 
+@pytest.mark.contract
 def test_a_writer_goes_on_across_a_compaction_and_a_vacuum(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         for number in range(6):
@@ -140,6 +143,7 @@ def test_a_writer_goes_on_across_a_compaction_and_a_vacuum(tmp_path: Path) -> No
     assert [problems for _, problems in History(tmp_path).verify()] == [[]] * 6
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("begun", ["_probe-of-another", "_delta_log/"])
 def test_a_table_that_another_writer_is_just_creating_is_not_taken_for_a_foreign_folder(
     tmp_path: Path, begun: str

@@ -157,6 +157,7 @@ def deaf() -> Iterator[str]:
         yield f"http://127.0.0.1:{found.getsockname()[1]}"
 
 
+@pytest.mark.contract
 def test_each_mistake_is_one_line_that_names_the_place_and_the_remedy(
     store: Store, bucket: str, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def answer(asked: Any, body: bytes) -> None:
     asked.wfile.write(body)
 
 
+@pytest.mark.contract
 def test_without_credentials_a_line_says_which_to_set(
     bucket: str, store: Store, monkeypatch: pytest.MonkeyPatch, run: Any
 ) -> None:

@@ -223,6 +223,7 @@ def test_writers_of_several_systems_and_of_one_write_at_once(bucket: str) -> Non
     assert leases.owners_there(StorePath(bucket, "together")) == set()
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_processes_write_and_compact_at_once(bucket: str, store: Store) -> None:
     address = f"{bucket}/together"
@@ -244,6 +245,7 @@ for number in range(first, first + 10):
     assert [problems for _, problems in found.verify()] == [[]] * 20
 
 
+@pytest.mark.contract
 def test_the_first_to_open_a_history_at_once_make_it_once(bucket: str) -> None:
     address, made = f"{bucket}/new", list[Any]()
     threads = [threading.Thread(target=lambda: made.append(HistoryWriter(address))) for _ in range(2)]

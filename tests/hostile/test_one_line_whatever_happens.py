@@ -61,6 +61,7 @@ def in_shell(line: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("command", ["list", "show", "report --markdown", "verdicts", "verify", "compact", "vacuum"])
 def test_what_a_history_says_cannot_move_the_terminal(
     command: str, history: Path, capsys: pytest.CaptureFixture[str]
@@ -74,6 +75,7 @@ def test_what_would_move_it_is_shown_escaped(history: Path, capsys: pytest.Captu
     assert one_line("a\nb\x1b") == r"a b\x1b"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "arguments",
     [["list", "/no/\x1b[31mwhere"], ["show", "{history}", "x\x1b]0;title\x07"], ["list", "{history}", "--run", "\x9b\u202e"],
@@ -89,6 +91,7 @@ def test_an_error_line_cannot_move_it_either(
 LONG = "a" * 5_000
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -126,11 +129,13 @@ def test_odd_arguments_are_one_line_and_exit_code_2(
     assert (code, err.count("\n")) == (2, 1), err
 
 
+@pytest.mark.contract
 def test_retention_longer_than_the_calendar_removes_nothing(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "vacuum", str(history), "--keep", "9999999d", "--dry-run")
     assert (code, out.startswith("0 snapshots would be removed")) == (0, True)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "command", ["list", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("verify", "list --json"))]
 )
@@ -153,6 +158,7 @@ def test_a_stream_that_is_closed_full_or_gone_ends_it_quietly(
     assert in_shell(given, history.parent) == (code, line)
 
 
+@pytest.mark.contract
 def test_a_program_that_is_run_gets_its_streams_as_python_made_them(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "import sys; print(type(sys.stdout).__name__, sys.stdout.errors, '\\x1b[31m', file=sys.stderr)"

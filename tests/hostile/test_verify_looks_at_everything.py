@@ -200,6 +200,7 @@ def test_rows_of_another_system_are_found(history: Path) -> None:
     assert all("of machines are of another system" in problem for problem in problems)
 
 
+@pytest.mark.contract
 def test_a_message_to_a_machine_that_is_not_born_yet_is_no_fault(tmp_path: Path) -> None:
     taken = crafted.snapshot(1)
     machines = taken.tables["machines"]

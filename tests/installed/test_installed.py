@@ -48,6 +48,7 @@ def test_the_wheel_holds_every_module_and_the_data_of_the_examples(installed: In
     assert wanted <= packed, wanted - packed
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.parametrize("example", ["bank", "shortest_paths", "exactly_once_wordcount", "job_queue"])
 def test_an_example_runs_as_its_page_says_from_an_empty_folder(

@@ -187,6 +187,7 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
         replaced(refusing, own)
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.parametrize(
     "target",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from app_runner import Done, Runner
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 DEADLOCKED = 3
 by_night = pytest.mark.nightly

@@ -9,6 +9,8 @@ from app_runner import Runner
 
 import ray_snapshot as rs
 
+pytestmark = pytest.mark.contract
+
 APP = """
 import ray
 

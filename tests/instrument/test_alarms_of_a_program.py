@@ -8,6 +8,8 @@ import pytest
 from app_runner import Runner
 from posted import address
 
+pytestmark = pytest.mark.contract
+
 ray = pytest.mark.ray
 by_night = pytest.mark.nightly
 

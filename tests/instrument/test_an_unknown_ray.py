@@ -65,6 +65,7 @@ def test_every_name_that_is_only_read_and_is_gone_is_told(monkeypatch: pytest.Mo
         attaching.replace_ray()
 
 
+@pytest.mark.contract
 def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
     program = "import sys\nsys.modules['ray._private.auto_init_hook'] = None\nfrom ray_snapshot.cli import main\n"
     done = subprocess.run(

@@ -39,6 +39,7 @@ def _said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_diagnose_says_healthy_of_a_program_that_only_waits_for_its_user(runner: Runner) -> None:
     app = runner.start_watched("at-its-desk", "standing.py", "idle")
@@ -52,6 +53,7 @@ def test_diagnose_says_healthy_of_a_program_that_only_waits_for_its_user(runner:
     assert (done.output, done.exit_code) == ("hello\n", 0)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_diagnose_cannot_tell_of_an_actor_that_waits_for_something_outside(runner: Runner, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -70,6 +72,7 @@ def test_diagnose_cannot_tell_of_an_actor_that_waits_for_something_outside(runne
     assert (done.output, done.exit_code) == ("somebody came\n", 0)
 
 
+@pytest.mark.contract
 def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: Runner) -> None:
     app = runner.start_watched("hangs", "--every", "0.25", "deadlocks.py", "constructor")
     assert _said(app) == "start\n"
@@ -95,6 +98,7 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert "ray_snapshot" not in trace
 
 
+@pytest.mark.contract
 def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(runner: Runner, tmp_path: Path) -> None:
     app = runner.start_watched("parked", "--every", "0.25", "--history", str(tmp_path / "history"), "two_parked.py")
     assert app.stderr is not None
@@ -139,6 +143,7 @@ def _agree(history: rs.History) -> None:
     assert asked == {"Consumer-0": "sample", "Producer-0": "add"}
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> None:
     apps = [runner.start_watched("twins", "standing.py", "idle") for _ in range(2)]
@@ -148,6 +153,7 @@ def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> N
     assert [runner.finish(app, "go on\n").exit_code for app in apps] == [0, 0]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_calls_of_a_program_that_nobody_watches_are_seen_to_run_and_their_caller_is_missing(runner: Runner) -> None:
     app = runner.start_watched("called", "--every", "60", "standing.py", "named")
@@ -166,6 +172,7 @@ def test_calls_of_a_program_that_nobody_watches_are_seen_to_run_and_their_caller
     assert "who called the_desk without a header" in found.output
 
 
+@pytest.mark.contract
 def test_diagnose_of_a_system_that_nobody_runs_says_so_in_one_line(runner: Runner) -> None:
     found = runner.command("diagnose", "nobody", "--address", runner.address)
     assert (found.exit_code, found.output) == (2, "")
@@ -214,6 +221,7 @@ def test_no_secret_of_a_watched_program_reaches_its_history(runner: Runner, tmp_
     assert seen == {"user": "bob", "password": {"$redacted": "password"}}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -242,6 +250,7 @@ def test_what_cannot_be_run_is_told_in_one_line(program: list[str], words: str, 
     assert done.errors.count("\n") == 1, done.errors
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_detector_that_raises_is_told_once_with_the_place_in_the_users_code(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAILING_DETECTOR)
@@ -257,6 +266,7 @@ def test_a_detector_that_raises_is_told_once_with_the_place_in_the_users_code(ru
     assert runner.finish(app, "go on\n").exit_code == 0
 
 
+@pytest.mark.contract
 def test_run_finds_the_modules_next_to_the_program_and_no_others_first(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "detectors.py").write_text("MINE = 'the app has a module of this name'\n")
     (tmp_path / "app.py").write_text("import sys, detectors\nprint(detectors.MINE, sys.argv)\n")

@@ -26,6 +26,7 @@ SEEN = {
 APPS = ("kinds", "methods", "introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
 
 
+@pytest.mark.contract
 @pytest.mark.nightly  # by day a program of `tests/real` is
 @pytest.mark.parametrize("app", APPS)
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
@@ -35,6 +36,7 @@ def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str)
     assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
 
 
+@pytest.mark.contract
 def test_what_a_program_can_see_of_us_is_what_the_page_lists(runner: Runner) -> None:
     plain, watched = (json.loads(done.output) for done in runner.both("seen", "seen.py"))
     assert {name for name in plain if plain[name] != watched[name]} == SEEN
@@ -52,6 +54,7 @@ def test_what_asks_a_method_or_a_task_about_itself_gets_the_answers_of_the_apps_
     assert different == [], f"{len(asked)} were asked"
 
 
+@pytest.mark.contract
 def test_a_decorator_of_calls_sees_the_apps_arguments_and_what_it_makes_of_them_arrives(runner: Runner) -> None:
     watched = runner.start(COMMAND, "run", "--every", "0.1", "--name", "decorated", "decorators.py")
     plain, done = runner.plain("decorators.py"), runner.finish(watched)
@@ -59,6 +62,7 @@ def test_a_decorator_of_calls_sees_the_apps_arguments_and_what_it_makes_of_them_
     assert (done.output, done.exit_code) == (plain.output, 0), done.errors
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_the_names_of_an_apps_classes_and_actors_leave_every_cut_consistent(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "history"
@@ -70,6 +74,7 @@ def test_the_names_of_an_apps_classes_and_actors_leave_every_cut_consistent(runn
     assert [row["snapshot_id"] for row in snapshots if not row["consistent"]] == []
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_programs_own_hook_and_variables_reach_its_workers_as_well_as_ours(runner: Runner) -> None:
     plain, watched = runner.both("of-its-own", "program.py", "ray")
@@ -77,6 +82,7 @@ def test_a_programs_own_hook_and_variables_reach_its_workers_as_well_as_ours(run
     assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_module_runs_as_python_would_run_it(runner: Runner) -> None:
     plain, watched = runner.both("as-module", "-m", "program", "ray")
@@ -84,6 +90,7 @@ def test_a_module_runs_as_python_would_run_it(runner: Runner) -> None:
     assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("how", "code"), [("end", 0), ("exit", 7), ("message", 1)])
 def test_a_program_ends_with_its_own_exit_code_and_last_words(runner: Runner, how: str, code: int) -> None:
     plain, watched = runner.both("ends", "program.py", how)
@@ -91,6 +98,7 @@ def test_a_program_ends_with_its_own_exit_code_and_last_words(runner: Runner, ho
     assert watched == plain
 
 
+@pytest.mark.contract
 def test_the_traceback_of_a_program_is_the_one_that_python_prints(runner: Runner) -> None:
     plain, watched = runner.both("raises", "program.py", "raise")
     assert plain.errors.endswith("ValueError: no way\n")
@@ -98,6 +106,7 @@ def test_the_traceback_of_a_program_is_the_one_that_python_prints(runner: Runner
     assert watched.exit_code == 1
 
 
+@pytest.mark.contract
 def test_rays_log_lines_come_as_they_are_with_their_colours(runner: Runner, tmp_path: Path) -> None:
     script = tmp_path / "logs.py"
     script.write_text("import logging, ray\nlogging.getLogger('ray').warning('\\x1b[31mred\\x1b[0m')\n")
@@ -106,6 +115,7 @@ def test_rays_log_lines_come_as_they_are_with_their_colours(runner: Runner, tmp_
     assert watched.errors.endswith("\x1b[31mred\x1b[0m\n")
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_program_that_fails_with_actors_alive_ends_as_it_does_unwatched(runner: Runner) -> None:
     plain, watched = runner.both("fails", "program.py", "ray-raise")

@@ -10,7 +10,7 @@ from app_runner import APPS, Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 @pytest.mark.nightly

@@ -19,7 +19,7 @@ from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 DEADLOCKED = 3
 

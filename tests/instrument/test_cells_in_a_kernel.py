@@ -17,7 +17,7 @@ from app_runner import APPS, LONGEST_S, Done, Runner
 from clean import on_cluster
 from until import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.libraries]
+pytestmark = [pytest.mark.ray, pytest.mark.libraries, pytest.mark.contract]
 
 DEADLOCKED = 3
 PAGE = Path(__file__).parents[2] / "docs" / "start" / "hangs.md"

@@ -11,7 +11,7 @@ from app_runner import Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 BY_DAY = ("storm:chandy-lamport", "both_wait")
 BY_NIGHT = ("others", "gone", "lists", "threads")

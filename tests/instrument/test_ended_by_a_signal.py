@@ -11,6 +11,8 @@ from started import BOUND_S, started
 
 from ray_snapshot.history import History
 
+pytestmark = pytest.mark.contract
+
 PROGRAM = Path(__file__).with_name("ended_app.py")
 COMMAND = Path(sys.executable).with_name("ray-snapshot")
 NIGHTLY = pytest.mark.nightly

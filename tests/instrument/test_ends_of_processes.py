@@ -180,6 +180,7 @@ def without_rays_own(lines: list[str]) -> list[str]:
     return [line for line in lines if not line.startswith((*prefixes,))]
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_a_storm_of_births_and_deaths_leaves_no_line_on_stderr(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from app_runner import Done, Runner
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
 
 HERE = Path(__file__).parent
 PROGRAM = str(HERE / "going_back_driver.py")

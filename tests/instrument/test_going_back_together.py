@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from app_runner import APPS, Done, Runner
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
 
 KEY = "the key of these tests"
 PROGRAM = str(APPS / "together.py")

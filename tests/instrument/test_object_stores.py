@@ -298,6 +298,7 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
     assert (found.exit_code, done.exit_code) == (0, 130)
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_an_app_that_crawls_for_arrays_keep_all_that_is_read_in_the_store_gets_a_hint(runner: Runner) -> None:

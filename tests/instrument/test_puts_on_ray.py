@@ -9,7 +9,7 @@ from app_runner import Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 DEADLOCKED = 3
 

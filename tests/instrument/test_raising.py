@@ -498,6 +498,7 @@ def test_settings_that_mean_nothing_are_refused(given: dict[str, Any], said: str
         settings_of(given)
 
 
+@pytest.mark.contract
 def test_machines_of_ones_own_are_told_that_it_is_for_watched_apps() -> None:
     with pytest.raises(rs.SettingError, match=r"on_deadlock.*an app that is watched"):
         rs.System("bank", on_deadlock="raise")  # type: ignore[call-arg]

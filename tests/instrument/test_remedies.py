@@ -11,7 +11,7 @@ from app_runner import Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 LOCK = "of its calls then run at once: lock what they change, but not while they wait)"
 ADVICE = {

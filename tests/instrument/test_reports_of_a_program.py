@@ -33,6 +33,7 @@ def _pages(folder: Path) -> list[str]:
     return sorted(path.read_text() for path in folder.glob("*.html"))
 
 
+@pytest.mark.contract
 @ray
 def test_an_alarm_has_its_report_and_the_end_has_another(runner: Runner, tmp_path: Path) -> None:
     raising = ("--on-deadlock", "raise", "--deadlock-grace", "2", "--name", "uncaught", "raising.py", "uncaught")
@@ -49,6 +50,7 @@ def test_an_alarm_has_its_report_and_the_end_has_another(runner: Runner, tmp_pat
     assert History(tmp_path / "out" / "history").snapshots(system="uncaught")
 
 
+@pytest.mark.contract
 @ray
 @by_night
 def test_a_program_without_an_alarm_has_the_report_of_its_end(runner: Runner, tmp_path: Path) -> None:
@@ -61,6 +63,7 @@ def test_a_program_without_an_alarm_has_the_report_of_its_end(runner: Runner, tm
     assert History(kept).snapshots(system="calm")
 
 
+@pytest.mark.contract
 @ray
 @by_night
 @pytest.mark.parametrize(
@@ -74,6 +77,7 @@ def test_a_program_that_is_ended_by_us_has_its_reports_first(
     assert "deadlock</h1>" in _pages(tmp_path / "out")[0]
 
 
+@pytest.mark.contract
 @ray
 @by_night
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -90,6 +94,7 @@ def test_a_program_that_hangs_and_is_ended_from_outside_has_its_reports(
     assert all("deadlock</h1>" in page for page in pages)
 
 
+@pytest.mark.contract
 def test_a_folder_that_cannot_be_written_to_is_said_before_the_program_begins(
     runner_alone: Runner, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from app_runner import LONGEST_S, Done, Runner
 from until import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.libraries]
+pytestmark = [pytest.mark.ray, pytest.mark.libraries, pytest.mark.contract]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMAND = str(Path(sys.executable).parent / "ray-snapshot")

@@ -40,6 +40,7 @@ def test_states_of_rays_own_actors_are_left_out_unless_they_are_wanted(body: Use
     assert json.loads(wanted.text) == {"balance": 5}
 
 
+@pytest.mark.contract
 def test_the_actor_behind_a_queue_of_rays_is_one_of_them() -> None:
     assert _QueueActor.__module__.startswith("ray.")
 

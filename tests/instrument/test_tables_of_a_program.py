@@ -26,6 +26,7 @@ def test_rays_tables_show_one_actor_a_hook_and_a_few_refs_of_ours(runner: Runner
     assert watched == {"timeline": plain["timeline"], "named": []}
 
 
+@pytest.mark.contract
 def test_the_page_names_what_is_seen() -> None:
     found = PAGE.read_text().partition("In Ray's own tables")[2].partition("`ray.get`")[0]
     assert all(

@@ -10,7 +10,7 @@ from app_runner import Done, Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 DEADLOCKED = 3
 by_night = pytest.mark.nightly

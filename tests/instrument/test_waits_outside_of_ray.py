@@ -11,7 +11,7 @@ from app_runner import APPS, Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 OVERDUE_MS = 4_000
 """A call that runs on is recorded in the middle of its action behind so long."""

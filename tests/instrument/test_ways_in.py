@@ -9,7 +9,7 @@ import pytest
 from app_runner import APPS, COMMAND, Done, Runner
 from clean import clean_environment
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 PAID = ["paid [3, 7]", "in the snapshot: Clerk driver till"]
 REFUSED = ["refused", "in the snapshot: driver till"]

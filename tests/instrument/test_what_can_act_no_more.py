@@ -9,7 +9,7 @@ from app_runner import Runner
 
 import ray_snapshot as rs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 BY_NIGHT = ("named_queue", "running_task")
 MAY_ACT = ("handle_in_a_file", "woken_thread")

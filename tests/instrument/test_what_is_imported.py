@@ -22,6 +22,7 @@ def imported(code: str) -> set[str]:
     return set(json.loads(subprocess.check_output(command, text=True, env=clean_environment())))
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "module",
     [

@@ -22,7 +22,7 @@ import pytest
 from clean import clean_environment
 from started import started
 
-pytestmark = pytest.mark.libraries
+pytestmark = [pytest.mark.libraries, pytest.mark.contract]
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs" / "howto" / "jobs.md").read_text(encoding="utf-8")

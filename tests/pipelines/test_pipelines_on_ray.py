@@ -115,6 +115,7 @@ def await_position(source: Any, offset: int) -> None:
     until(lambda: (ray.get(source.where.remote()) or {}).get("offset", 0) >= offset)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_file_that_grows_shows_in_three_sinks_and_goes_back_with_the_system(tmp_path: Path) -> None:
     text = tmp_path / "text"
@@ -150,6 +151,7 @@ def test_a_file_that_grows_shows_in_three_sinks_and_goes_back_with_the_system(tm
         assert in_sqlite(tmp_path / "keyed.sqlite") == whole
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [DoomedParquetSink, DoomedDeltaSink])
 def test_sinks_that_die_at_the_worst_moments_show_everything_once(
@@ -211,6 +213,7 @@ def kill(victim: Callable[[], Any]) -> None:
     until(killed, again=(RayActorError, ProcessLookupError), seconds=BOUND_S)
 
 
+@pytest.mark.contract
 def test_what_anybody_hears_of_or_commits_the_history_lists_already(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with rs.System("listed", history=history, recover="rollback", detectors=[]) as system:

@@ -93,6 +93,7 @@ def test_lines_end_at_newlines_alone_and_keep_everything_else(text: Path) -> Non
     assert flat(read_on(TextFile(str(text)))) == ["a\r", "\x0b b\u2028c", "", "  d"]
 
 
+@pytest.mark.contract
 def test_half_a_line_waits_until_it_is_whole_or_nothing_more_comes(text: Path) -> None:
     reading = TextFile(str(text), follow=True).open(None)
     assert reading.read(10, False) == []  # the file is still to be made
@@ -124,6 +125,7 @@ def test_a_file_written_in_pieces_of_any_size_is_read_whole(text: Path, seed: in
     assert found == content.decode().removesuffix("\n").split("\n")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -160,6 +162,7 @@ def test_a_file_without_lines_is_an_error_before_it_fills_the_memory(
 # Parquet
 
 
+@pytest.mark.contract
 def test_files_that_are_added_are_read_wherever_their_names_sort(tmp_path: Path) -> None:
     write_rows(tmp_path / "m.parquet", 1, 2, 3)
     reading = ParquetFolder(str(tmp_path), follow=True).open(None)
@@ -193,6 +196,7 @@ def test_files_that_were_read_may_go_but_not_the_one_that_is_being_read(tmp_path
         reader.open(reading.position).read(9, True)
 
 
+@pytest.mark.contract
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(rs.SourceChangedError, match="no such folder"):
         ParquetFolder(str(tmp_path / "nowhere")).open(None).read(1, True)
@@ -201,11 +205,13 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 # Sequences
 
 
+@pytest.mark.contract
 def test_a_sequence_that_became_shorter_is_an_error() -> None:
     with pytest.raises(rs.SourceChangedError, match="yielded 5 items, and had yielded 7"):
         Generated(numbers, (5,)).open(7)
 
 
+@pytest.mark.contract
 def test_a_factory_that_makes_no_sequence_is_an_error() -> None:
     with pytest.raises(rs.SettingError, match="cannot be iterated over"):
         Generated(len, ((),)).open(None)  # type: ignore[arg-type]

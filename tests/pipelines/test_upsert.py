@@ -13,6 +13,8 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot.pipelines import UpsertSink
 
+pytestmark = pytest.mark.contract
+
 
 class Sink(UpsertSink):
     """Without a host."""

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.contract
+
 pytest_plugins = "pytester"
 COMPANIONS = Path(__file__).parent / "companions.py"
 

@@ -10,6 +10,8 @@ import pytest
 from ray_snapshot.examples.bank_without_ray import bank
 from ray_snapshot.testing import replay
 
+pytestmark = pytest.mark.contract
+
 pytest_plugins = "pytester"
 
 TESTS = """

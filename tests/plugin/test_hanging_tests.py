@@ -17,6 +17,7 @@ BOUND_S = 60.0
 FAILED, INTERNAL_ERROR, USAGE_ERROR = 1, 3, 4
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.ray
 def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
@@ -65,6 +66,7 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
     assert {row["system"] for row in rs.History(history).snapshots()} == {"pytest-main-tests"}, "of a Ray for all tests"
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 def test_what_hangs_fails_with_the_report_and_what_comes_next_runs(suite) -> None:  # type: ignore[no-untyped-def]
     some = "test_hangs or comes_next or (expects_it and not in_vain and not old_kind)"
@@ -107,6 +109,7 @@ def test_alone(cluster, ray_snapshot):
 """
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.ray
 def test_a_test_with_a_ray_of_its_own_has_its_name_and_its_marker_says_how_often(
@@ -118,6 +121,7 @@ def test_a_test_with_a_ray_of_its_own_has_its_name_and_its_marker_says_how_often
     assert (ran.exit_code, ran.outcomes) == (0, {"test_alone": "PASSED"}), ran.text
 
 
+@pytest.mark.contract
 @by_night
 @pytest.mark.ray
 def test_the_same_under_xdist_with_a_cluster_for_each_worker(suite, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
@@ -130,6 +134,7 @@ def test_the_same_under_xdist_with_a_cluster_for_each_worker(suite, pytester: py
     assert {path.name.split("-")[1] for path in pytester.path.glob("kept/history-*")} <= {"gw0", "gw1"}
 
 
+@pytest.mark.contract
 @by_night
 @pytest.mark.ray
 def test_a_deadlock_may_be_reported_only(suite) -> None:  # type: ignore[no-untyped-def]
@@ -138,6 +143,7 @@ def test_a_deadlock_may_be_reported_only(suite) -> None:  # type: ignore[no-unty
     assert "RaySnapshotWarning: test_bank.py::test_that_somebody_ends came to a deadlock in " in ran.text
 
 
+@pytest.mark.contract
 @by_night
 @pytest.mark.ray
 def test_where_warnings_are_errors_a_report_is_a_failure_and_the_run_goes_on(suite) -> None:  # type: ignore[no-untyped-def]
@@ -149,6 +155,7 @@ def test_where_warnings_are_errors_a_report_is_a_failure_and_the_run_goes_on(sui
     assert "test_that_somebody_ends came to a deadlock in " in ran.text
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 def test_without_the_option_nothing_is_watched_and_who_needs_it_is_told(suite) -> None:  # type: ignore[no-untyped-def]
     ran = suite(
@@ -192,6 +199,7 @@ def test_the_plugin_loads_neither_ray_nor_anything_heavy(pytester: pytest.Pytest
     assert ran.returncode == 0, ran.stdout
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("marker", ['expect="crash"', "every=0", "often=True", "'deadlock'"])
 def test_a_marker_that_means_nothing_is_refused(pytester: pytest.Pytester, marker: str) -> None:
     pytester.makepyfile(f"import pytest\n\n@pytest.mark.ray_snapshot({marker})\ndef test_it():\n    pass\n")
@@ -200,6 +208,7 @@ def test_a_marker_that_means_nothing_is_refused(pytester: pytest.Pytester, marke
     assert 'the marker is ray_snapshot(every=SECONDS, expect="deadlock")' in ran.stdout + ran.stderr
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

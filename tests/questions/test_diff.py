@@ -76,6 +76,7 @@ def test_a_machine_that_is_in_none_of_the_two_is_told_with_some_that_are(history
         diff(history, run="bank-1", machine="m7")
 
 
+@pytest.mark.contract
 def test_a_history_without_a_completed_snapshot_has_nothing_to_compare(tmp_path: Path) -> None:
     with pytest.raises(HistoryNotFoundError, match="nothing to compare"):
         diff(write(tmp_path / "h", [snapshot("s-1", 0, status="aborted")]))

@@ -59,6 +59,7 @@ def said(sequence: int, detector: str, holds: bool | None, **more: Any) -> Verdi
     return Verdict(detector=detector, snapshot_id=f"work-1-{sequence:04d}", run_id="work-1", holds=holds, **more)
 
 
+@pytest.mark.contract
 def test_of_code_that_the_history_names_nothing_is_imported_and_its_answers_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_of_code_that_the_history_names_nothing_is_imported_and_its_answers_are_
     assert (row["alarms"], row["alarm"], row["rank"]) == (1, True, 2)
 
 
+@pytest.mark.contract
 def test_what_alarms_comes_first_and_the_latest_of_two_verdicts_counts(tmp_path: Path) -> None:
     verdicts = [said(0, "a", True), said(0, "b", False, alarm=True), said(0, "c", None), said(0, "c", False)]
     verdicts += [said(0, "d", True, evaluator="spark")]
@@ -82,12 +84,14 @@ def test_what_alarms_comes_first_and_the_latest_of_two_verdicts_counts(tmp_path:
     assert column(detectors, "disagreements") == [None] * 3
 
 
+@pytest.mark.contract
 def test_a_detector_that_raised_is_told_with_what_it_raised_first(tmp_path: Path) -> None:
     verdicts = [said(n, "own", None, evidence={"error": f"KeyError: {n}"}) for n in range(2)]
     row = found(write(tmp_path / "h", [quiet(n, done=False) for n in range(2)], verdicts))["own"]
     assert (row["failed"], row["failure"], row["unknown"]) == (2, "KeyError: 0", 2)
 
 
+@pytest.mark.contract
 def test_one_detector_alone_can_be_asked_for(tmp_path: Path) -> None:
     history = write(tmp_path / "h", [quiet(0, done=False)], [said(0, "a", True), said(0, "b", True)])
     assert column(since(history, detector="b", run="work")["detectors"], "detector") == ["b"]

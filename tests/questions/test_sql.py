@@ -278,6 +278,7 @@ def test_what_the_process_cannot_do_is_told_as_what_it_is(history: History, tmp_
         sql(history, "SELECT '\udcff'")
 
 
+@pytest.mark.contract
 def test_the_process_can_write_no_file_and_has_bounds(tmp_path: Path) -> None:
     """Behind all that is refused: if DuckDB let a query write after all, the process could not."""
     code = (
@@ -293,6 +294,7 @@ def test_the_process_can_write_no_file_and_has_bounds(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["[70, 0]", "True", "File too large"], done.stderr
 
 
+@pytest.mark.contract
 def test_what_a_library_prints_is_no_part_of_an_answer() -> None:
     """DuckDB draws a bar on standard output while a query takes longer than two seconds, unless it is told not to."""
     code = (
@@ -305,6 +307,7 @@ def test_what_a_library_prints_is_no_part_of_an_answer() -> None:
     assert pa.ipc.open_stream(done.stdout).read_all().to_pylist() == [{"a": 1}]
 
 
+@pytest.mark.contract
 def test_every_error_of_the_process_is_one_of_ours() -> None:
     assert issubclass(QueryError, RaySnapshotError)
     assert issubclass(QueryError, ValueError)

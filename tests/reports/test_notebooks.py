@@ -61,6 +61,7 @@ def test_a_history_shows_its_last_snapshots_and_its_rows(tmp_path: Path) -> None
     assert History(tmp_path / "history").verdicts("termination")._repr_html_().count("<tr>") == 7
 
 
+@pytest.mark.contract
 def test_a_snapshot_gives_its_tables(tmp_path: Path) -> None:
     one = deadlocked(0)
     assert one.to_arrow().num_rows == 3

@@ -235,6 +235,7 @@ def test_what_is_sent_behind_a_repose_to_a_service_that_dies_is_not_lost(ray_clu
         until(lambda: ray.get(till.give.remote(0)) == 11, seconds=20, again=(RaySnapshotError,))
 
 
+@pytest.mark.contract
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
     """The driver waits in one thread; another that has sent something ends without a word."""
     with rs.System("repose-thread", detectors=[detectors.Termination()]) as system:

@@ -10,6 +10,8 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot.errors import SettingError
 
+pytestmark = pytest.mark.contract
+
 
 class Purse(rs.SnapshotMixin):
     """Coins."""

@@ -125,6 +125,7 @@ with rs.System("idlers", every=0.5) as system:
 """
 
 
+@pytest.mark.contract
 @pytest.mark.libraries
 @pytest.mark.ray
 def test_a_cluster_with_a_dashboard_exports_them_under_the_same_names(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def recorded(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return history, lines(run(PROGRAM, history, address, 4))
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, address: str, hosts: int) -> None:
@@ -69,6 +70,7 @@ def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, a
     assert last["machines"] == ["extra", "hired", *(f"v{number}" for number in range(8))] == ended["machines"]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_restored_run_can_be_restored_in_turn_as_the_program_spawns(recorded: Any, address: str) -> None:
     """Handles in messages that have been in flight all the time name machines of the first run."""
@@ -80,6 +82,7 @@ def test_a_restored_run_can_be_restored_in_turn_as_the_program_spawns(recorded: 
     assert (second["tokens"], last["tokens"]) == (800, 800)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_wrong_key_and_a_program_without_that_system_are_said_in_one_line(
     recorded: Any, address: str, tmp_path: Path

@@ -11,7 +11,7 @@ from restore_machines import BOUND_S
 import ray_snapshot as rs
 from ray_snapshot import detectors
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
 
 
 OTHERS = ("chandy-lamport", "at-least-once-barrier")

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 PROGRAM = str(Path(__file__).with_name("told_to_end.py"))
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_program_that_is_told_to_end_takes_a_last_snapshot_and_can_be_restored(tmp_path: Path) -> None:
     history, address = tmp_path / "history", str(ray.get_runtime_context().gcs_address)

@@ -81,6 +81,7 @@ def refused(system: rs.System, snapshot: rs.Snapshot, *texts: str) -> None:
     assert system.snapshot().restored_from is None
 
 
+@pytest.mark.contract
 def test_references_handles_and_what_does_not_pickle_are_named(system: rs.System) -> None:
     one, two = system.machine("one"), system.machine("two")
     one.hold.send([ray.put("x")])
@@ -117,6 +118,7 @@ def test_who_waits_inside_an_action_and_the_driver_inside_its_script_are_named(
     refused(system, taken[0], here, "asker: inside ask at ", "one: inside wait_at_gate at ", "where it waits")
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_reference_in_a_message_in_flight_is_named(ray_cluster: None) -> None:
     """In a system of its own: it never terminates, so long as that message is under way."""
@@ -127,6 +129,7 @@ def test_a_reference_in_a_message_in_flight_is_named(ray_cluster: None) -> None:
         refused(system, system.snapshot(), "driver: an ObjectRef or a handle of a Ray actor in a message to one.hold")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("how", ["send", *(pytest.param(how, marks=pytest.mark.nightly) for how in ("call", "spawn"))])
 def test_a_restore_hook_can_neither_send_nor_call_nor_spawn(ray_cluster: None, how: str) -> None:
     with rs.System("hooks", checkpoint=True, detectors=[]) as system:
@@ -137,6 +140,7 @@ def test_a_restore_hook_can_neither_send_nor_call_nor_spawn(ray_cluster: None, h
             system.restore(snapshot)
 
 
+@pytest.mark.contract
 def test_a_secret_is_never_stored_and_so_an_obstacle(system: rs.System) -> None:
     system.machine("one").hold.send(SecretStr("s3cr3t"))
     system.wait_for(detectors.Termination(), timeout=BOUND_S)

@@ -57,6 +57,7 @@ def stir(system: rs.System, hops: int = 100) -> None:
             system.machine(f"v{number}").pass_on.send(1, hops)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_tokens_are_conserved_with_messages_timers_and_creations_in_flight(protocol: str) -> None:
     watch = [conservation(TOTAL)]
@@ -83,6 +84,7 @@ def test_tokens_are_conserved_with_messages_timers_and_creations_in_flight(proto
         assert system.restored
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_snapshot_of_a_system_that_moves_can_be_restored_again_and_again_under_load(bank: rs.System) -> None:
     stir(bank, hops=400)
@@ -96,6 +98,7 @@ def test_a_snapshot_of_a_system_that_moves_can_be_restored_again_and_again_under
     assert total_of(settled(bank)) == TOTAL
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_what_was_sent_behind_the_cut_is_undone_and_comes_no_more(bank: rs.System) -> None:
     keeper = bank.machine("keeper")
@@ -112,6 +115,7 @@ def test_what_was_sent_behind_the_cut_is_undone_and_comes_no_more(bank: rs.Syste
     assert state[state.index("before") :] == ["before", "restored", "anew", "a timer of now"]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_an_action_of_before_changes_nothing_any_more(bank: rs.System, tmp_path: Any) -> None:
     """Neither its machine, nor by what it sends when it ends at last."""
@@ -128,6 +132,7 @@ def test_an_action_of_before_changes_nothing_any_more(bank: rs.System, tmp_path:
     assert after.machines["other-keeper"].state[-1] == "anew"
 
 
+@pytest.mark.contract
 def test_who_waits_inside_an_action_is_told_that_the_system_was_rolled_back(bank: rs.System, tmp_path: Any) -> None:
     snapshot = settled(bank)
     gate = Gate(tmp_path)
@@ -143,6 +148,7 @@ def test_who_waits_inside_an_action_is_told_that_the_system_was_rolled_back(bank
     assert settled(bank).machines["asker"].state["heard"] == []
 
 
+@pytest.mark.contract
 def test_results_of_calls_of_the_past_are_refused(bank: rs.System) -> None:
     snapshot = settled(bank)
     ref = bank.machine("keeper").read.remote()
@@ -152,6 +158,7 @@ def test_results_of_calls_of_the_past_are_refused(bank: rs.System) -> None:
         ray.get(ref)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_machines_born_after_the_cut_are_gone_and_their_names_are_free(bank: rs.System) -> None:
     snapshot = settled(bank)
@@ -167,6 +174,7 @@ def test_machines_born_after_the_cut_are_gone_and_their_names_are_free(bank: rs.
     assert total_of(after) == TOTAL
 
 
+@pytest.mark.contract
 def test_a_pending_timer_fires_once_with_what_is_left_of_its_time(bank: rs.System) -> None:
     ray.get(bank.machine("v1").later.remote(1.0, 2))
     time_of_cut = time.time()
@@ -179,6 +187,7 @@ def test_a_pending_timer_fires_once_with_what_is_left_of_its_time(bank: rs.Syste
     assert total_of(settled(bank)) == TOTAL
 
 
+@pytest.mark.contract
 def test_stopped_machines_stay_stopped_and_others_may_send_to_the_rest(bank: rs.System) -> None:
     bank.spawn(Keeper, name="retired")
     bank.stop("retired")
@@ -203,6 +212,7 @@ def test_pending_snapshots_are_given_up_with_the_reason(bank: rs.System, tmp_pat
         ray.get(pending, timeout=BOUND_S)
 
 
+@pytest.mark.contract
 def test_without_checkpoints_nothing_is_restored_and_the_snapshot_says_so(ray_cluster: None) -> None:
     with rs.System("plain", detectors=[]) as system:
         system.spawn(Keeper)

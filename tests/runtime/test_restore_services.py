@@ -175,6 +175,7 @@ CHAOS = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("kills", "pause_s"), CHAOS)
 def test_whoever_is_killed_nothing_is_lost_and_nothing_comes_twice(
     bank: rs.System, folder: Path, kills: int, pause_s: float, seed: int

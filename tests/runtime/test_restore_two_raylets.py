@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from clean import clean_environment
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.mark.ray
 @pytest.mark.nightly

@@ -173,6 +173,7 @@ def test_senders_held_at_full_mailboxes_are_recorded_and_an_alignment_never_hold
         await_count(system, 51)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize("protocol", BARRIERS[:2])
 def test_joins_with_declared_inputs_align_and_are_diagnosed_from_another_terminal(protocol: str) -> None:

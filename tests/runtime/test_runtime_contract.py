@@ -27,6 +27,7 @@ class Account(rs.SnapshotMixin):
         to.deposit.send(amount)  # type: ignore[attr-defined]
 
 
+@pytest.mark.contract
 def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) -> None:
     conservation = detectors.TokenConservation(
         total=2_100, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"}
@@ -97,6 +98,7 @@ class Doubler(rs.SnapshotMixin):
         return left * right
 
 
+@pytest.mark.contract
 def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cluster: None) -> None:
     with rs.System("joined", detectors=[]) as system:
         (doubler,) = system.spawn_many(Doubler, count=1)

@@ -90,6 +90,7 @@ def _verdicts(system: rs.System) -> dict[str, rs.Verdict]:
     return found
 
 
+@pytest.mark.contract
 def test_detectors_that_fail_are_reported_as_such_and_do_not_stop_the_others(watched: tuple[rs.System, Path]) -> None:
     system, _ = watched
     found = _verdicts(system)
@@ -102,6 +103,7 @@ def test_detectors_that_fail_are_reported_as_such_and_do_not_stop_the_others(wat
     assert found["holds_a_lock"].evidence["set"] == {"$set": [1]}
 
 
+@pytest.mark.contract
 def test_a_detector_is_given_the_last_snapshot_without_alarm(watched: tuple[rs.System, Path]) -> None:
     system, _ = watched
     before = system.snapshot().machines["account"].state["balance"]
@@ -116,6 +118,7 @@ def test_a_detector_is_given_the_last_snapshot_without_alarm(watched: tuple[rs.S
     assert later.evidence["before"] == before, "the snapshot that raised the alarm is no measure"
 
 
+@pytest.mark.contract
 def test_wait_for_takes_names_detectors_and_functions_and_only_snapshots_from_now_on(
     watched: tuple[rs.System, Path],
 ) -> None:
@@ -137,6 +140,7 @@ def test_wait_for_takes_names_detectors_and_functions_and_only_snapshots_from_no
         system.wait_for(rs.detector(name="locked")(lambda _: lock.locked()), timeout=1)
 
 
+@pytest.mark.contract
 def test_wait_for_gives_up_with_the_last_verdicts_in_its_error(watched: tuple[rs.System, Path]) -> None:
     system, _ = watched
     with pytest.raises(
@@ -165,6 +169,7 @@ class AtGate:
         return True
 
 
+@pytest.mark.contract
 def test_snapshots_are_taken_while_verdicts_are_computed_and_wait_for_says_so(tmp_path: Path) -> None:
     gate, warm = Gate(tmp_path), Gate(tmp_path, "warm")
     with rs.System("slow", most_open=1, detectors=[AtGate(gate.path, warm.path)]) as system:
@@ -204,6 +209,7 @@ class Quiet(rs.SnapshotMixin):
     """Does nothing."""
 
 
+@pytest.mark.contract
 def test_what_many_machines_need_is_loaded_when_there_are_so_many(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with rs.System("grows", detectors=[Grows(gate.path)]) as system:
@@ -215,6 +221,7 @@ def test_what_many_machines_need_is_loaded_when_there_are_so_many(tmp_path: Path
         assert system.wait_for("grows", timeout=BOUND_S).holds
 
 
+@pytest.mark.contract
 def test_a_run_is_in_its_history_with_every_snapshot_and_verdict_and_subscribers_hear_each_once(tmp_path: Path) -> None:
     heard: list[rs.Verdict] = []
     stumbles = itertools.count()
@@ -250,6 +257,7 @@ def test_a_run_is_in_its_history_with_every_snapshot_and_verdict_and_subscribers
     assert history.load(last.snapshot_id).machines["log"].state == {"seen": list(range(50))}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("what", ["a file", "a folder in a file"])
 def test_a_history_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path, what: str) -> None:
     (tmp_path / "taken").write_text("I am a file")

@@ -83,6 +83,7 @@ FAILURES = {
 RARE = {"an action that exits", "an error without a text", "an unknown method", "an attribute that is no method"}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=[pytest.mark.nightly] if what in RARE else []) for what in FAILURES]
 )
@@ -111,6 +112,7 @@ def test_it_reaches_the_driver_in_wait_for_in_send_and_in_snapshot(what: str, tm
         assert f"KeyError: 'key' at {__file__}:{line} (message from driver" in str(error)
 
 
+@pytest.mark.contract
 def test_a_constructor_that_raises_is_found_at_start_and_raised_again_at_the_end_if_nobody_asked() -> None:
     def run() -> None:
         with rs.System("unborn") as system:
@@ -122,6 +124,7 @@ def test_a_constructor_that_raises_is_found_at_start_and_raised_again_at_the_end
     assert caught.value.method == "__init__"
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_an_error_that_was_caught_inside_the_block_is_not_raised_again_at_its_end() -> None:
     with rs.System("forgiven") as system:
@@ -133,6 +136,7 @@ def test_an_error_that_was_caught_inside_the_block_is_not_raised_again_at_its_en
             handle.fail.send("x")
 
 
+@pytest.mark.contract
 def test_a_failure_on_one_host_releases_who_waits_for_an_answer_from_another(tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     with rs.System("entangled") as system:
@@ -145,6 +149,7 @@ def test_a_failure_on_one_host_releases_who_waits_for_an_answer_from_another(tmp
             ray.get(answer, timeout=BOUND_S)
 
 
+@pytest.mark.contract
 def test_a_host_that_dies_is_noticed_though_nobody_sends_and_named_with_its_machines() -> None:
     with rs.System("mortal") as system:
         survivor, _ = system.spawn(Clumsy, name="survivor"), system.spawn_many(Clumsy, names=["x", "y"], per_host=2)
@@ -182,6 +187,7 @@ def never(_: rs.Snapshot) -> bool:
     return False
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("who", ["service", "analyst"])
 def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
     with rs.System("headless") as system:
@@ -199,6 +205,7 @@ class Confused(rs.SnapshotMixin):
         return "a"
 
 
+@pytest.mark.contract
 def test_a_waiting_for_that_returns_no_wait_stops_the_system_and_says_what_to_return() -> None:
     with rs.System("confused") as system:
         system.spawn(Confused, name="puzzled")
@@ -210,6 +217,7 @@ def test_a_waiting_for_that_returns_no_wait_stops_the_system_and_says_what_to_re
         assert (caught.value.machine, caught.value.method) == ("puzzled", "waiting_for")
 
 
+@pytest.mark.contract
 def test_a_wrong_name_is_answered_at_once_where_nothing_can_come_of_waiting() -> None:
     with rs.System("patient", spawn_timeout=1_000.0) as system:
         clumsy = system.spawn(Clumsy, name="clumsy")
@@ -226,6 +234,7 @@ def test_a_wrong_name_is_answered_at_once_where_nothing_can_come_of_waiting() ->
 # ---- what is refused before anything happens ---------------------------------------------------------------------
 
 
+@pytest.mark.contract
 def test_bad_settings_names_and_classes_are_refused_in_one_line() -> None:
     for wrong in ({"every": 0}, {"mailbox_bound": 0}, {"every": "often"}, {"colour": "red"}, {"protocol": "two-phase"}):
         with pytest.raises(rs.SettingError, match=rf"System\(\): {next(iter(wrong))}: .*got"):
@@ -293,6 +302,7 @@ def test_bad_spawns_are_refused_and_leave_nothing_behind(house: House) -> None:
             ask(timeout="x")
 
 
+@pytest.mark.contract
 def test_what_does_not_fit_a_method_is_refused_where_it_is_sent_and_the_system_goes_on(house: House) -> None:
     account = house.system.spawn(Account, 1, name="precise")
     for send in (account.deposit.send, partial(account.deposit.send_after, 0.0), account.deposit.remote):
@@ -303,6 +313,7 @@ def test_what_does_not_fit_a_method_is_refused_where_it_is_sent_and_the_system_g
     assert house.system.snapshot().machines["precise"].state == {"balance": 2}
 
 
+@pytest.mark.contract
 def test_a_machine_that_spawns_a_second_one_of_a_name_can_catch_the_error(house: House) -> None:
     class Parent(rs.SnapshotMixin):
         def bear(self, name: str) -> str:
@@ -317,6 +328,7 @@ def test_a_machine_that_spawns_a_second_one_of_a_name_can_catch_the_error(house:
     assert ray.get(parent.bear.remote("heir")).startswith("heir: a machine 'heir' already exists")
 
 
+@pytest.mark.contract
 def test_a_machine_that_stops_keeps_its_mail_and_refuses_more(house: House, tmp_path: Any) -> None:
     class Mortal(Log):
         def die_at_gate(self, gate: str) -> None:
@@ -361,6 +373,7 @@ def test_a_second_system_of_the_same_name_is_refused_and_the_name_is_free_again_
         assert second.snapshot().machine_count == 1
 
 
+@pytest.mark.contract
 def test_a_handle_of_a_closed_system_says_so() -> None:
     with rs.System("closed", detectors=[]) as system:
         log = system.spawn_many(Nursery, count=1)[0]

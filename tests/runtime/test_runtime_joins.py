@@ -49,6 +49,7 @@ def names(records: list[dict[str, Any]]) -> set[str]:
     return {record["machine"] for record in records}
 
 
+@pytest.mark.contract
 def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare_no_wait(ray_cluster: None) -> None:
     with rs.System("table", detectors=[detectors.Deadlock()]) as system:
         seats = table(system)
@@ -67,6 +68,7 @@ def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare
         )
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_where_nobody_has_declared_who_sends_what_it_is_not_known_whether_they_are_deadlocked(
     ray_cluster: None,
@@ -92,6 +94,7 @@ def test_where_nobody_has_declared_who_sends_what_it_is_not_known_whether_they_a
         )
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_philosophers_whose_forks_lie_in_no_circle_are_never_reported(ray_cluster: None) -> None:
     with rs.System("healthy", detectors=[]) as system:
@@ -121,6 +124,7 @@ class Calm(Press):
         return None
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "status", "holds"), [(Press, "blocked", True), (Calm, "passive", False)])
 def test_what_a_machine_says_itself_of_its_waits_goes_before_its_patterns(
@@ -141,6 +145,7 @@ def test_what_a_machine_says_itself_of_its_waits_goes_before_its_patterns(
         assert detectors.Deadlock().evaluate(snapshot).holds is holds
 
 
+@pytest.mark.contract
 def test_where_a_port_has_no_declared_source_the_machine_is_passive_as_ever(ray_cluster: None) -> None:
     with rs.System("half", detectors=[]) as system:
         press = system.spawn(Press, name="press")
@@ -150,6 +155,7 @@ def test_where_a_port_has_no_declared_source_the_machine_is_passive_as_ever(ray_
         assert system.snapshot().machines["press"].status == "passive"
 
 
+@pytest.mark.contract
 def test_machines_with_declared_inputs_terminate(ray_cluster: None) -> None:
     with rs.System("done") as system:
         press = system.spawn(Press, name="press")

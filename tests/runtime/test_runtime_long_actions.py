@@ -15,7 +15,7 @@ from runtime_machines import BOUND_S, Gate, Log, Sender, pass_gate
 import ray_snapshot as rs
 from ray_snapshot import detectors
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 class Worker(rs.SnapshotMixin):

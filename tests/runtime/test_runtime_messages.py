@@ -12,7 +12,7 @@ from runtime_machines import House, Log, Sender
 import ray_snapshot as rs
 from ray_snapshot import detectors
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 class Keeper(rs.SnapshotMixin):

@@ -158,6 +158,7 @@ def _of_the_graph(snapshot: rs.Snapshot) -> list[Any]:
     return [snapshot.channels[key] for key in snapshot.channels if key[0] != "driver" and key[0] != key[1]]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
 def test_an_acyclic_graph_has_no_channel_state_under_aligned_barriers(system: rs.System) -> None:
@@ -215,6 +216,7 @@ def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_
     assert detectors.Termination().evaluate(snapshot).holds is not True
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
 def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_patience_is_over(
@@ -231,6 +233,7 @@ def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_pa
     assert "middle-0" in snapshot.coverage["without_state"]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "system", ["observer", pytest.param("aligned-barrier", marks=pytest.mark.nightly)], indirect=True
@@ -245,6 +248,7 @@ def test_named_initiators_record_first(system: rs.System) -> None:
     assert any(snapshot.machines[name].recorded_at == first for name in names)
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_unaligned_barriers_may_begin_aligned(ray_cluster: None, gate: Gate) -> None:
     """The middle is in a long action: the sink waits for its barrier, and when patience is over records without it."""
@@ -263,6 +267,7 @@ def test_unaligned_barriers_may_begin_aligned(ray_cluster: None, gate: Gate) -> 
         assert taken.machines["sink"].record_delay_ms < 0.75 * taken.machines["middle-0"].record_delay_ms
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_long_action_holds_up_no_barrier_of_the_other_machines_of_its_host(ray_cluster: None, gate: Gate) -> None:
     """One of two machines of a host is in a long action: the other passes its barrier on meanwhile."""

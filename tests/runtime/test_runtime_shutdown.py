@@ -217,6 +217,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.contract
 def test_running_systems_are_listed_and_a_snapshot_is_taken_from_another_process(shown: House) -> None:
     address = ray.get_runtime_context().gcs_address
     listed = _run("systems", "--address", address, "--json")
@@ -233,6 +234,7 @@ def test_running_systems_are_listed_and_a_snapshot_is_taken_from_another_process
     assert shown.system.snapshot().sequence == before + 2
 
 
+@pytest.mark.contract
 def test_an_unknown_system_a_bad_name_and_no_cluster_are_one_line_and_exit_code_2(shown: House) -> None:
     address = ray.get_runtime_context().gcs_address
     for arguments, text in (

@@ -77,6 +77,7 @@ def _late_reports(snapshot: rs.Snapshot) -> int:
     return snapshot.control_message_count - snapshot.channel_marker_count - 3 * hosts
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_no_snapshot_under_load_loses_or_doubles_a_token(circle: tuple[rs.System, list[Any]]) -> None:
     system, handles = circle
@@ -96,6 +97,7 @@ def test_no_snapshot_under_load_loses_or_doubles_a_token(circle: tuple[rs.System
     assert sum(final.machines[f"c{n}"].state["tokens"] for n in range(MACHINES)) == TOTAL
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_snapshots_asked_for_at_once_by_threads_machines_and_the_clock_are_all_complete_and_numbered_apart(
     circle: tuple[rs.System, list[Any]],
@@ -129,6 +131,7 @@ def test_snapshots_asked_for_at_once_by_threads_machines_and_the_clock_are_all_c
     assert len({verdict.snapshot_id for verdict in found}) == len(found)
 
 
+@pytest.mark.contract
 def test_machines_that_machines_create_meanwhile_belong_to_every_snapshot(circle: tuple[rs.System, list[Any]]) -> None:
     """Design, trap 3: their creation is a message, their tokens are never missing."""
     system, handles = circle
@@ -156,6 +159,7 @@ def islands(ray_cluster: None) -> Iterator[rs.System]:
         yield system.start()
 
 
+@pytest.mark.contract
 def test_an_initiator_must_exist_and_its_markers_must_reach_everybody(islands: rs.System) -> None:
     with pytest.raises(rs.UnknownMachineError, match=r"initiator 'nobody'"):
         islands.snapshot(initiators=["nobody"])
@@ -202,6 +206,7 @@ def test_a_host_that_is_born_while_a_snapshot_is_open_belongs_to_it(islands: rs.
     assert ray.get(log.read.remote()) == [1, "more"]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_messages_to_a_name_that_is_spawned_later_count_as_in_flight_and_arrive_in_order(islands: rs.System) -> None:
     later = islands.machine("later")
@@ -226,6 +231,7 @@ def test_messages_to_a_name_that_is_spawned_later_count_as_in_flight_and_arrive_
     assert [item for item in seen if isinstance(item, str)] == ["x", "y", "z"]
 
 
+@pytest.mark.contract
 def test_a_call_to_a_name_that_is_spawned_later_waits_for_it(islands: rs.System) -> None:
     caller = islands.machine("b")
     answer = caller.ask_for.remote(islands.machine("afterwards"), "read")

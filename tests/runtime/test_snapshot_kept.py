@@ -67,6 +67,7 @@ def heard(listener: Any) -> list[tuple[str, Any]]:
     return found
 
 
+@pytest.mark.contract
 def test_a_machine_hears_of_each_snapshot_with_what_that_holds_of_it(system: rs.System) -> None:
     listener = system.spawn(Listener, name="listener")
     assert heard(listener) == []  # it is there
@@ -77,6 +78,7 @@ def test_a_machine_hears_of_each_snapshot_with_what_that_holds_of_it(system: rs.
     assert heard(listener) == [(first.snapshot_id, [1]), (second.snapshot_id, [1, 2])]
 
 
+@pytest.mark.contract
 def test_of_a_snapshot_that_cannot_be_restored_nobody_hears_whoever_is_the_obstacle(system: rs.System) -> None:
     listener, holder = system.spawn(Listener, name="bystander"), system.spawn(Listener, name="holder")
     assert heard(listener) == []
@@ -88,6 +90,7 @@ def test_of_a_snapshot_that_cannot_be_restored_nobody_hears_whoever_is_the_obsta
     assert [snapshot_id for snapshot_id, _ in heard(listener)] == [kept.snapshot_id]
 
 
+@pytest.mark.contract
 def test_after_going_back_a_machine_hears_of_what_comes_then(system: rs.System) -> None:
     listener = system.spawn(Listener, name="traveller")
     assert heard(listener) == []
@@ -101,6 +104,7 @@ def test_after_going_back_a_machine_hears_of_what_comes_then(system: rs.System) 
     assert heard(listener) == [(third.snapshot_id, [1, 3])]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("kind", "error"), [(Sender, "in no action tried to send"), (Failing, "the disk is full")])
 @pytest.mark.by_day(1)
 def test_a_machine_that_sends_when_it_is_told_or_fails_stops_the_system(
@@ -114,6 +118,7 @@ def test_a_machine_that_sends_when_it_is_told_or_fails_stops_the_system(
         assert caught.value.method == "snapshot_kept"
 
 
+@pytest.mark.contract
 def test_without_checkpoints_a_machine_that_would_wait_in_vain_is_refused(ray_cluster: None) -> None:
     with rs.System("deaf", detectors=[]) as system, pytest.raises(rs.SettingError, match="would never be called"):
         system.spawn(Listener)

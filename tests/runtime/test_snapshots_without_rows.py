@@ -118,11 +118,13 @@ def test_what_a_users_detector_makes_of_rows_is_not_remembered() -> None:
     assert [evaluate(first, taken).evidence["first"] for _ in range(2)] == ["a", "a"]
 
 
+@pytest.mark.contract
 def test_a_function_of_what_all_come_to_has_one_parameter() -> None:
     with pytest.raises(rs.DetectorError, match="its function has one parameter"):
         rs.detector(partial=len, merge=operator.add)(lambda total, earlier: True)
 
 
+@pytest.mark.contract
 def test_both_functions_are_needed() -> None:
     with pytest.raises(rs.DetectorError, match="needs both, partial= and merge="):
         rs.detector(partial=len)

@@ -125,6 +125,7 @@ SAID = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 @pytest.mark.parametrize("exporter", SAID)

@@ -46,6 +46,7 @@ def test_it_is_certain_only_where_some_are_deadlocked_and_nothing_is_active_on_t
         assert for_ever_stuck(waited_for, found, KNOWN) is None
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 def test_termination_is_not_waited_for_in_a_deadlock_nor_in_a_system_that_another_thread_closes(
     ray_cluster: None,

@@ -82,6 +82,7 @@ def run(store: Store, folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_watched_program_keeps_its_history_in_a_store(store: Store, bucket: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
@@ -94,6 +95,7 @@ def test_a_watched_program_keeps_its_history_in_a_store(store: Store, bucket: st
     assert list((tmp_path / "reports").glob("app-*.html"))
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_system_goes_on_from_a_checkpoint_in_a_store(
     store: Store, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.crowd import complete, ring, rounds_of, scattered, tree
 from benchmarks.scale import GRAPHS, LINKS, Line, extrapolated
 
+pytestmark = pytest.mark.contract
+
 
 def counted(targets: list[list[int]], **options: object) -> dict[str, int]:
     return dict(rounds_of(targets, 1, **options)[0].sent)  # type: ignore[arg-type]

@@ -52,6 +52,7 @@ def complete(names: int) -> str:
     return "\n".join([str(names), *(f"{name} 1" for name in found), *channels])
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("protocol", CONSISTENT)
 @pytest.mark.parametrize("seed", range(8))
 def test_under_every_protocol_no_token_is_lost_or_doubled_though_snapshots_of_different_sources_cross(
@@ -79,6 +80,7 @@ def test_under_every_protocol_no_token_is_lost_or_doubled_though_snapshots_of_di
         assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 150
 
 
+@pytest.mark.contract
 def test_on_a_graph_without_cycles_aligned_barriers_record_no_channel(run: Any) -> None:
     topology = "4\nS 50\nX 0\nY 0\nT 0\nS X\nS Y\nX T\nY T\n"
     events = (
@@ -92,6 +94,7 @@ def test_on_a_graph_without_cycles_aligned_barriers_record_no_channel(run: Any) 
         assert sum(found["machines"].values()) == 50
 
 
+@pytest.mark.contract
 def test_an_unaligned_barrier_overtakes_what_its_channel_holds(run: Any) -> None:
     schedule = [
         {"op": "send", "source": "N1", "target": "N2", "tokens": 2},
@@ -126,6 +129,7 @@ def patient(run: Any, lines: int, *arguments: str) -> Any:
     return run("--protocol", "aligned-barrier", *arguments, topology=JOINING, schedule=schedule)
 
 
+@pytest.mark.contract
 def test_an_aligned_machine_is_blocked_until_its_last_barrier_comes(run: Any) -> None:
     (found,) = answers(patient(run, 8, "--json"))
     assert (found["complete"], found["machines"]) == (False, {"N1": 5, "N2": 7})
@@ -133,6 +137,7 @@ def test_an_aligned_machine_is_blocked_until_its_last_barrier_comes(run: Any) ->
     assert (found["complete"], found["machines"], found["messages"]) == (True, {"N1": 5, "N2": 7, "N3": 2}, [])
 
 
+@pytest.mark.contract
 def test_a_message_that_waits_behind_a_barrier_is_said_to_be_held_back_and_is_counted(run: Any) -> None:
     held = [line for line in patient(run, 10)[1] if "held back" in line]
     assert [line.split()[0] for line in held] == ["5"]
@@ -141,6 +146,7 @@ def test_a_message_that_waits_behind_a_barrier_is_said_to_be_held_back_and_is_co
     assert (found["waited"], found["control_messages"]) == ({"N3": 1}, 3)
 
 
+@pytest.mark.contract
 def test_a_machine_whose_patience_is_over_records_and_what_comes_before_the_barrier_is_in_flight(run: Any) -> None:
     """It met N1's barrier in step 3; with a patience of 2 it records in step 5, before N2's message comes in step 6."""
     code, lines, _ = patient(run, 9, "--unaligned-after", "2")
@@ -156,12 +162,14 @@ def test_a_machine_whose_patience_is_over_records_and_what_comes_before_the_barr
     assert found["complete"] is found["consistent"] is True
 
 
+@pytest.mark.contract
 def test_patience_that_lasts_changes_nothing(run: Any) -> None:
     assert patient(run, 10, "--unaligned-after", "8")[1] == patient(run, 10)[1]
     assert "has waited long enough" not in "\n".join(patient(run, 9, "--unaligned-after", "6")[1])
     assert "has waited long enough" in "\n".join(patient(run, 9, "--unaligned-after", "5")[1])
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("seed", range(12))
 def test_snapshots_that_turn_unaligned_lose_and_double_no_token(run: Any, seed: int) -> None:
     turn = "send A B 1\nsend B C 1\nsnapshot A\nsend A C 1\ntick {}\nsnapshot C B\n"
@@ -177,6 +185,7 @@ def test_snapshots_that_turn_unaligned_lose_and_double_no_token(run: Any, seed: 
         assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 30
 
 
+@pytest.mark.contract
 def test_in_every_order_patience_may_end_at_any_moment_or_last(run: Any) -> None:
     """Then the machine's record is anything between that of unaligned barriers and that of aligned ones."""
     topology, events = "3\nA 5\nB 5\nC 0\nA B\nA C\nB C\n", "send A C 1\nsend B C 2\nsnapshot A\n"
@@ -193,6 +202,7 @@ def test_in_every_order_patience_may_end_at_any_moment_or_last(run: Any) -> None
     assert not any('messages": [{' in one for one in aligned)
 
 
+@pytest.mark.contract
 def test_where_alignment_is_skipped_the_snapshot_says_what_a_restore_would_repeat(run: Any) -> None:
     """B's barrier comes first, and C goes on accepting from B; it records when A's comes."""
     topology = "3\nA 5\nB 5\nC 0\nA B\nA C\nB C\n"
@@ -218,6 +228,7 @@ def test_where_alignment_is_skipped_the_snapshot_says_what_a_restore_would_repea
     assert found["consistent"] is False
 
 
+@pytest.mark.contract
 def test_markers_over_a_channel_that_reorders_give_a_wrong_cut_and_the_red_message_is_named(run: Any) -> None:
     """EWD864a's additional remark: a red message accepted in a white action."""
     schedule = [
@@ -236,6 +247,7 @@ def test_markers_over_a_channel_that_reorders_give_a_wrong_cut_and_the_red_messa
     assert (code, "is FIFO (see --reorder)" in err) == (2, True)
 
 
+@pytest.mark.contract
 def test_a_message_that_nobody_recorded_is_named_in_words(run: Any) -> None:
     """It comes behind the marker, on the channel that the marker has closed."""
     schedule = [
@@ -250,6 +262,7 @@ def test_a_message_that_nobody_recorded_is_named_in_words(run: Any) -> None:
     assert "other messages than recorded: 1 token from N1 to N2 was recorded nowhere; 2 control" in told
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("seed", range(20))
 def test_the_observer_needs_no_order(run: Any, seed: int) -> None:
     events = "send N1 N2 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\nsend N1 N2 1\ntick 2\nsend N2 N1 1\n"
@@ -259,6 +272,7 @@ def test_the_observer_needs_no_order(run: Any, seed: int) -> None:
         assert one["complete"] is one["consistent"] is True
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("machines", [4, 8, 16, 32, 64])
 def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: Any, machines: int) -> None:
     """The table of docs/howto/simulator.md."""
@@ -273,6 +287,7 @@ def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: An
     assert f"| {machines} | {told['chandy-lamport']:,} | {told['observer']:,} |" in page
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("named", "count"), [(1, 4 + 4), (2, 3 + 4), (5, 0 + 4)])
 def test_of_several_observers_all_but_the_first_report_to_it_unasked(run: Any, named: int, count: int) -> None:
     """Requests to those not named, and a report from each of the others."""
@@ -284,11 +299,13 @@ def test_of_several_observers_all_but_the_first_report_to_it_unasked(run: Any, n
     )
 
 
+@pytest.mark.contract
 def test_an_observer_reaches_machines_to_which_no_channel_leads(run: Any) -> None:
     (found,) = answers(run("--json", "--protocol", "observer", topology="2\nA 1\nB 2\nB A\n", events="snapshot A\n"))
     assert found["machines"] == {"A": 1, "B": 2}
 
 
+@pytest.mark.contract
 def test_a_message_in_front_of_the_marker_is_in_flight(run: Any) -> None:
     assert answers(run("--json", events="send N1 N2 2\nsnapshot N2\n")) == [
         {
@@ -301,6 +318,7 @@ def test_a_message_in_front_of_the_marker_is_in_flight(run: Any) -> None:
     ]
 
 
+@pytest.mark.contract
 def test_what_a_snapshot_cost_is_told_where_a_protocol_is_named_or_there_are_several_initiators(run: Any) -> None:
     """The line of one initiator and markers has the keys that programs have always read, and no others."""
     found = answers(run("--json", "--protocol", "observer", events="snapshot N2\n"))
@@ -308,6 +326,7 @@ def test_what_a_snapshot_cost_is_told_where_a_protocol_is_named_or_there_are_sev
     assert answers(run("--json", events="snapshot N1 N2\n"))[0]["initiators"] == ["N1", "N2"]
 
 
+@pytest.mark.contract
 def test_a_snapshot_of_one_machine_is_complete_at_once(run: Any) -> None:
     found = answers(run("--json", topology="1\nonly 7\n", events="snapshot only\n"))
 
@@ -315,6 +334,7 @@ def test_a_snapshot_of_one_machine_is_complete_at_once(run: Any) -> None:
     assert found == [said]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_the_delays_no_token_is_lost_or_doubled(run: Any, seed: int) -> None:
     names = [f"N{index}" for index in range(1, 6)]
@@ -332,6 +352,7 @@ def test_whatever_the_delays_no_token_is_lost_or_doubled(run: Any, seed: int) ->
         assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 100
 
 
+@pytest.mark.contract
 def test_the_seed_decides_and_is_printed(run: Any) -> None:
     events = "send N1 N2 1\ntick 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\n"
     runs = [run("--seed", str(seed), events=events)[1] for seed in (1, 1, 2, 3, 4)]
@@ -342,6 +363,7 @@ def test_the_seed_decides_and_is_printed(run: Any) -> None:
     assert run(events=events)[1][0] == "events events, seed 0"
 
 
+@pytest.mark.contract
 def test_no_message_overtakes_another_on_its_channel_and_each_waits_one_to_five_ticks(run: Any) -> None:
     events = "".join(f"send N1 N2 1\nsend N1 N2 2\ntick {n}\n" for n in (1, 2))
     for seed in range(20):
@@ -379,6 +401,7 @@ def test_the_same_message_has_the_same_delay_under_every_protocol(run: Any, prot
     assert seen == due.keys()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("seed", range(8))
 def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_wait_that_it_overtakes(
     run: Any, seed: int
@@ -395,6 +418,7 @@ def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_
     ]
 
 
+@pytest.mark.contract
 def test_a_long_tick_is_over_at_once(run: Any) -> None:
     """Were each tick passed through one by one, this would take hours."""
     long = 10**12
@@ -428,6 +452,7 @@ def test_ticks_in_which_nothing_is_due_are_skipped_and_no_others(run: Any, argum
     assert ("has waited long enough" in told) is ("--unaligned-after" in arguments)
 
 
+@pytest.mark.contract
 def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) -> None:
     lines = [
         {"op": "send", "source": "N1", "target": "N2", "tokens": 2},
@@ -449,6 +474,7 @@ def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) ->
     assert less == [{**said, **one, "complete": False, "consistent": None}]
 
 
+@pytest.mark.contract
 def test_messages_come_in_the_order_of_the_channel_lines_and_in_order_within_a_channel(run: Any) -> None:
     topology = "3\nA 9\nB 9\nC 9\nC A\nA B\nB C\nA C\nB A\n"
     sends = [("A", "C", 3), ("A", "B", 2), ("A", "B", 1), ("C", "A", 4)]
@@ -467,6 +493,7 @@ def test_messages_come_in_the_order_of_the_channel_lines_and_in_order_within_a_c
     ]
 
 
+@pytest.mark.contract
 def test_overlapping_snapshots_do_not_touch_each_other(run: Any) -> None:
     lines = [
         {"op": "snapshot", "machine": "N1"},
@@ -486,6 +513,7 @@ def test_overlapping_snapshots_do_not_touch_each_other(run: Any) -> None:
     assert first["consistent"] is second["consistent"] is True
 
 
+@pytest.mark.contract
 def test_every_order_is_tried_and_counted(run: Any) -> None:
     *snapshots, summary = answers(run("--json", "--exhaustive", events="send N1 N2 2\ntick\nsnapshot N2\n"))
 
@@ -493,6 +521,7 @@ def test_every_order_is_tried_and_counted(run: Any) -> None:
     assert sorted(one["machines"]["N2"] for one in snapshots) == [0, 2]
 
 
+@pytest.mark.contract
 def test_a_send_that_needs_what_is_to_come_waits_for_it_in_every_order(run: Any) -> None:
     *_, summary = answers(run("--json", "--exhaustive", events="send N1 N2 5\nsend N2 N1 5\nsnapshot N1\n"))
 
@@ -511,6 +540,7 @@ def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monke
 # ---- what is wrong is refused, with its line --------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("topology", "line", "told"),
     [
@@ -538,6 +568,7 @@ def test_a_topology_with_an_error_is_refused(run: Any, topology: str, line: int,
     assert err.count("\n") == 1
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("events", "line", "told"),
     [
@@ -563,6 +594,7 @@ def test_events_with_an_error_are_refused(run: Any, events: str, line: int, told
     assert told in err
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("schedule", "told"),
     [
@@ -585,6 +617,7 @@ def test_a_schedule_with_an_error_is_refused(run: Any, schedule: str, told: str)
     assert told in err
 
 
+@pytest.mark.contract
 def test_a_missing_channel_is_refused(run: Any) -> None:
     code, _, err = run(topology="2\nN1 1\nN2 1\nN1 N2\n", events="send N2 N1 1")
 
@@ -592,6 +625,7 @@ def test_a_missing_channel_is_refused(run: Any) -> None:
     assert "events:1: no channel from N2 to N1 in the topology" in err
 
 
+@pytest.mark.contract
 def test_an_initiator_that_cannot_reach_every_machine_is_refused_with_their_names(run: Any) -> None:
     code, _, err = run(topology="3\nN1 1\nN2 1\nN3 1\nN1 N2\nN3 N1\n", events="tick\nsnapshot N1")
 
@@ -599,6 +633,7 @@ def test_an_initiator_that_cannot_reach_every_machine_is_refused_with_their_name
     assert "events:2: a snapshot from N1 cannot reach N3" in err
 
 
+@pytest.mark.contract
 def test_a_send_that_never_has_its_tokens_is_refused_in_every_order_too(run: Any) -> None:
     code, _, err = run("--exhaustive", events="tick\nsend N1 N2 6")
 
@@ -628,6 +663,7 @@ def test_every_order_is_tried_under_every_protocol(run: Any, protocol: str, ends
         assert total == 30 + sum(item["messages"] for item in one.get("duplicates", ()))
 
 
+@pytest.mark.contract
 def test_too_many_orders_are_refused_and_the_bound_is_the_users(run: Any) -> None:
     """All of them are 11 states: `test_every_order_is_tried_and_counted`."""
     events = "send N1 N2 2\ntick\nsnapshot N2\n"
@@ -639,6 +675,7 @@ def test_too_many_orders_are_refused_and_the_bound_is_the_users(run: Any) -> Non
     assert run("--exhaustive", "--most-states", "11", events=events)[0] == 0
 
 
+@pytest.mark.contract
 def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     events = "send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n"
     silent = run("--exhaustive", "--most-states", "300", events=events)
@@ -650,6 +687,7 @@ def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, m
     assert lines == silent[1]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("arguments", "files", "told"),
     [
@@ -689,6 +727,7 @@ def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[s
     assert err.count("\n") == 1
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
 def test_a_file_that_cannot_be_read_is_refused(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -711,6 +750,7 @@ def _drawn(tmp_path: Path, *more: str) -> tuple[int, Path, Path]:
     return code, tmp_path / "run.svg", tmp_path / "run.log"
 
 
+@pytest.mark.contract
 def test_a_simulated_run_is_drawn_with_all_its_cuts_or_with_one(tmp_path: Path) -> None:
     code, svg, log = _drawn(tmp_path)
     assert code == 0
@@ -724,6 +764,7 @@ def test_a_simulated_run_is_drawn_with_all_its_cuts_or_with_one(tmp_path: Path) 
     assert svg.read_text().count("snapshot 1</text>") == 2
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("more", "text"),
     [

@@ -203,6 +203,7 @@ SCHEDULE = """{"op": "send", "source": "N1", "target": "N2", "tokens": 4}
 FILES = {"topology": TOPOLOGY, "events": EVENTS, "short": SHORT, "schedule": SCHEDULE}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

@@ -158,6 +158,7 @@ def test_while_spark_starts_an_interrupt_waits_and_afterwards_it_does_not(capsys
     assert capsys.readouterr().err == "ray-snapshot: stopping as soon as Spark has started\n"
 
 
+@pytest.mark.contract
 def test_a_history_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert str(tmp_path / "none") in complaint(capsys, str(tmp_path / "none"), "traffic")
 

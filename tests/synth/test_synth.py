@@ -84,6 +84,7 @@ def test_a_circle_of_calls_closes_edge_by_edge(tmp_path: Path) -> None:
     assert deadlocked == [holds[n].snapshot_id for n in range(at + 2, 30)]
 
 
+@pytest.mark.contract
 def test_a_second_run_is_added_behind_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["synth", "--machines", "40", "--snapshots", "24", "--out", str(tmp_path / "h")]
     assert main(line) == 0
@@ -111,6 +112,7 @@ def test_settings_that_cannot_be_are_told(settings: tuple[Any, ...], said: str) 
         Settings(*settings)
 
 
+@pytest.mark.contract
 def test_a_channel_that_accepted_more_than_was_sent_is_no_consistent_cut() -> None:
     channel = {"source": "a", "target": "b", "sent_count": 4, "accepted_count": 5, "in_flight_count": 0}
     snapshot = Snapshot.from_rows(machines=[{"machine": "a"}, {"machine": "b"}], channels=[channel])

@@ -59,6 +59,7 @@ def explore(*words: str, folder: Path, seed: int = 0) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
+@pytest.mark.contract
 def test_a_whole_search_without_a_counterexample_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--always", f"{BANK}:money", "--never", "deadlock", "--eventually", "termination", "--json"]
     assert cli.main(["explore", f"{BANK}:bank", *words]) == 0
@@ -66,6 +67,7 @@ def test_a_whole_search_without_a_counterexample_ends_with_0(capsys: pytest.Capt
     assert found == {"ok": True, "complete": True, "states": 21, "broken": None, "steps": []}
 
 
+@pytest.mark.contract
 def test_a_counterexample_is_told_and_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     schedule, diagram = tmp_path / "schedule.json", tmp_path / "wrong.svg"
     words = ["--always", f"{BANK}:no_overdraft", "--schedule", str(schedule), "--diagram", str(diagram)]
@@ -82,6 +84,7 @@ def test_a_counterexample_is_told_and_ends_with_1(capsys: pytest.CaptureFixture[
     assert replay(bank, schedule).machines["carol"].balance == -10
 
 
+@pytest.mark.contract
 def test_a_search_that_was_stopped_ends_with_4(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explore", f"{BANK}:bank", "--most-states", "5", "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["complete"] is False
@@ -105,6 +108,7 @@ def test_what_is_asked_wrongly_is_one_line(words: list[str], said: str, capsys: 
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.contract
 def test_the_module_is_looked_for_in_the_current_folder_and_the_counterexample_is_the_same_in_every_process(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +123,7 @@ def test_the_module_is_looked_for_in_the_current_folder_and_the_counterexample_i
     assert len(json.loads(found[0][0])["steps"]) == 4
 
 
+@pytest.mark.contract
 def test_it_needs_no_running_ray_and_ends_in_seconds(tmp_path: Path) -> None:
     done = explore(f"{BANK}:bank", "--always", f"{BANK}:money", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -152,6 +157,7 @@ def test_a_search_that_takes_too_much_memory_stops_and_says_so(
     assert any("of memory, 60% of what there is" in why for why in found.why)
 
 
+@pytest.mark.contract
 def test_faults_and_workers_are_settings_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["explore", f"{BANK}:bank", "--always", f"{BANK}:money"]
     assert cli.main([*words, "--crashes", "1", "--rollback"]) == 0

@@ -12,6 +12,8 @@ import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import NotDeterministicError, ScheduleError, UnwindingCaughtError
 
+pytestmark = pytest.mark.contract
+
 MONEY = detectors.TokenConservation(total=150, state="$.balance", messages={"deposit": "$[0]"})
 
 

@@ -55,6 +55,7 @@ def collecting(system: Any) -> None:
     a.collect.send()
 
 
+@pytest.mark.contract
 def test_two_calls_that_are_not_answered_yet_are_two() -> None:
     shown, found = seen(collecting, lambda states: states["a"].got)
     assert found.complete
@@ -79,6 +80,7 @@ def calling(system: Any) -> None:
     system.spawn(Patient, name="a").go.send(system.spawn(machines.Account, 7, name="b"))
 
 
+@pytest.mark.contract
 def test_a_call_to_a_machine_that_has_crashed_is_answered() -> None:
     def came(states: Any) -> bool:
         return "a" not in states or states["a"].got is not None
@@ -91,6 +93,7 @@ def test_a_call_to_a_machine_that_has_crashed_is_answered() -> None:
     assert {"(None, False)", "('died', False)"} < shown
 
 
+@pytest.mark.contract
 def test_a_timer_for_a_machine_that_has_crashed_is_gone() -> None:
     class Ticking(rs.SnapshotMixin):
         def arm(self, other: rs.MachineHandle) -> None:
@@ -131,6 +134,7 @@ def told(*answers: bool | None) -> Any:
     return told
 
 
+@pytest.mark.contract
 def test_what_cannot_be_told_is_no_counterexample_and_is_said() -> None:
     for answers in ((None, None, None), (False, None, False)):
         found = testing.explore(two_steps, eventually=[told(*answers)])
@@ -149,6 +153,7 @@ def test_a_detector_that_cannot_be_told_is_not_said_to_be_stable() -> None:
     assert "told could not be told of every snapshot" in hosted.why
 
 
+@pytest.mark.contract
 def test_what_a_search_under_a_protocol_does_not_try_it_does_not_take() -> None:
     for setting in ({"crashes": 1}, {"duplicates": 1}, {"overtakes": 1}, {"mailbox_bound": 1}):
         with pytest.raises(SettingError, match=r"neither faults .* nor mailbox_bound"):
@@ -269,6 +274,7 @@ class Relay(rs.SnapshotMixin):
             self.said = f"{type(error).__name__} {isinstance(error, ValueError)} {error}"
 
 
+@pytest.mark.contract
 def test_an_error_of_a_called_action_is_rays_and_its_own() -> None:
     def build(system: Any) -> None:
         bad = system.spawn(machines.Bad, name="bad")
@@ -285,6 +291,7 @@ def test_an_error_of_a_called_action_is_rays_and_its_own() -> None:
         assert said.endswith("ValueError: as meant'") or said.endswith("RayTaskError(ValueError): as meant'")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("method", ["throw", "ask", "read", "read_day", "read_whole"])
 def test_clocks_and_chance_are_guarded_under_every_name(method: str) -> None:
     with pytest.raises(NotDeterministicError, match=r"machines_by_name\.py:\d+: under ray_snapshot\.testing") as caught:
@@ -294,6 +301,7 @@ def test_clocks_and_chance_are_guarded_under_every_name(method: str) -> None:
     assert sys.getprofile() is None
 
 
+@pytest.mark.contract
 def test_a_date_that_is_no_clock_is_none() -> None:
     shown, _ = seen(lambda system: system.spawn(Named, name="a").count.send(), lambda states: states["a"].value)
     assert shown == {"None", "2026"}

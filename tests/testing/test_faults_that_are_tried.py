@@ -11,6 +11,8 @@ import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import ScheduleError, SettingError
 
+pytestmark = pytest.mark.contract
+
 
 class Till(rs.SnapshotMixin):
     """Keeps a sum, and a list that it does not record."""

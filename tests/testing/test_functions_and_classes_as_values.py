@@ -6,6 +6,8 @@ import abc
 import dataclasses
 from typing import Any
 
+import pytest
+
 import ray_snapshot as rs
 from ray_snapshot import testing
 from ray_snapshot.testing.values import canonical, decoded, encoded
@@ -41,6 +43,7 @@ def shown_counts(build: Any) -> set[int]:
     return shown
 
 
+@pytest.mark.contract
 def test_a_lambda_in_build_and_one_in_a_message_are_values() -> None:
     def build(system: Any) -> None:
         a = system.spawn(Worker, lambda count: count + 1, name="a")
@@ -51,6 +54,7 @@ def test_a_lambda_in_build_and_one_in_a_message_are_values() -> None:
     assert shown_counts(build) == {0, 1, 2, 5, 6, 10}
 
 
+@pytest.mark.contract
 def test_what_a_local_function_closes_over_belongs_to_the_state_of_its_machine() -> None:
     def build(system: Any) -> None:
         heard: list[int] = []
@@ -97,6 +101,7 @@ def test_a_function_that_calls_itself_and_two_that_share_a_variable_come_back_as
     assert (look(), read()) == (1, 0)
 
 
+@pytest.mark.contract
 def test_a_local_class_is_one_class_each_time_that_the_program_is_done_again() -> None:
     class Base(rs.SnapshotMixin):
         def __init__(self) -> None:

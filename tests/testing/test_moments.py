@@ -186,6 +186,7 @@ def test_a_mended_class_takes_the_place_of_the_recorded_one(tmp_path: Path) -> N
     assert testing.explore(mended, eventually=[nobody_starves]).ok
 
 
+@pytest.mark.contract
 def test_an_action_that_raises_ends_its_run_and_the_search_goes_on() -> None:
     def build(system: Any) -> None:
         system.spawn(Till, 1, name="a").take.send("no number")

@@ -15,6 +15,7 @@ from ray_snapshot.history import checkpoints
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_what_really_happened_is_among_what_can_happen_from_the_checkpoint(tmp_path: Path) -> None:
     history = tmp_path / "history"

@@ -162,6 +162,7 @@ def expecting(system: Any) -> None:
     system.spawn(Burster, name="mother").bear.send("late")
 
 
+@pytest.mark.contract
 def test_an_answer_to_one_machine_wakes_another_that_waits_for_it() -> None:
     for seed in range(5):
         run = testing.simulate(passing_on, seed=seed, snapshots=1)
@@ -264,6 +265,7 @@ def test_atoms_that_are_not_copied_as_bytes_change_no_run(kind: Any, monkeypatch
     assert encoded(state_of(loose.machines["one"])) == encoded(state_of(as_bytes.machines["one"]))
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("what", ["sends", "is"])
 def test_true_is_not_taken_for_one_where_an_action_is_done_twice(what: str) -> None:
     class Unsure(rs.SnapshotMixin):
@@ -288,6 +290,7 @@ def _of(act: Act) -> tuple[str, int, bytes | None]:
     return act.machine, act.kind, act.before
 
 
+@pytest.mark.contract
 def test_an_action_is_still_done_twice_now_and_then() -> None:
     class Moody(rs.SnapshotMixin):
         def __init__(self) -> None:
@@ -307,6 +310,7 @@ def test_an_action_is_still_done_twice_now_and_then() -> None:
         testing.simulate(build, seed=1)
 
 
+@pytest.mark.contract
 def test_a_run_leaves_the_collector_of_garbage_as_it_was() -> None:
     before = gc.get_threshold()
     run = testing.simulate(machines.bank, seed=1)
@@ -314,6 +318,7 @@ def test_a_run_leaves_the_collector_of_garbage_as_it_was() -> None:
     assert gc.get_threshold() == before
 
 
+@pytest.mark.contract
 def test_what_happened_can_be_told_when_the_run_is_over_and_the_run_be_pickled() -> None:
     run = testing.simulate(machines.throwing, seed=4, snapshots=1)
     again = pickle.loads(pickle.dumps(run))

@@ -31,6 +31,7 @@ def test_every_snapshot_of_a_run_has_all_the_money(protocol: str) -> None:
     assert in_flight, "else nothing was shown"
 
 
+@pytest.mark.contract
 def test_the_same_seed_gives_the_same_run_and_a_schedule_replays_it(tmp_path: Any) -> None:
     one, other = (testing.simulate(machines.asking, seed=5, snapshots=2, hosts=1) for _ in range(2))
     assert one.schedule == other.schedule
@@ -45,6 +46,7 @@ def test_the_same_seed_gives_the_same_run_and_a_schedule_replays_it(tmp_path: An
     assert "snapshot 1" in svg.read_text(encoding="utf-8")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "build",
     [
@@ -79,6 +81,7 @@ def _key(states: Any) -> str:
     return repr([(name, sorted(vars(one).items())) for name, one in sorted(states.items())])
 
 
+@pytest.mark.contract
 def test_a_deadlock_is_in_the_last_snapshot_and_stays() -> None:
     dead, alive = 0, 0
     for seed in range(20):
@@ -91,6 +94,7 @@ def test_a_deadlock_is_in_the_last_snapshot_and_stays() -> None:
     assert alive > 0
 
 
+@pytest.mark.contract
 def test_an_action_that_raises_ends_the_run() -> None:
     run = testing.simulate(machines.bad("fail"), seed=1)
     assert run.failure is not None
@@ -98,12 +102,14 @@ def test_an_action_that_raises_ends_the_run() -> None:
     assert not run.is_over
 
 
+@pytest.mark.contract
 def test_a_run_without_an_end_is_stopped_and_its_snapshots_complete() -> None:
     run = testing.simulate(machines.ring, seed=3, snapshots=2, most_steps=200)
     assert not run.is_over
     assert len(run.snapshots) == 2
 
 
+@pytest.mark.contract
 def test_every_order_of_a_protocol_is_a_bounded_search_of_its_own() -> None:
     def build(system: Any) -> None:
         system.spawn(machines.Account, 6, name="a").deposit.send(4)
@@ -120,6 +126,7 @@ def test_every_order_of_a_protocol_is_a_bounded_search_of_its_own() -> None:
     assert len(again.snapshots) == 1
 
 
+@pytest.mark.contract
 def test_what_is_asked_wrongly_is_told() -> None:
     with pytest.raises(SettingError, match="there is no protocol 'carrier-pigeon'"):
         testing.simulate(machines.bank, protocol="carrier-pigeon")
@@ -127,6 +134,7 @@ def test_what_is_asked_wrongly_is_told() -> None:
         testing.simulate(machines.bank, hosts=0)
 
 
+@pytest.mark.contract
 def test_a_host_that_is_lost_is_told_to_those_who_wait_for_it() -> None:
     failures = set()
     for seed in range(40):

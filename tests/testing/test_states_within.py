@@ -13,6 +13,8 @@ import pytest
 from ray_snapshot import cli, testing
 from ray_snapshot.errors import DetectorError, SettingError
 
+pytestmark = pytest.mark.contract
+
 MOST = 200
 """So many states end a search that goes on from states outside: without a constraint most of these never end."""
 explore, reach, avoid = (partial(ask, most_states=MOST) for ask in (testing.explore, testing.reach, testing.avoid))

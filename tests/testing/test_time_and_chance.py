@@ -17,6 +17,7 @@ from ray_snapshot.errors import NotDeterministicError
 from ray_snapshot.testing.guards import Guards
 
 
+@pytest.mark.contract
 def test_a_class_by_itself_has_the_real_clock_and_real_chance() -> None:
     clock, die = machines.Clock(), machines.Die()
     before = time.time()
@@ -27,6 +28,7 @@ def test_a_class_by_itself_has_the_real_clock_and_real_chance() -> None:
     assert 1 <= die.eyes <= 6
 
 
+@pytest.mark.contract
 def test_a_class_may_have_names_of_its_own_for_them() -> None:
     class Own(rs.SnapshotMixin):
         def __init__(self) -> None:
@@ -62,6 +64,7 @@ def test_each_call_is_looked_at_only_in_classes_whose_own_code_may_ask_the_date(
     assert guards.dated == {2}
 
 
+@pytest.mark.contract
 def test_a_profiler_that_is_written_in_c_is_left_alone() -> None:
     profile = cProfile.Profile()
     profile.enable()
@@ -75,6 +78,7 @@ def test_a_profiler_that_is_written_in_c_is_left_alone() -> None:
         testing.simulate(_date, seed=1)
 
 
+@pytest.mark.contract
 @pytest.mark.ray
 def test_on_ray_machines_are_told_the_real_time_and_draw_by_themselves() -> None:
     import ray

@@ -116,6 +116,7 @@ class Cook(rs.SnapshotMixin):
         self.alone.append(word)
 
 
+@pytest.mark.contract
 def test_a_join_takes_timers_in_every_order_in_which_they_may_come() -> None:
     pairs, alone = set(), set()
 
@@ -172,6 +173,7 @@ def orders(*sets: tuple[tuple[float, str], ...]) -> set[str]:
     return {one for one in shown if len(one) == size}
 
 
+@pytest.mark.contract
 def test_two_timers_of_unlike_actions_come_in_either_order_if_the_second_is_shorter() -> None:
     assert orders(((1.0, "A"),), ((0.5, "B"),)) == {"AB", "BA"}
     assert orders(((1.0, "A"), (0.5, "B"))) == {"BA"}
@@ -180,6 +182,7 @@ def test_two_timers_of_unlike_actions_come_in_either_order_if_the_second_is_shor
     assert orders(((10.0, "p"), (2.0, "q")), ((5.0, "r"), (1.0, "s"))) == {"qspr", "sqrp", "qsrp", "qpsr"}
 
 
+@pytest.mark.contract
 def test_a_timer_that_comes_again_and_again_does_not_put_off_a_longer_one_for_ever() -> None:
     counts = set()
 
@@ -197,6 +200,7 @@ def test_a_timer_that_comes_again_and_again_does_not_put_off_a_longer_one_for_ev
     assert counts == {0, 1, 2, 3, 4}
 
 
+@pytest.mark.contract
 def test_a_wait_that_is_over_by_its_timeout_has_taken_its_time() -> None:
     class Patient(rs.SnapshotMixin):
         def __init__(self) -> None:
@@ -261,6 +265,7 @@ class Client(rs.SnapshotMixin):
         self.holds = True
 
 
+@pytest.mark.contract
 def test_a_search_in_which_a_machine_asks_for_the_time_is_not_complete() -> None:
     def build(system: Any) -> None:
         server = system.spawn(Server, name="server")
@@ -272,6 +277,7 @@ def test_a_search_in_which_a_machine_asks_for_the_time_is_not_complete() -> None
     assert any("messages take no time" in why for why in found.why)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("seconds", [0.5, 2.0])
 def test_timers_out_of_order_replay(seconds: float) -> None:
     def build(system: Any) -> None:

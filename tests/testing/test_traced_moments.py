@@ -129,6 +129,7 @@ def test_what_differs_from_the_trace_is_no_beginning() -> None:
         behind(rows, "a:2")
 
 
+@pytest.mark.contract
 def test_a_history_without_a_trace_says_how_to_get_one(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
         writer.add(rs.Snapshot.from_rows(machines=[{"machine": "a"}]))

@@ -13,6 +13,8 @@ import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import ScheduleError, SettingError
 
+pytestmark = pytest.mark.contract
+
 
 class Gaussian(rs.SnapshotMixin):
     """Draws by a method of `random.Random` that keeps half of what it draws."""

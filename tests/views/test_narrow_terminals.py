@@ -147,6 +147,7 @@ def test_help_takes_the_width_of_the_terminal(columns: int, shows: Callable[...,
     assert columns - 15 < longest <= columns
 
 
+@pytest.mark.contract
 def test_a_real_terminal_says_how_wide_it_is(history: str) -> None:
     code, lines = typed([COMMAND, "verdicts", history], 60, clean_environment(TERM="xterm"))
     assert code == 0
@@ -154,6 +155,7 @@ def test_a_real_terminal_says_how_wide_it_is(history: str) -> None:
     assert f"detector  {'no-payment-may-be-lost'}" in lines
 
 
+@pytest.mark.contract
 def test_what_goes_into_a_pipe_is_not_broken(history: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verdicts", history]) == 0
     assert SENTENCE in capsys.readouterr().out

@@ -216,6 +216,7 @@ def test_an_event_is_one_line() -> None:
     assert read_shiviz(shiviz_log([Event("a", 1, label="one\ntwo")])) == [("a", {"a": 1}, "one two")]
 
 
+@pytest.mark.contract
 def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -240,6 +240,7 @@ def test_prometheus_reads_them_draws_every_panel_and_an_alert_fires_on_a_deadloc
             until(firing, good=lambda names: names == [])
 
 
+@pytest.mark.contract
 @needs_prometheus
 def test_the_alert_rules_say_what_they_mean(tmp_path: Path) -> None:
     shutil.copy(ROOT / "ray_snapshot/grafana/alerts.yml", tmp_path)
@@ -306,6 +307,7 @@ tests:
 """  # noqa: E501
 
 
+@pytest.mark.contract
 def test_the_dashboard_is_the_one_that_its_script_makes() -> None:
     env = clean_environment()
     code = "import sys; sys.path.insert(0, '.ci'); import dashboard; sys.stdout.write(dashboard.text())"

@@ -13,6 +13,8 @@ import pytest
 
 import ray_snapshot as rs
 
+pytestmark = pytest.mark.contract
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/howto/witness.md")
 BOUND_S = 300.0

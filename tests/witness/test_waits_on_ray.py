@@ -119,6 +119,7 @@ def _shift(row: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_the_commands_take_such_a_run(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(history.path)
@@ -130,6 +131,7 @@ def test_the_commands_take_such_a_run(history: History, capsys: pytest.CaptureFi
     assert "waiting_machines.py:" in said
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_it_is_asked_whether_it_could_have_been(history: History) -> None:
     each = {"v0": lambda vault: vault.asked > 0, "c0": lambda clerk: clerk.busy}

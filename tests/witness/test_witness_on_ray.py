@@ -80,6 +80,7 @@ def witness(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Answer
     return ask
 
 
+@pytest.mark.contract
 def test_every_snapshot_of_a_run_is_proven(bank: History, witness: Callable[..., Answer]) -> None:
     sizes = set()
     for row in bank.snapshots():
@@ -100,6 +101,7 @@ def test_every_snapshot_of_a_run_is_proven(bank: History, witness: Callable[...,
     assert not red, "behind the last snapshot nothing happened"
 
 
+@pytest.mark.contract
 def test_the_trace_has_every_action_of_every_machine_once(bank: History) -> None:
     rows = bank.actions(bank.snapshots()[0].run_id)
     last = bank.load(bank.resolve("latest"))
@@ -113,6 +115,7 @@ def test_the_trace_has_every_action_of_every_machine_once(bank: History) -> None
     assert sum(len(row.sent) for row in rows) == sum(len(row.accepted) for row in rows)
 
 
+@pytest.mark.contract
 def test_what_is_printed_says_what_was_shown(bank: History, witness: Callable[..., Answer]) -> None:
     answer = witness(bank, bank.snapshots()[1].snapshot_id)
 
@@ -124,6 +127,7 @@ def test_what_is_printed_says_what_was_shown(bank: History, witness: Callable[..
     assert answer.out.rstrip().endswith("proven: the snapshot is a state that could have been.")
 
 
+@pytest.mark.contract
 def test_a_later_part_of_the_run_can_be_shown_alone(bank: History, witness: Callable[..., Answer]) -> None:
     first, second = bank.snapshots()[0], bank.snapshots()[2]
 
@@ -137,6 +141,7 @@ def test_a_later_part_of_the_run_can_be_shown_alone(bank: History, witness: Call
     assert (backwards.code, backwards.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.contract
 def test_the_run_is_drawn_and_exported(bank: History, witness: Callable[..., Answer], tmp_path: Path) -> None:
     snapshot = bank.snapshots()[1].snapshot_id
 
@@ -199,6 +204,7 @@ def _drop_an_action(rows: dict[str, Any]) -> None:
     rows["actions"] = [row for row in rows["actions"] if (row["machine"], row["number"]) != ("account-3", 3)]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -223,6 +229,7 @@ def test_a_history_that_was_tampered_with_is_caught(
 # ---- other machines -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_machine_that_is_not_deterministic_is_named_with_its_first_action_that_differed(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
@@ -246,6 +253,7 @@ def test_a_machine_that_is_not_deterministic_is_named_with_its_first_action_that
     assert "behind its action 1 both were equal" in held.rows[-1]["problem"]
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_a_send_that_differs_is_named_with_what_was_sent_then_and_now(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
@@ -264,6 +272,7 @@ def test_a_send_that_differs_is_named_with_what_was_sent_then_and_now(
                     r" deposit\(\d+\) to steady then: moody is not deterministic", text)  # fmt: skip
 
 
+@pytest.mark.contract
 @pytest.mark.nightly
 def test_children_timers_calls_joins_and_errors_are_done_again(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
@@ -324,6 +333,7 @@ def test_a_crash_loses_only_what_was_not_shipped(
     assert {row.machine for row in rows if row.colour >= 2} >= {"a", "b"}
 
 
+@pytest.mark.contract
 def test_without_a_trace_or_without_such_a_snapshot_it_says_so(
     ray_cluster: None, bank: History, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
@@ -342,6 +352,7 @@ def test_without_a_trace_or_without_such_a_snapshot_it_says_so(
         assert text in answer.err
 
 
+@pytest.mark.contract
 def test_a_trace_needs_a_history() -> None:
     with pytest.raises(rs.SettingError, match="give history="):
         rs.System("nowhere", trace=True)
