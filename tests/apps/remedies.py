@@ -9,6 +9,7 @@ import asyncio
 import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -258,6 +259,34 @@ def occupied(remedy: str) -> Any:
     return _bounded(job.stop.remote(), remedy) or ray.get(out)
 
 
+class Locked:
+    """A method waits on the event loop for a lock, and the call that would release it stands behind it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def take(self) -> str:
+        self.lock.acquire()
+        return "taken"
+
+    async def release(self) -> None:
+        self.lock.release()
+
+
+class ThreadedLocked(Locked):
+    async def take(self) -> str:  # type: ignore[override]
+        await asyncio.to_thread(self.lock.acquire)
+        return "taken"
+
+
+def on_loop(remedy: str) -> Any:
+    locked = ray.remote(num_cpus=0)(ThreadedLocked if remedy == "in a thread" else Locked).remote()
+    taken = locked.take.remote()
+    ray.get(locked.release.remote())
+    return ray.get(taken)
+
+
 class Store:
     """It makes an object, and gives the id away: Ray counts no ref for that."""
 
@@ -306,6 +335,7 @@ PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "order": (order, ("the same order",)),
     "behind_get": (behind_get, ("2", "a group of its own")),
     "occupied": (occupied, ("async", "in a thread")),
+    "on_loop": (on_loop, ("in a thread",)),
     "as_an_id": (as_an_id, ("the ref itself",)),
     "too_large": (too_large, ("less",)),
     "detached": (detached, ("ray.kill",)),
