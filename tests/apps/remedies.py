@@ -50,6 +50,12 @@ class Count:
         return self.count
 
 
+def _await(begun: Any, count: int) -> None:
+    """Calls of an async actor begin in any order."""
+    while ray.get(begun.now.remote()) < count:
+        time.sleep(0.05)
+
+
 class GroupedServer(Server):
     """With a group of its own for that call."""
 
@@ -75,8 +81,7 @@ def slots(remedy: str) -> Any:
     begun = Count.remote()
     server = ray.remote(**options)(GroupedServer if is_grouped else Server).remote(begun)
     out = [server.generate.remote(n) for n in range(8)]
-    while ray.get(begun.now.remote()) < 4:  # calls of an async actor begin in any order
-        time.sleep(0.05)
+    _await(begun, 4)
     ray.get(server.wake_up.remote())
     return ray.get(out)
 
@@ -229,10 +234,11 @@ def _bounded(ref: Any, remedy: str) -> Any:
 class Job:
     """A method that is not async occupies the event loop, and the call that would end it stands behind it."""
 
-    def __init__(self) -> None:
-        self.is_stopped = False
+    def __init__(self, begun: Any) -> None:
+        self.is_stopped, self.begun = False, begun
 
     def run(self) -> str:
+        self.begun.add.remote()
         while not self.is_stopped:
             time.sleep(0.05)
         return "stopped"
@@ -243,6 +249,7 @@ class Job:
 
 class AsyncJob(Job):
     async def run(self) -> str:  # type: ignore[override]
+        self.begun.add.remote()
         while not self.is_stopped:
             await asyncio.sleep(0.05)
         return "stopped"
@@ -254,19 +261,23 @@ class ThreadedJob(Job):
 
 
 def occupied(remedy: str) -> Any:
-    job = ray.remote(num_cpus=0)({"async": AsyncJob, "in a thread": ThreadedJob}.get(remedy, Job)).remote()
+    job = ray.remote(num_cpus=0)({"async": AsyncJob, "in a thread": ThreadedJob}.get(remedy, Job)).remote(
+        begun := Count.remote()
+    )
     out = job.run.remote()
+    _await(begun, 1)
     return _bounded(job.stop.remote(), remedy) or ray.get(out)
 
 
 class Locked:
     """A method waits on the event loop for a lock, and the call that would release it stands behind it."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+    def __init__(self, begun: Any) -> None:
+        self.lock, self.begun = threading.Lock(), begun
         self.lock.acquire()
 
     def take(self) -> str:
+        self.begun.add.remote()
         self.lock.acquire()
         return "taken"
 
@@ -276,13 +287,17 @@ class Locked:
 
 class ThreadedLocked(Locked):
     async def take(self) -> str:  # type: ignore[override]
+        self.begun.add.remote()
         await asyncio.to_thread(self.lock.acquire)
         return "taken"
 
 
 def on_loop(remedy: str) -> Any:
-    locked = ray.remote(num_cpus=0)(ThreadedLocked if remedy == "in a thread" else Locked).remote()
+    locked = ray.remote(num_cpus=0)(ThreadedLocked if remedy == "in a thread" else Locked).remote(
+        begun := Count.remote()
+    )
     taken = locked.take.remote()
+    _await(begun, 1)
     ray.get(locked.release.remote())
     return ray.get(taken)
 
