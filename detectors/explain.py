@@ -523,7 +523,10 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
         then = f"wait in a method that is called afterwards, not in {target.class_name}.__init__."
     else:
         when = f" can begin only when the event loop of {target.machine} is free: "
-        then = "await the reply there instead of ray.get."
+        nodes = (about.nodes[one] for one in about.alternatives if about.nodes[one].machine == target.machine)
+        is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
+        in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
+        then = in_a_thread or "await the reply there instead of ray.get."
     return _Change(str(target.call), _CALLED, when + then)
 
 
