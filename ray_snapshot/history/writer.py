@@ -23,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot import redaction
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
@@ -64,8 +63,7 @@ class _Packed(NamedTuple):
     brought: Brought
 
     def rows(self) -> pa.Table:
-        found = _stored("machines", self.brought.rows(), self.place.system, self.place.date)
-        return purged({"machines": found})["machines"]
+        return _stored("machines", self.brought.rows(), self.place.system, self.place.date)
 
 
 class _Stage(NamedTuple):
@@ -81,6 +79,10 @@ class _Stage(NamedTuple):
         """What it takes in memory, about."""
         return sum(one.nbytes for one in (self.rows, *self.also))
 
+    def purged(self) -> _Stage:
+        """The same without what is redacted here."""
+        return self._replace(rows=purged(self.name, self.rows), also=[purged(self.name, one) for one in self.also])
+
 
 @dataclass(slots=True)
 class _Batch:
@@ -92,8 +94,6 @@ class _Batch:
     actions: list[pa.Table]
     classes: list[pa.Table]
     bytes: int
-    secrets: int
-    """How many were known before any of it was put into the buffer."""
 
 
 class HistoryWriter:
@@ -136,8 +136,6 @@ class HistoryWriter:
         self._turn = 1
         """The number of the next commit."""
         self._bytes_buffered = self._bytes_staged = 0
-        self._secrets = redaction.secret_count()
-        """How many were known when the buffer was empty."""
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -160,7 +158,7 @@ class HistoryWriter:
         if brought is None:
             found = snapshot.tables
         place = _Place(system, day, snapshot.run_id)
-        prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
+        prepared = {name: _stored(name, table, system, day) for name, table in found.items()}
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
@@ -223,7 +221,7 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions += purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
+            self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
             self._bytes_buffered += rows.nbytes
 
     def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
@@ -233,7 +231,7 @@ class HistoryWriter:
         columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
         with self._lock:
             self._check_open()
-            self._classes += purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
+            self._classes.append(pa.table(columns, schema=tables.stored_schema("classes")))
             self._bytes_buffered += found.nbytes
 
     def _add_shapes(self, snapshot: Snapshot) -> None:
@@ -335,9 +333,7 @@ class HistoryWriter:
                 self._actions,
                 self._classes,
                 self._bytes_buffered,
-                self._secrets,
             )
-            self._secrets = redaction.secret_count()
             self._snapshots, self._packed = {}, {}
             self._verdicts, self._actions, self._classes = [], [], []
             self._bytes_buffered = 0
@@ -355,7 +351,7 @@ class HistoryWriter:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in batch.verdicts}
             judged = pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))
             stages.append(_Stage("verdicts", tables.in_order(judged, tables.ORDER["verdicts"])))
-        self._stages.extend(_purged_together(stages, batch.secrets))
+        self._stages.extend(stage.purged() for stage in stages)
         self._batch = None
         self._bytes_staged = sum(stage.bytes for stage in self._stages)
 
@@ -399,7 +395,7 @@ class HistoryWriter:
         row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
         row["evidence"] = to_json(verdict.evidence).text
         row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
-        row["sentence"] = redaction.scrubbed(verdict.sentence).encode("utf-8", "backslashreplace").decode()
+        row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
         return {**row, **place._asdict()}
 
 
@@ -434,22 +430,6 @@ def _batches(rows: list[pa.Table], *, is_empty_too: bool = False) -> Iterable[pa
     """The rows of many snapshots in one commit; they stay where they are in memory."""
     whole = pa.concat_tables(rows) if rows else None
     return [whole] if whole is not None and (whole.num_rows or is_empty_too) else []
-
-
-def _purged_together(stages: list[_Stage], known: int) -> list[_Stage]:
-    """Commits without secrets that were met in any of their rows, behind the first that are `known`: each table was looked at
-    by itself, and those that have come packed behind all others."""
-    while redaction.is_active and known != redaction.secret_count():
-        known = redaction.secret_count()
-        stages = [
-            _Stage(
-                stage.name,
-                purged({stage.name: stage.rows})[stage.name],
-                [purged({stage.name: one})[stage.name] for one in stage.also],
-            )
-            for stage in stages
-        ]
-    return stages
 
 
 def _unpacked(batch: _Batch) -> list[pa.Table]:

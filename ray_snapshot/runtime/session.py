@@ -43,7 +43,6 @@ from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
-from ray_snapshot.runtime.giving_back import give_back
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import AlarmTeller, Hears, Subscriber, Subscribers
@@ -172,11 +171,7 @@ class Session(ABC):
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         asked = self._service.snapshot.remote(initiators, seconds)
         found: Collected = self._ask(asked, "the snapshot", 2 * seconds + 10)
-        snapshot = found.snapshot()
-        size = sum(map(len, found.parts))
-        del found
-        give_back(size)
-        return snapshot
+        return found.snapshot()
 
     @abstractmethod
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:
