@@ -473,7 +473,7 @@ def _parsed(text: str, what: str) -> Any:
     try:
         return parsed_json(text)
     except ValueError as fault:
-        raise HistoryFormatError(f"{what} cannot be read: {fault}; see `ray-snapshot verify`") from None
+        raise HistoryFormatError(f"{what} cannot be read: {fault}; see `ray-snapshot history verify`") from None
 
 
 @cache

@@ -81,7 +81,8 @@ class _Stage(NamedTuple):
 
     def purged(self) -> _Stage:
         """The same without what is redacted here."""
-        return self._replace(rows=purged(self.name, self.rows), also=[purged(self.name, one) for one in self.also])
+        also = [purged(self.name, one) for one in self.also]
+        return self._replace(rows=purged(self.name, self.rows), also=also)
 
 
 @dataclass(slots=True)

@@ -90,7 +90,7 @@ class MachineCalls:
 
     host: str
     threads: Any
-    """Threads of the user's own (`instrument.process.threads.Threads`)."""
+    """Threads of the user's own (`instrument.process.blocked_threads.Threads`)."""
     loose: Any
     """What has left this process by ways that are not followed (`instrument.process.unfollowed.Loose`)."""
     reports: tuple[MachineReport, ...] = ()

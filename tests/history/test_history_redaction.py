@@ -110,7 +110,7 @@ class Packed:
         return False
 
 
-def test_rows_that_are_read_at_the_commit_are_looked_at_too(tmp_path: Path) -> None:
+def test_rows_that_come_packed_are_looked_at_too(tmp_path: Path) -> None:
     whole = logging_in("bank-1")
     rs.redact("password")  # the process that has recorded them did not know of it
     machines = whole.tables["machines"]

@@ -1,4 +1,4 @@
-"""`ray-snapshot step HISTORY SNAPSHOT`: go on from a snapshot by hand, without Ray.
+"""`ray-snapshot explore --by-hand`: go through a system, or on from a snapshot, step by step, without Ray.
 
 The enabled steps are listed, one is chosen, and what changed is shown. On a terminal a mistake is told, and asked again;
 from a pipe or a file it is an error with its line.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ray_snapshot.commands.beginnings import Beginning, Classes, Modules, Until, this_folder_first
-from ray_snapshot.commands.consent import Trust
-from ray_snapshot.commands.options import Crashes, Duplicates, HistoryPath, MailboxBound, Overtakes, Rollback
+from ray_snapshot.commands.beginnings import Beginning
 from ray_snapshot.errors import RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
+    from ray_snapshot.testing.faults import Faults
     from ray_snapshot.testing.schedules import Schedule
     from ray_snapshot.testing.stepping import Choice, Walk
 
@@ -35,62 +32,24 @@ HELP = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `step` to the command line."""
-    app.command("step", context_settings={"ignore_unknown_options": True})(step)  # -1 is no option
-
-
-def step(
-    history: HistoryPath,
-    snapshot: Annotated[
-        str,
-        typer.Argument(
-            metavar="SNAPSHOT",
-            help="An id, its beginning, latest, or -1, -2, ...; with a checkpoint, or see --until.",
-            show_default=False,
-        ),
-    ],
-    function: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODULE:FUNCTION", help="What the program does then, as of `explore`.", show_default=False
-        ),
-    ] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(help="Go along this schedule first, with its faults and its mailbox bound, and stay at its end."),
-    ] = None,
-    crashes: Crashes = 0,
-    rollback: Rollback = False,
-    duplicates: Duplicates = 0,
-    overtakes: Overtakes = 0,
-    mailbox_bound: MailboxBound = None,
-    classes: Classes = None,
-    until: Until = None,
-    module: Modules = None,
-    trust: Trust = False,
-) -> None:
-    """Go on from a snapshot by hand, without Ray: choose each step, see what it changes, and go back."""
-    from ray_snapshot.testing.faults import Faults
+def walk(begin: Beginning, faults: Faults, mailbox_bound: int | None, schedule: str | None) -> None:
+    """Ask which step comes next, until `q`; along the schedule first, with its faults and its mailbox bound."""
     from ray_snapshot.testing.runs import bound_of, faults_of
     from ray_snapshot.testing.schedules import schedule_of
     from ray_snapshot.testing.stage import Stage
     from ray_snapshot.testing.stepping import Walk
 
-    faults = Faults(crashes, rollback, duplicates, overtakes)
     way = None if schedule is None else schedule_of(schedule)
     if way is not None:
         faults = faults.beside(faults_of(way.settings))
         mailbox_bound = bound_of(way.settings) if mailbox_bound is None else mailbox_bound
     faults.check()
-    with this_folder_first():
-        build = Beginning((history, snapshot), function, classes or (), until, module or (), trust).build()
-        title = getattr(build, "__name__", "a snapshot")
-        with Stage(build) as stage:
-            walk = Walk(stage, bound=mailbox_bound, faults=faults)
-            if way is not None:
-                _follow(walk, way)
-            Dialogue(walk, title).run()
+    build = begin.build()
+    with Stage(build) as stage:
+        walk = Walk(stage, bound=mailbox_bound, faults=faults)
+        if way is not None:
+            _follow(walk, way)
+        Dialogue(walk, getattr(build, "__name__", "a system")).run()
 
 
 def _say(text: str) -> None:
