@@ -102,7 +102,7 @@ class HostedWorld(SimulatedHosts):
         self._has_shared_central = False
         self.replies: Counter[tuple[str, str]] = Counter()
         """How many answers there have been, by who answers and to whom."""
-        super().__init__(Rules(protocol))
+        super().__init__(Rules(protocol=protocol))
         self.add_host(DRIVER, None)
         self.central.coordinator.register(DRIVER)
         core = self.hosts[DRIVER].core
@@ -216,7 +216,7 @@ class HostedWorld(SimulatedHosts):
         return self.dues[channel.owner.name, channel.target, number]
 
     def enabled_on(self, name: str) -> list[Step]:
-        """The steps of one host: there are no collectors here, and no other generations."""
+        """The steps of one host: there are no other generations here."""
         host = self._look(name)
         if host.is_down:
             return []

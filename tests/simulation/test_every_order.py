@@ -55,18 +55,6 @@ def test_two_machines_that_answer_each_other() -> None:
     assert every_order(world_of(*PING), "a") == Explored(states=621, ends=17, snapshots=17)
 
 
-def test_two_hosts_that_share_a_collector() -> None:
-    """It may pass on at any moment: what it has, and the rest in a second report or a third."""
-    assert every_order(world_of(*PING, hosts_per_collector=2), "a") == Explored(states=3426, ends=18, snapshots=18)
-
-
-@pytest.mark.nightly
-def test_two_hosts_that_share_a_collector_and_one_that_has_its_own() -> None:
-    world = world_of(*PING, ("c", "C", Script()), hosts_per_collector=2)
-
-    assert every_order(world, "a") == Explored(states=23582, ends=54, snapshots=54)
-
-
 def test_two_machines_that_are_interrupted_in_the_middle_of_their_actions() -> None:
     found = every_order(world_of(*PING, is_atomic=False), "a")
 

@@ -270,7 +270,7 @@ def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
         inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
         return self._react(host, machine, [reply.message], inputs, choice)
 
-    patch.setitem(hosts._STEPS, "resume", resume)
+    patch.setitem(hosts._ALL, "resume", resume)
 
 
 def an_actor_does_not_hear_the_colour_of_a_machines_reply(patch: Patch) -> None:

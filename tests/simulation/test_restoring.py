@@ -330,7 +330,7 @@ def lost_batches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         self.network.batches.pop(index)
         return ""
 
-    patch.setitem(world_module._STEPS, "drop", forget)
+    patch.setitem(world_module._ALL, "drop", forget)
 
 
 def duplicates_are_not_counted(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from ray_snapshot.simulation.mail.central import Central
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Network
 from ray_snapshot.simulation.mail.oracle import Log
-from ray_snapshot.simulation.mail.reports import MergedPart, Part
+from ray_snapshot.simulation.mail.reports import Part
 from ray_snapshot.simulation.mail.rules import Declared, Rules
 
 TIMEOUT = 10_000
@@ -137,16 +137,13 @@ class SimulatedHosts:
             self.control += self.central.give_up(one)
 
     def _report(self, name: str, number: int) -> str:
-        self._send_part(name, number, self.hosts[name].report(number))
+        self.control.append(("part", number, self.hosts[name].report(number)))
         return f"reports {number}"
 
     def _late(self, name: str, number: int) -> str:
         part = self.hosts[name].late(number)
-        self._send_part(name, number, part)
-        return f"reports late for {number}: {sum(map(len, part.channels.values()))} messages"
-
-    def _send_part(self, name: str, number: int, part: Part) -> None:  # noqa: ARG002 - others send it by way of a collector
         self.control.append(("part", number, part))
+        return f"reports late for {number}: {sum(map(len, part.channels.values()))} messages"
 
     # ---- control messages -----------------------------------------------------------------------------------------
 
@@ -170,15 +167,14 @@ class SimulatedHosts:
         self.control.append(self.central.welcome(where))
         return f"{where} registers"
 
-    def _part(self, number: int, part: Part | MergedPart) -> str:
+    def _part(self, number: int, part: Part) -> str:
         answer = self.central.report(number, part)
         if answer is Answer.SUCCESS:
             snapshot = self.central.coordinator.completed(number)
             if snapshot is not None:
                 self._complete(snapshot)
         elif answer is Answer.DISCARDED:  # the number is over
-            parts = part.parts if isinstance(part, MergedPart) else (part,)
-            self.control += [("abort", one.host, number) for one in parts]
+            self.control.append(("abort", part.host, number))
         return f"report of {part.host} for {number}: {answer.value}"
 
     def _complete(self, snapshot: CompletedSnapshot) -> None:

@@ -17,7 +17,6 @@ def fingerprint(world: World) -> Hashable:
         tuple(_running(host) for _, host in sorted(world.hosts.items())),
         tuple(sorted(map(repr, map(carried_mark, world.network.lost)))),
         repr(sorted(world.waits.replies.items())),
-        repr(sorted((name, sorted(one.parts.items())) for name, one in world.collectors.items())),
     )
 
 

@@ -23,7 +23,7 @@ from worlds.mail.behaviours import Purse, Wanderer
 from worlds.mail.every_order import Explored, calm, explored
 from worlds.mail.world import World
 
-RARE = {"pass_on": 0.3, "resolve": 0.3, "fire": 0.3, "copy": 0.5, "late": 0.6, "report": 0.6}
+RARE = {"resolve": 0.3, "fire": 0.3, "copy": 0.5, "late": 0.6, "report": 0.6}
 """How willingly a step is taken when chance proposes it; 1.0 if not named."""
 
 
@@ -47,7 +47,6 @@ class Profile:
     """Each snapshot spreads by its own markers alone."""
     protocol: str = CHANDY_LAMPORT
     is_fifo: bool = True
-    hosts_per_collector: int = 0
     patience: float = 1.0
     """How often, of 1, a machine that aligns goes on doing so when it is looked at."""
 
@@ -55,9 +54,6 @@ class Profile:
 PROFILES = {
     "plain": Profile(),
     "initiators": Profile(initiators=1),
-    "collectors": Profile(
-        hosts=4, hosts_per_collector=2, machines=5, steps=450, birthplaces=3, names_come_late=True, aborts=True
-    ),
     "independent": Profile(initiators=1, is_independent=True, aborts=True),
     "pairs": Profile(machines=4, hosts=2, steps=250),
     "births": Profile(machines=4, birthplaces=3, names_come_late=True, steps=450),
@@ -121,7 +117,6 @@ def build(profile: Profile, trace: list[str] | None = None) -> World:
         bound=profile.bound,
         knows_places=not profile.names_come_late,
         trace=trace,
-        hosts_per_collector=profile.hosts_per_collector,
     )
     if profile.initiators:
         world.connect_all()
@@ -167,7 +162,7 @@ def _proposed(world: World, chance: random.Random) -> Step | None:
         return ("deliver", chance.randrange(len(world.network.batches))) if world.network.batches else None
     if dice < 0.4:
         return ("control", chance.randrange(len(world.control))) if world.control else None
-    steps = world.enabled_on(chance.choice([*world.hosts, *world.collectors]))
+    steps = world.enabled_on(chance.choice([*world.hosts]))
     return chance.choice(steps) if steps else None
 
 

@@ -131,7 +131,8 @@ class SharedWorld(World):
         found = before.changes.get(key)
         if found is None:
             found = before.changes[key] = self._worked_out(name, change)
-        self.kept[name], self.hosts[name] = found.host, found.host.host
+        self.kept[name] = found.host
+        self.hosts[name] = found.host.host  # type: ignore[assignment]
         self.network.batches += found.network
         self.control += found.control
         for action in found.log.actions:
@@ -145,7 +146,7 @@ class SharedWorld(World):
 
     def _worked_out(self, name: str, change: Callable[[SimHost], object]) -> Change:
         """Take the step on a copy of the host, with everything empty that it adds to."""
-        host: SimHost = pickle.loads(self.kept[name].pickled)
+        host: ActingHost = pickle.loads(self.kept[name].pickled)
         if isinstance(host.core, BarrierCore):
             host.core.on_record = self._recorded
         before = self.network, self.control, self.log, self.waits

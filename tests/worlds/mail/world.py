@@ -19,7 +19,6 @@ from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.machines import Behaviour, Input
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import MessageId
-from ray_snapshot.simulation.mail.reports import Collector, Part
 from ray_snapshot.simulation.mail.rules import Rules
 from ray_snapshot.simulation.mail.simulated import STEPS, SimulatedHosts
 from worlds.mail.actions import Abroad, ActingHost, Body, Waits, advance, react
@@ -53,9 +52,6 @@ class World(SimulatedHosts):
         self.lineage = Lineage()
         """What the generations of one system share, beside the network."""
         self.trace = trace
-        self.collectors: dict[str, Collector] = {}
-        self.collector_of: dict[str, str] = {}
-        """By host; without collectors empty."""
         self.programs: dict[str, Behaviour] = {}
         """Of every machine that has ever been born."""
         self.network = LossyNetwork()
@@ -81,14 +77,6 @@ class World(SimulatedHosts):
         """A machine comes up in a process of its own, red for all numbers up to its colour."""
         self.add_host(host, self.rules.red_for(colour))
         self._add_machine(name, host, behaviour, None)
-
-    def add_host(self, name: str, born: Any, open_at_birth: Iterable[int] = ()) -> None:
-        """A host is there; so many report to one collector."""
-        super().add_host(name, born, open_at_birth)
-        if self.rules.hosts_per_collector:
-            collector = f"collector-{(len(self.hosts) - 1) // self.rules.hosts_per_collector}"
-            self.collectors.setdefault(collector, Collector())
-            self.collector_of[name] = collector
 
     def make_room(self, host: SimHost, child: str, place: str) -> None:
         """The child that this host creates will live there."""
@@ -136,13 +124,10 @@ class World(SimulatedHosts):
         steps += [("deliver", index) for index in range(len(self.network.batches))]
         steps += [("resend", index) for index in range(len(self.network.lost))]
         steps += [("control", index) for index in range(len(self.control))]
-        steps += [step for name in self.collectors for step in self.enabled_on(name)]
         return steps
 
     def enabled_on(self, name: str) -> list[Step]:
-        """The steps of one host, or of one collector."""
-        if name in self.collectors:
-            return [("pass_on", name, number) for number in self.collectors[name].gathering.waiting()]
+        """The steps of one host."""
         if not self.runs(name):
             return []
         return self.hosts[name].steps(self._callers(name), self.places, self.rules.window)
@@ -200,7 +185,7 @@ class World(SimulatedHosts):
 
     def _react(
         self,
-        host: SimHost,
+        host: ActingHost,
         machine: Machine,
         accepted: list[MessageId],
         inputs: tuple[Input, ...],
@@ -310,10 +295,8 @@ class World(SimulatedHosts):
         return f"{name} dies"
 
     def _notice(self, name: str) -> str:
-        """The coordinator hears that the host is gone: what is pending is given up."""
-        aborted = self.central.coordinator.leave(
-            name
-        )  # what is pending may have its report, but not what it would find late
+        """The host is missed: what is pending is given up, for its report may be there, but not what it would find late."""
+        aborted = self.central.coordinator.leave(name)
         for number in sorted(self.central.coordinator.pending):
             aborted.append(self.central.coordinator.abort(number, f"host {name} has crashed"))
         self._give_up(*aborted)
@@ -326,14 +309,6 @@ class World(SimulatedHosts):
             core.force(number)
         return f"patience with {number} is over"
 
-    def _send_part(self, name: str, number: int, part: Part) -> None:
-        collector = self.collector_of.get(name)
-        self.control.append(("part", number, part) if collector is None else ("gather", collector, number, part))
-
-    def _pass_on(self, name: str, number: int) -> str:
-        self.control.append(("part", number, self.collectors[name].take(number)))
-        return f"passes on {number}"
-
     def _echo(self, index: int) -> str:
         """A fault: a control message comes, and will come again."""
         return self.hear(self.control[index])
@@ -344,8 +319,6 @@ class World(SimulatedHosts):
         if kind in ("part", "register"):
             is_past = self.lineage.is_past(self.generation)
             return f"of generation {self.generation}: refused" if is_past else super().hear(message)
-        if kind == "gather":
-            return f"{where} has {rest[1].host} for {rest[0]}: {self.collectors[where].gather(*rest).value}"
         if kind == "start":  # all have loaded
             self.lineage.gates[where].step(Asked(RollbackStep.START, self.generation))
             self.lineage.started(where)
@@ -391,7 +364,6 @@ _ALL: dict[str, Callable[..., Any]] = {
     "die": World._die,
     "halt": World._halt,
     "notice": World._notice,
-    "pass_on": World._pass_on,
     "echo": World._echo,
 }
 
