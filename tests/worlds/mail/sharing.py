@@ -26,7 +26,7 @@ from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Log
 from ray_snapshot.simulation.mail.sharing import TO_A_HOST, FrozenHost, Keeper
-from worlds.mail.actions import Waits
+from worlds.mail.actions import ActingHost, Waits
 from worlds.mail.behaviours import Script
 from worlds.mail.network import LossyNetwork
 from worlds.mail.world import World
