@@ -365,7 +365,7 @@ class HostedWorld(SimulatedHosts):
         there = [self.came[ref] for ref in record.wait.refs if ref in self.came]
         for _, _, colour in there:
             host.core.note(colour, machine)
-        self._boundary(host)
+        self.boundary(host)
         host.core.resume(machine)
         inputs = (*record.inputs, ("answer", *answer, self._around(host)))
         accepted = [message for message, _, _ in there]
@@ -374,7 +374,7 @@ class HostedWorld(SimulatedHosts):
 
     def _be_born(self, name: str) -> None:
         host = self.hosts[name]
-        self._boundary(host)
+        self.boundary(host)
         creation = host.core.next_birth()
         assert creation is not None
         record: Unborn = creation.payload

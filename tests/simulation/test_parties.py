@@ -262,7 +262,7 @@ def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
         is_actors = reply.message[0] in "ab"
         if not is_actors:
             host.core.note(reply.colour, machine)
-        self._boundary(host)
+        self.boundary(host)
         host.core.resume(machine)
         self.waits.suspended.discard(name)
         assert self.abroad is not None

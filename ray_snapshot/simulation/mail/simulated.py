@@ -95,7 +95,7 @@ class SimulatedHosts:
     def _clock(self) -> float:
         return float(self.taken)
 
-    def _boundary(self, host: SimHost) -> tuple[int, ...]:
+    def boundary(self, host: SimHost) -> tuple[int, ...]:
         """Between two actions of a host: the numbers that it records."""
         numbers = host.core.boundary()
         self.record(numbers, host.core.machines)
@@ -104,7 +104,7 @@ class SimulatedHosts:
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     def _record(self, name: str) -> object:
-        return self._boundary(self.hosts[name])
+        return self.boundary(self.hosts[name])
 
     def _copy(self, name: str) -> str:
         return self.hosts[name].copy_next()
@@ -122,7 +122,7 @@ class SimulatedHosts:
         self._give_up(*aborted)
         return f"is gone, and with it snapshots {', '.join(str(one.number) for one in aborted) or 'none'}"
 
-    def _snapshot(self, *initiators: str) -> str:
+    def snapshot(self, *initiators: str) -> str:
         """Start a snapshot, at the given hosts (all, if none is given)."""
         if any(host.is_down for host in self.hosts.values()):
             return "refused: a host is down, and the system has not been rolled back"
@@ -172,12 +172,12 @@ class SimulatedHosts:
         if answer is Answer.SUCCESS:
             snapshot = self.central.coordinator.completed(number)
             if snapshot is not None:
-                self._complete(snapshot)
+                self.close(snapshot)
         elif answer is Answer.DISCARDED:  # the number is over
             self.control.append(("abort", part.host, number))
         return f"report of {part.host} for {number}: {answer.value}"
 
-    def _complete(self, snapshot: CompletedSnapshot) -> None:
+    def close(self, snapshot: CompletedSnapshot) -> None:
         """All parts are there."""
         self.control += self.central.complete(snapshot, is_fifo=self.rules.is_fifo)
 
@@ -188,7 +188,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "fire": SimulatedHosts._fire,
     "resolve": SimulatedHosts._resolve,
     "crash": SimulatedHosts._crash,
-    "snapshot": SimulatedHosts._snapshot,
+    "snapshot": SimulatedHosts.snapshot,
     "report": SimulatedHosts._report,
     "late": SimulatedHosts._late,
     "control": SimulatedHosts._control,

@@ -215,20 +215,20 @@ class World(SimulatedHosts):
 
     # ---- what goes on beside the actions ---------------------------------------------------------------------------
 
-    def _boundary(self, host: SimHost) -> tuple[int, ...]:
-        numbers = super()._boundary(host)
+    def boundary(self, host: SimHost) -> tuple[int, ...]:
+        numbers = super().boundary(host)
         if self.abroad is not None:
             self.abroad.recorded(host, numbers)
         return numbers
 
     def _records(self, host: SimHost) -> str:
-        numbers = self._boundary(host)
+        numbers = self.boundary(host)
         return f"records {listed(numbers)}; " if numbers else ""
 
-    def _record(self, name: str) -> str:
+    def record_at(self, name: str) -> str:
         return self._records(self.hosts[name])
 
-    def _flush(self, name: str) -> str:
+    def flush(self, name: str) -> str:
         batches = self.hosts[name].core.take_batches(self.rules.window)
         carried = [Carried(name, target, batch, generation=self.generation) for target, batch in batches]
         self.network.batches += carried
@@ -236,7 +236,7 @@ class World(SimulatedHosts):
             return ""
         return "; ".join(told_of(one).removeprefix(f"{name} ") for one in carried)
 
-    def _deliver(self, index: int) -> str:
+    def deliver(self, index: int) -> str:
         return self._arrive(self.network.batches.pop(index))
 
     def _repeat(self, index: int) -> str:
@@ -269,10 +269,10 @@ class World(SimulatedHosts):
 
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
-    def _snapshot(self, *initiators: str) -> str:
+    def snapshot(self, *initiators: str) -> str:
         if self.lineage.is_past(self.generation):
             return "refused: the system has gone back, and this generation is over"
-        return super()._snapshot(*initiators)
+        return super().snapshot(*initiators)
 
     def _tick(self, seconds: int) -> str:
         """Logical time passes; what is past its deadline is given up."""
@@ -334,13 +334,13 @@ class World(SimulatedHosts):
         world.waits.replies[where] = rest[0]
         return f"{kind}  to {where}"
 
-    def _complete(self, snapshot: CompletedSnapshot) -> None:
+    def close(self, snapshot: CompletedSnapshot) -> None:
         (self.complete if self.abroad is None else self.abroad.completed)(snapshot)
 
     def complete(self, snapshot: CompletedSnapshot) -> None:
         """All parts are there, also those of watched actors."""
         waiting = self.waits.recorded.pop(snapshot.number, set())
-        super()._complete(snapshot)
+        super().close(snapshot)
         self.central.completed[-1].waiting = waiting
 
 
@@ -351,13 +351,13 @@ _ALL: dict[str, Callable[..., Any]] = {
     "resume": World._resume,
     "continue": World._continue,
     "birth": World._birth,
-    "record": World._record,
-    "flush": World._flush,
-    "deliver": World._deliver,
+    "record": World.record_at,
+    "flush": World.flush,
+    "deliver": World.deliver,
     "repeat": World._repeat,
     "drop": World._drop,
     "resend": World._resend,
-    "snapshot": World._snapshot,
+    "snapshot": World.snapshot,
     "tick": World._tick,
     "abort": World._abort,
     "force": World._force,
