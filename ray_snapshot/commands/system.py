@@ -137,6 +137,7 @@ class Stacks(NamedTuple):
 
 def _diagnose_system(name: str, address: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
     from ray_snapshot import detectors
+    from ray_snapshot.detectors.happened import rows as rows_of
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
@@ -153,7 +154,7 @@ def _diagnose_system(name: str, address: str | None, timeout: float, json: bool,
             for machine, those in told.items()
             for one in those
         ]
-        _print(rows, as_json=True)
+        _print([*map(dict, rows_of(snapshot)), *rows], as_json=True)
     else:
         print_text("\n".join([*found.lines, *stack_lines(told, with_locals=stacks.with_locals)]))
     return found.exit_code

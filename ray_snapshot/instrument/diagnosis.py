@@ -13,7 +13,16 @@ import pyarrow.compute as pc
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import chain, deadlock_report, first_run, open_waits, place, short_sites, wait_tree
+from ray_snapshot.views.report import (
+    chain,
+    deadlock_report,
+    first_run,
+    happened_lines,
+    open_waits,
+    place,
+    short_sites,
+    wait_tree,
+)
 
 if TYPE_CHECKING:
     from ray_snapshot.detectors.unexplained import Unexplained
@@ -48,6 +57,7 @@ def diagnosis(
     `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
     from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
+    from ray_snapshot.detectors.happened import happened
     from ray_snapshot.detectors.queued import why_queued
     from ray_snapshot.detectors.unexplained import remedies, unexplained
 
@@ -69,6 +79,7 @@ def diagnosis(
         pending = [_without(line, first.evidence) for line in pending]
     else:
         pending = [*pending, *map(short_sites, why_queued(snapshot))]
+        lines += happened_lines(happened(snapshot))
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  hint: {line}" for line in hints]

@@ -15,6 +15,7 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
+from ray_snapshot.instrument.deaths import Life
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes, surroundings
 from ray_snapshot.instrument.watcher import processes as watchers
@@ -54,9 +55,10 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.actors: dict[str, str] = {}
+        self.lives: dict[str, Life] = {}
         self.states: dict[str, tuple[str, int]] = {}
         self.ledgers: dict[str, CallLedger] = {}
-        monkeypatch.setattr(shape, "actors_of_job", lambda: self.actors)
+        monkeypatch.setattr(shape, "actors_of_job", lambda: (self.actors, self.lives))
         monkeypatch.setattr(shape, "ended_actors_of_job", set)
         monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
@@ -322,7 +324,7 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
         monkeypatch.setattr(surroundings, "LIST_S", 0.0)
-        monkeypatch.setattr(shape, "actors_of_job", dict)
+        monkeypatch.setattr(shape, "actors_of_job", lambda: ({}, {}))
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
 
     world.run(scenario)

@@ -25,6 +25,7 @@ from ray_snapshot.instrument.guard import Own, give_up, is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER, packed, recovering, unpacked
+from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
@@ -438,6 +439,8 @@ class _Run:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
+        if error is not None or FAILURES.raised:
+            FAILURES.ended(self.call_id, self.name, error, self.header is not None and self.header.is_retried)
         colour = self.process.leave(self.call_id, is_error=error is not None)
         is_secret = redaction.is_active and redaction.returned(self.name, self.result)
         if self.header is not None and (is_secret or colour > self.header.colour):
