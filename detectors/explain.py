@@ -599,9 +599,8 @@ def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
         told.append(f"{name} {'has ended' if has_ended else 'does nothing' if is_passive else f'is stuck{place}'}")
     channels = about.snapshot.tables["channels"]
     have_ended = bool((is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], *machines)).any())
-    return (
-        listed(told, len(dead) + len(who), most=_MOST_FATES) + "; tasks that have ended make no more calls" * have_ended
-    )
+    text = listed(told, len(dead) + len(who), most=_MOST_FATES)
+    return text + "; tasks that have ended make no more calls" * have_ended
 
 
 def _impossible(about: _About, node: int, stuck: set[int]) -> str:

@@ -67,7 +67,7 @@ class RestartLoop(NamedTuple):
     """An actor that is started again and again."""
 
     machine: str
-    count: int
+    restarts: int
     seconds: float
     inside: str
     """Where it was when it died: "each time inside Model.load (b10.py:10)"; "" if that is not known."""
@@ -76,7 +76,9 @@ class RestartLoop(NamedTuple):
     def __str__(self) -> str:
         """ "Model-0 has been restarted 41 times in 90 s, each time inside Model.load (b10.py:10), exit code 137"."""
         more = [text for text in (self.inside, self.cause) if text]
-        return ", ".join([f"{self.machine} has been restarted {self.count:,} times in {lasted(self.seconds)}", *more])
+        return ", ".join(
+            [f"{self.machine} has been restarted {self.restarts:,} times in {lasted(self.seconds)}", *more]
+        )
 
     @classmethod
     def of(cls, one: Mapping[str, Any]) -> RestartLoop:

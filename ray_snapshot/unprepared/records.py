@@ -350,7 +350,7 @@ def actors(rows: Iterable[Any]) -> dict[str, Actor]:
 
 def dead(rows: Iterable[Any]) -> dict[str, Dead]:
     """The actors that have died, the latest first, by key."""
-    found = {}
+    found: dict[str, Dead] = {}
     for row in sorted((one for one in rows if one.state == DEAD), key=lambda one: -one.end_time):
         cause, key = str(row.death_cause) if len(found) < MOST_LIVES else "", row.actor_id.hex()
         about = row.job_id.hex(), row.class_name, row.name, row.start_time, row.end_time

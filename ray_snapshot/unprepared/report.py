@@ -14,7 +14,7 @@ from typing import Any
 
 from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.unprepared.judging import LONG_S, NONE, SUSPECTED, UNKNOWN, Finding
-from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Actor, Look, Task
+from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Actor, Dead, Look, Task
 from ray_snapshot.views.report import MOST_LINES, chain, happened_lines, wait_lines
 
 MOST_FRAMES = 50
@@ -40,7 +40,7 @@ class Names:
         self.look = look
         self._actors: dict[str, str] = {}
         counts: Counter[tuple[str, str]] = Counter()
-        every = [*look.actors.values(), *look.dead.values()]
+        every: list[Actor | Dead] = [*look.actors.values(), *look.dead.values()]
         for actor in sorted(every, key=lambda one: (one.began_ms or 1 << 60, one.key)):
             number = counts[actor.job, actor.kind]
             counts[actor.job, actor.kind] += 1

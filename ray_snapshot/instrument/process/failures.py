@@ -20,6 +20,9 @@ from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.runtime.here import USERS, rank_of
 
+PROCESS = "process "
+"""Before the id of a process of which all errors so far count as read."""
+
 MOST_RAISED, MOST_READ = 20, 1_000
 """The newest are kept."""
 
@@ -48,7 +51,7 @@ class Failures:
         self.raised: dict[str, Raised] = {}
         """By call, the oldest first."""
         self.read: deque[tuple[str, float]] = deque(maxlen=MOST_READ)
-        """Calls by Ray's ids, or "process PID", and when their errors were read."""
+        """Calls by Ray's ids, or `PROCESS` and an id, and when their errors were read."""
         self.forgotten = 0.0
         """What was read until then is not all among these any more."""
 
@@ -99,7 +102,8 @@ def read(original: Callable[..., Any], pickled: bytes) -> Any:
 
 def _note_read(error: Any) -> None:
     frame: FrameType | None = sys._getframe(1)
-    names, ref = [], None
+    names: list[str] = []
+    ref = None
     while frame is not None and len(names) < _DEEPEST:
         names.append(frame.f_code.co_name)
         if ref is None:
@@ -110,7 +114,7 @@ def _note_read(error: Any) -> None:
     if ref is not None and not ref.is_nil():
         FAILURES.was_read(ref.task_id().hex())
     else:
-        FAILURES.was_read(f"process {getattr(error, 'pid', os.getpid())}")
+        FAILURES.was_read(f"{PROCESS}{getattr(error, 'pid', os.getpid())}")
 
 
 _DEEPEST = 12

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.deaths import MOST_RESTARTS, Life, in_words, is_meant
-from ray_snapshot.instrument.process.failures import Raised
+from ray_snapshot.instrument.process.failures import PROCESS, Raised
 from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
 from ray_snapshot.protocol.calls import parsed
 
@@ -29,7 +29,9 @@ class Happened:
         self.raised: dict[str, tuple[str, Raised]] = {}
         """By call: the machine that raised, and the error."""
         self.read: dict[str, None] = {}
-        """Errors that were read, by Ray's ids of calls."""
+        """Errors that were read, by Ray's ids of calls; the latest last."""
+        self.read_before: set[str] = set()
+        """Processes of which all errors were read by the snapshot before: some of these it may not have told yet."""
         self.at: dict[str, tuple[str, str]] = {}
         """Where an actor that is started again and again was last, since it began: method and line."""
         self.ended_at: dict[str, list[tuple[str, str]]] = {}
@@ -54,11 +56,17 @@ class Happened:
         """The reports of a snapshot."""
         for machine, one in reports.items():
             self.raised |= {raised.call_id: (machine, raised) for raised in one.raised}
-            self.read |= dict.fromkeys(one.read)
+        told = {key for one in reports.values() for key in one.read}
+        of_processes = {key for key in told if key.startswith(PROCESS)}
+        self.read |= dict.fromkeys(told - of_processes)
+        read = self.read.keys() | of_processes | self.read_before
+        self.read_before = of_processes
         until = max((one.read_forgotten for one in reports.values()), default=0.0)
         for key, (_, raised) in [*self.raised.items()]:
-            if raised.at <= until or self.read.keys() & {raised.task, f"process {raised.pid}"}:
+            if raised.at <= until or read & {raised.task, f"{PROCESS}{raised.pid}"}:
                 del self.raised[key]
+                self.read.pop(raised.task, None)
+                self.read[raised.task] = None
         for old in sorted(self.raised, key=lambda key: self.raised[key][1].at)[:-MOST]:
             del self.raised[old]
         while len(self.read) > MOST_READ:
@@ -81,13 +89,14 @@ class Happened:
         `keys`: machines by their keys in Ray.
         """
         passed: dict[str, list[tuple[str, str]]] = {}
-        for machine, one in reports.items():
+        for name, one in reports.items():
             for source, method in one.passed_through:
-                passed.setdefault(source, []).append((machine, method))
+                passed.setdefault(source, []).append((name, method))
         for key, life in lives.items():
-            if not life.is_dead or (machine := keys.get(key)) is None:
+            machine = keys.get(key)
+            if not life.is_dead or machine is None:
                 continue
-            through = [{"machine": name, "method": method} for name, method in passed.get(machine, ())]
+            through = [{"machine": to, "method": method} for to, method in passed.get(machine, ())]
             if through or not is_meant(life.cause):
                 at, cause = life.changed_s, in_words(life.cause)
                 yield {"kind": "died", "machine": machine, "at": at, "cause": cause, "passed_through": through}
@@ -97,7 +106,8 @@ class Happened:
     ) -> Iterator[dict[str, Any]]:
         """Actors that are started again and again."""
         for key, life in lives.items():
-            if not life.restarts_at(now) or (machine := keys.get(key)) is None:
+            machine = keys.get(key)
+            if not life.restarts_at(now) or machine is None:
                 continue
             ends = self.ended_at.get(machine, [])
             method, site = ends[-1] if ends else (self._waited_for(machine, calls), "")
