@@ -24,7 +24,7 @@ def happened(snapshot: Snapshot) -> list[str]:
 
 def rows(snapshot: Snapshot) -> list[Mapping[str, Any]]:
     """All that the coverage lists, as far as it has the form."""
-    told = snapshot.coverage.get("happened")
+    told = snapshot.coverage.get("happened") if isinstance(snapshot.coverage, Mapping) else None
     return [one for one in told if _is_read(one)] if isinstance(told, list) else []
 
 

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from app_runner import Done, Runner
+from until import until
 
 pytestmark = pytest.mark.ray
 
@@ -74,14 +75,15 @@ def test_an_actor_that_is_started_again_and_again_is_told_with_its_call(
         rf"deadlock: Deadlock cannot be told: {call.partition('.')[0]}-0 has been restarted \d+ times in \d+ s,"
         rf" each time inside {re.escape(call)} \(before.py:\d+\), {cause}"
     )
-    for _ in range(20):
-        found = runner.command("diagnose", f"before-{which}", "--address", runner.address)
-        if said.search(found.output):
-            break
+    _said(app, "ready")
+
+    def diagnosed() -> Done:
+        return runner.command("diagnose", f"before-{which}", "--address", runner.address)
+
+    found = until(diagnosed, good=lambda one: said.search(one.output) is not None, seconds=60.0)
     app.send_signal(signal.SIGINT)
     runner.finish(app)
-    assert said.search(found.output), found.output
-    assert found.exit_code == 4
+    assert found.exit_code == 4, found.output
 
 
 def test_what_was_read_later_tried_again_or_meant_to_end_is_not_told(runner: Runner) -> None:

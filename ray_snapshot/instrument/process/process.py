@@ -372,8 +372,8 @@ class Process:
 
         def look() -> None:
             with self.lock:
-                sites: dict[str | None, str] = {**self.recording.call_sites()}
-                sites |= {wait.call_id: wait.call_site for wait in self.ledger.waits.values()}
+                sites = self.recording.call_sites()
+                sites |= {wait.call_id or "": wait.call_site for wait in self.ledger.waits.values()}
                 found = [(one.method, sites.get(call_id, "")) for call_id, one in self.ledger.running.items()]
             for method, call_site in found[:1]:
                 self.control.tell("was_at", self.machine, method, call_site)
