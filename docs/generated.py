@@ -149,7 +149,9 @@ def errors() -> str:
 
 def tables() -> str:
     """A section a table, its columns in their order."""
-    from ray_snapshot.schema import DEFAULTS, ROWS, TABLES, meaning_of
+    from meanings import ROWS, meaning_of
+
+    from ray_snapshot.schema import DEFAULTS, TABLES
 
     parts = []
     for name, schema in TABLES.items():

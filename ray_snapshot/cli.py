@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ray_snapshot import __version__, first_array
+from ray_snapshot import __version__
 from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.views import streams
 from ray_snapshot.views.streams import Shown, StreamError
@@ -27,7 +27,7 @@ from ray_snapshot.views.wrapping import print_text
 
 _COMMANDS = (
     "demo", "run", "restore", "system", "top", "history", "questions", "report", "export", "serve", "analyze", "synth",
-    "simulate", "explore", "step", "witness", "blame", "grafana", "doctor", "completion",
+    "simulate", "explore", "step", "witness", "blame", "doctor", "completion",
 )  # fmt: skip
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
@@ -52,7 +52,6 @@ COMPLETING = "_RAY_SNAPSHOT_COMPLETE"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0, or what the command says; see `commands.exit_codes`)."""
-    first_array.has_own_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
     try:

@@ -57,8 +57,8 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_is_secret() -> None:
-    """What other files have met as secret would be left out here, too."""
+def _nothing_is_redacted() -> None:
+    """What other files redact would be left out here, too."""
     from ray_snapshot import redaction
 
     if redaction.is_active:

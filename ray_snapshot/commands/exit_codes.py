@@ -56,7 +56,6 @@ OF: dict[str, dict[int, str]] = {
         1: "an action is named",
         4: "the run cannot be done again as far as where it is broken",
     },
-    "grafana": {0: "printed, or installed"},
     "doctor": {0: "nothing is in the way; there may be warnings", 1: "a problem"},
     "completion": {0: "printed"},
     "demo": {0: "shown"},

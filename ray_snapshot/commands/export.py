@@ -12,7 +12,6 @@ import typer
 
 from ray_snapshot.commands.files import write_parts
 from ray_snapshot.commands.history import Run, System
-from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.errors import SettingError
 from ray_snapshot.views.wrapping import print_text
@@ -40,9 +39,10 @@ def export(
     """Write a history as a file that another tool opens."""
     if perfetto is None:
         raise SettingError("export: say what to write: --perfetto FILE.json")
+    from ray_snapshot.history import History
     from ray_snapshot.reports.perfetto import Left, trace
 
-    opened = open_history(history)
+    opened = History(history)
     for what, wanted in (("system", system), ("run", run)):
         if wanted is not None:
             opened.check_known(what, wanted)

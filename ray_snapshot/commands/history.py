@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views.wrapping import print_text
 from ray_snapshot.waits import SEE_WAITS
@@ -68,9 +67,10 @@ def list_snapshots(
     history: HistoryPath, system: System = None, run: Run = None, limit: Limit = None, json: Json = False
 ) -> None:
     """List the snapshots, latest last."""
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
@@ -108,9 +108,10 @@ def verdicts(
     json: Json = False,
 ) -> None:
     """List the verdicts of the detectors, latest last."""
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _check_known(opened, system, run, detector)
     snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
@@ -142,7 +143,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one snapshot: its machines, channels, messages in flight, waits and verdicts."""
-    opened = open_history(history)
+    from ray_snapshot.history import History
+
+    opened = History(history)
     _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
     found = opened.wholes.whole(snapshot_id)
@@ -160,7 +163,9 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
 
     count = bad = bad_tables = 0
     unchecked: list[str] = []
-    opened = open_history(history).as_stored()
+    from ray_snapshot.history import History
+
+    opened = History(history).as_stored()
     _check_known(opened, system)
     for checked, problems in opened.verify(system, unchecked):
         is_table = checked is not None and checked.startswith("table ")
@@ -221,9 +226,10 @@ def compact(
     history: HistoryPath, keep: Keep = None, keep_every: KeepEvery = None, dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Rewrite the many small files of a history into few large ones; --keep and --keep-every remove snapshots first."""
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _retain(opened, keep, keep_every, dry_run, json)
     if dry_run:
         return
@@ -250,9 +256,10 @@ def vacuum(
     json: Json = False,
 ) -> None:
     """Delete files that the tables need no more; --keep and --keep-every remove snapshots first."""
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _retain(opened, keep, keep_every, dry_run, json)
     deleted = opened.vacuum(keep_hours, dry_run=dry_run)
     rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
-from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
@@ -51,7 +50,9 @@ def conservation(
     json: Json = False,
 ) -> None:
     """The ledger of a conserved quantity: does it hold, since when not, and what changed there; without Spark."""
-    opened = open_history(history)
+    from ray_snapshot.history import History
+
+    opened = History(history)
     from ray_snapshot.questions import conservation as ask
 
     found = ask(opened, system=system, run=run, detector=detector)
@@ -87,7 +88,9 @@ def since(
     json: Json = False,
 ) -> int:
     """Since when each detector's answer stands, and how often it held: by the live verdicts, without Spark."""
-    opened = open_history(history)
+    from ray_snapshot.history import History
+
+    opened = History(history)
     from ray_snapshot.questions import since as ask
 
     found = ask(opened, system=system, run=run, detector=detector)["detectors"]
@@ -127,7 +130,9 @@ def diff(
     json: Json = False,
 ) -> None:
     """What is otherwise in one snapshot than in another: machines that came, went or moved, fields; without Spark."""
-    opened = open_history(history)
+    from ray_snapshot.history import History
+
+    opened = History(history)
     from ray_snapshot.questions import diff as ask
     from ray_snapshot.questions import two_snapshots
 

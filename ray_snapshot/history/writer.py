@@ -29,7 +29,7 @@ from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
 from ray_snapshot.history import commits, compaction, files, host_files, leases, owners, tables, upkeep
-from ray_snapshot.history.purging import purged, purged_of
+from ray_snapshot.history.purging import purged
 from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
@@ -67,8 +67,7 @@ class _Packed(NamedTuple):
     brought: Brought
 
     def rows(self) -> pa.Table:
-        found = _stored(host_files.TABLE, self.brought.rows(), self.place.system, self.place.date)
-        return purged({host_files.TABLE: found})[host_files.TABLE]
+        return _stored(host_files.TABLE, self.brought.rows(), self.place.system, self.place.date)
 
 
 class _Stage(NamedTuple):
@@ -84,6 +83,11 @@ class _Stage(NamedTuple):
         """What it takes in memory, about."""
         return sum(one.nbytes for one in (self.rows, *self.also) if isinstance(one, pa.Table))
 
+    def purged(self) -> _Stage:
+        """The same without what is redacted here."""
+        also = [purged(self.name, one) if isinstance(one, pa.Table) else one for one in self.also]
+        return self._replace(rows=purged(self.name, self.rows), also=also)
+
 
 @dataclass(slots=True)
 class _Batch:
@@ -96,8 +100,6 @@ class _Batch:
     actions: list[pa.Table]
     classes: list[pa.Table]
     bytes: int
-    secrets: int
-    """How many were known before any of it was put into the buffer."""
     gathering: host_files.Gathering | None = None
 
 
@@ -150,8 +152,6 @@ class HistoryWriter:
         self._turn = 1
         """The number of the next commit."""
         self._bytes_buffered = self._bytes_staged = 0
-        self._secrets = redaction.secret_count()
-        """How many were known when the buffer was empty."""
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -171,7 +171,7 @@ class HistoryWriter:
         day = _day(snapshot)
         found, absent = (snapshot.tables, None) if self._hosts is None else snapshot.apart()
         place = _Place(system, day, snapshot.run_id)
-        prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
+        prepared = {name: _stored(name, table, system, day) for name, table in found.items()}
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
@@ -237,7 +237,7 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions += purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
+            self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
             self._bytes_buffered += rows.nbytes
 
     def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
@@ -247,7 +247,7 @@ class HistoryWriter:
         columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
         with self._lock:
             self._check_open()
-            self._classes += purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
+            self._classes.append(pa.table(columns, schema=tables.stored_schema("classes")))
             self._bytes_buffered += found.nbytes
 
     def _add_shapes(self, snapshot: Snapshot) -> None:
@@ -354,9 +354,7 @@ class HistoryWriter:
                 self._actions,
                 self._classes,
                 self._bytes_buffered,
-                self._secrets,
             )
-            self._secrets = redaction.secret_count()
             self._snapshots, self._packed, self._owed = {}, {}, {}
             self._verdicts, self._actions, self._classes = [], [], []
             self._bytes_buffered = 0
@@ -385,7 +383,7 @@ class HistoryWriter:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in batch.verdicts}
             judged = pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))
             stages.append(_Stage("verdicts", tables.in_order(judged, tables.ORDER["verdicts"])))
-        self._stages.extend(_purged_together(stages, batch.secrets))
+        self._stages.extend(stage.purged() for stage in stages)
         if gathered:
             self._settled.append(gathered.settled())
         self._batch = None
@@ -418,7 +416,7 @@ class HistoryWriter:
         here = found[host_files.TABLE]
         where = found["snapshots"].select(["system", "date"]).to_pylist()[0]
         there = [_stored(host_files.TABLE, one, where["system"], where["date"]) for one in rows]
-        whole = pa.concat_tables([here, *purged_of(host_files.TABLE, there)])
+        whole = pa.concat_tables([here, *there])
         return {**found, host_files.TABLE: tables.in_order(whole, tables.ORDER[host_files.TABLE])}
 
     def _release(self) -> None:
@@ -468,7 +466,7 @@ class HistoryWriter:
         row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
         row["evidence"] = to_json(verdict.evidence).text
         row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
-        row["sentence"] = redaction.scrubbed(verdict.sentence).encode("utf-8", "backslashreplace").decode()
+        row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
         return {**row, **place._asdict()}
 
 
@@ -520,22 +518,6 @@ def _batches(rows: list[pa.Table], *, is_empty_too: bool = False) -> Iterable[pa
     """The rows of many snapshots in one commit; they stay where they are in memory."""
     whole = pa.concat_tables(rows) if rows else None
     return [whole] if whole is not None and (whole.num_rows or is_empty_too) else []
-
-
-def _purged_together(stages: list[_Stage], known: int) -> list[_Stage]:
-    """Commits without secrets that were met in any of their rows, behind the first that are `known`: each table was looked at
-    by itself, and those that are with hosts, or have come packed, behind all others."""
-    while redaction.is_active and known != redaction.secret_count():
-        known = redaction.secret_count()
-        stages = [
-            _Stage(
-                stage.name,
-                purged({stage.name: stage.rows})[stage.name],
-                [purged({stage.name: one})[stage.name] if isinstance(one, pa.Table) else one for one in stage.also],
-            )
-            for stage in stages
-        ]
-    return stages
 
 
 def _unpacked(batch: _Batch, lost: Collection[str]) -> list[pa.Table]:

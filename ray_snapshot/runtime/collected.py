@@ -16,7 +16,7 @@ from ray_snapshot.runtime.kept_rows import KeptRows
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
-    from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
+    from ray_snapshot.protocol.collector import HostReport, LateReport
     from ray_snapshot.protocol.repose import Said
     from ray_snapshot.snapshot import Snapshot
 
@@ -133,11 +133,6 @@ class HostPayload:
     repose: Said | None = None
     """What the driver says of repose."""
 
-    @property
-    def payloads(self) -> tuple[HostPayload, ...]:
-        """All that came in one: this."""
-        return (self,)
-
 
 class PartAgain:
     """A part that stands, as of another moment; unpickled it is a `report.HostPart`."""
@@ -165,16 +160,6 @@ def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
     """The report of a driver in repose, for another snapshot than that for which it was made; `at`: seconds since 1970."""
     part = pickle.dumps(PartAgain(report.part, at), protocol=5)
     return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
-
-
-@dataclass(frozen=True, slots=True)
-class MergedPayload:
-    """What a collector passes on: the payloads of some of its hosts, whose counts it has added up."""
-
-    number: int
-    counts: MergedReport
-    payloads: tuple[HostPayload, ...]
-    """Their counts say whose they are, and no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,6 @@ from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
-from ray_snapshot.runtime.giving_back import give_back
 from ray_snapshot.runtime.leases import Leases
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
@@ -180,9 +179,6 @@ class Session(ABC):
         snapshot = found.lean()
         if found.kept is not None:
             self._leases.take(snapshot, found.kept)
-        size = sum(map(len, found.parts))
-        del found
-        give_back(size)
         return snapshot
 
     @abstractmethod

@@ -79,7 +79,7 @@ class Hosted:
     ) -> tuple[Header, str]:
         """As `Process.submit`, of the machine that acts here; raises `NotActingError` if none does."""
         machine = self._acting()
-        about, now = redaction.logged(method, args, kwargs), time.time()
+        about, now = tuple(redaction.arguments(method, args)), time.time()
         whole = (tuple(args or ()), kwargs or {})
         kept = kept_value(whole, "its arguments", machine_of)[0] if self.post.config.checkpoint else None
         with self.lock:
@@ -115,7 +115,7 @@ class Hosted:
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
         """An actor has been made (`target` None: that raised); from now on its constructor is in the ledger."""
-        about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
+        about, is_retried = tuple(redaction.arguments("__init__", args)), bool(birth["is_retried"])
         with self.lock:
             self.making.end()
             if target is not None:

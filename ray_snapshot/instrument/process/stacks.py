@@ -19,7 +19,6 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.coroutines import frames_of
 from ray_snapshot.names import DRIVER
-from ray_snapshot.redaction import REPLACEMENT
 from ray_snapshot.runtime.here import STANDARD, USERS, frames_of_threads, outward, place_in, rank_of
 
 if TYPE_CHECKING:
@@ -146,4 +145,4 @@ def _without_secrets(told: Any) -> Any:
         return [_without_secrets(one) for one in told]
     if not isinstance(told, dict):
         return told
-    return {name: REPLACEMENT if _SECRET.search(name) else _without_secrets(one) for name, one in told.items()}
+    return {name: "[redacted]" if _SECRET.search(name) else _without_secrets(one) for name, one in told.items()}

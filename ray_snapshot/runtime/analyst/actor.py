@@ -35,8 +35,7 @@ from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
-from ray_snapshot.runtime.faults import first_line, in_a_line, safe_text_of
-from ray_snapshot.runtime.giving_back import give_back
+from ray_snapshot.runtime.faults import first_line, in_a_line, text_of
 from ray_snapshot.runtime.pieces import put_together
 
 if TYPE_CHECKING:
@@ -118,11 +117,7 @@ class Analyst:
     def _work(self) -> None:
         self.warming.join(WARM_S)  # it loads what the first evaluation needs
         while True:
-            handed = self.arrivals.inbox.get()
-            size = sum(map(len, handed.collected.parts))
-            self._analyse(handed)
-            del handed
-            give_back(size)
+            self._analyse(self.arrivals.inbox.get())
 
     def _analyse(self, handed: Handed) -> None:
         handed = self._with_history(handed)
@@ -523,7 +518,7 @@ def _portable(verdict: Verdict) -> Verdict:
 def _failed(item: Detector, snapshot: Snapshot, error: BaseException) -> Verdict:
     from ray_snapshot.verdicts import Verdict
 
-    text = f"{type(error).__name__}: {safe_text_of(error)}"
+    text = f"{type(error).__name__}: {text_of(error)}"
     return Verdict(
         detector=item.name,
         evidence={"error": text},

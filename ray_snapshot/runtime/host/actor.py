@@ -89,7 +89,6 @@ class Host:
         redaction.redact(*config.redacted)
         self.config = config
         self.service = service
-        self.collector: Any = None
         self.loop = asyncio.get_event_loop()
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
         self.post = self._new_post(config)
@@ -102,7 +101,6 @@ class Host:
 
     def _new_post(self, config: HostConfig, classes: ClassStore | None = None) -> HostPost:
         post = HostPost(config, self.service, self.loop, classes)
-        post.member.collector = self.collector
         if config.stamp is not None:
             from ray_snapshot.instrument.crossing.hosted import join
 
@@ -243,10 +241,6 @@ class Host:
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
-
-    async def report_to(self, collector: list[Any]) -> None:
-        """From now on reports go to this collector."""
-        self.collector = self.post.member.collector = collector[0]
 
     async def control(self, commands: list[HostCommand], generation: int) -> bool:
         """What the coordinator says, in order; False if it was of the past, and nothing was done."""

@@ -58,7 +58,7 @@ class AtRest:
         self.writes: deque[Future[None]] = deque()
         """What `stream` has begun, and may not be over."""
         self.version = redaction.version
-        """What was secret when the rows were written."""
+        """The version of `redaction` when the rows were written."""
         self.audited: list[MachineCopy] = []
         """Copies of machines at rest, to be compared with their rows."""
         self.building_s = 0.0
@@ -69,8 +69,8 @@ class AtRest:
         return self.rows.has_room and self.unchanged.rests(machine, copy)
 
     def before_turning(self) -> None:
-        """The host turns red next: what was written before more was secret holds no more."""
-        if self._is_more_secret():
+        """The host turns red next: what was written before more names were redacted holds no more."""
+        if self._is_more_redacted():
             if self.copying.uncopied:  # a recording that is not whole yet will show these
                 self._copy_again()
             self.copying.wake_all()
@@ -112,7 +112,7 @@ class AtRest:
             for number, recording in self.core.open.items()
             if recording.is_copied and recording.has_resting and number not in self.shown
         }
-        if self._is_more_secret():  # it was met while others were copied
+        if self._is_more_redacted():  # since others were copied
             self._copy_again()
         rested = self.copying.take_rested()
         audited, self.audited = self.audited, []
@@ -148,8 +148,8 @@ class AtRest:
         with self.member.lock:
             self.member.fail(error)
 
-    def _is_more_secret(self) -> bool:
-        """Whether there is more to take out than when this was last asked."""
+    def _is_more_redacted(self) -> bool:
+        """Whether more is redacted than when this was last asked."""
         before, self.version = self.version, redaction.version
         return self.version != before
 

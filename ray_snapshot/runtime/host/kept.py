@@ -151,7 +151,7 @@ class KeptTables:
             self._spent_s += time.thread_time() - began
 
     def _found(self, number: int) -> Found | None:
-        """Nothing where a secret has been met meanwhile, for the rows may have it."""
+        """Nothing where something is redacted by now, for the rows may have it."""
         with self._lock:
             found = self._leased.get(number) or self._tables.get(number) or self.own.of(number)
             return None if redaction.is_active else found

@@ -161,4 +161,4 @@ def _sent(owed: Owed, rows: Rows, recorded_at: int) -> Any:
     from ray_snapshot.columns import packed
     from ray_snapshot.history.purging import purged
 
-    return packed(purged({"machines": _table(owed, rows, recorded_at)})["machines"])
+    return packed(purged("machines", _table(owed, rows, recorded_at)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.faults import in_a_line
-from ray_snapshot.runtime.giving_back import give_back, is_large
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.answers import Answers, is_small
 from ray_snapshot.runtime.host.at_rest import AtRest
@@ -181,7 +179,6 @@ class Reporter:
             if self._is_over or (is_first and self._has_answered(payload)):
                 return
             await self.trace.report(payload, self.pool)
-            self._give_back(len(payload.part))
         except (RayActorError, RayTaskError):  # the service is gone, or is wrong
             raise
         except Exception as error:  # Arrow, no memory, a full store: the snapshot cannot be had, and the system goes on
@@ -193,12 +190,6 @@ class Reporter:
         finally:
             if is_first:
                 self.answers.give(number, None)
-
-    def _give_back(self, size: int) -> None:
-        """In the thread that has made the report, when it has nothing else to do."""
-        if is_large(size):
-            with suppress(RuntimeError):  # it has been shut down
-                self.pool.submit(give_back, size)
 
     def _has_answered(self, payload: HostPayload) -> bool:
         is_plain = self.trace.tracer is None and payload.calls is None

@@ -24,7 +24,7 @@ from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.protocol.repose import Missed
-from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader, stood_in
+from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader, stood_in
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.kept_rows import KeptRows
 from ray_snapshot.runtime.known_handles import KnownHandles
@@ -367,21 +367,20 @@ class Collecting:
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 
-    async def report(self, payload: HostPayload | MergedPayload) -> None:
-        """A host's part, or white messages that arrived after it; or those of several hosts, from their collector."""
-        number, payloads = payload.number, payload.payloads
-        self.traces += [one.trace for one in payloads if one.trace is not None]  # whatever becomes of the snapshot
-        calls = [report for one in payloads if one.calls is not None for report in one.calls.reports]
+    async def report(self, payload: HostPayload) -> None:
+        """A host's part, or white messages that arrived after it."""
+        number = payload.number
+        if payload.trace is not None:  # whatever becomes of the snapshot
+            self.traces.append(payload.trace)
         if not self.orders.has_driver:  # of a system that has ended, in a watch that goes on
             return
-        answer = self.coordinator.report(number, payload.counts, calls)
+        answer = self.coordinator.report(number, payload.counts, () if payload.calls is None else payload.calls.reports)
         collection = self.collections.get(number)
         if collection is None or answer is not Answer.SUCCESS:
             return
-        for one in payloads:
-            collection.add(one)
-            if one.repose is not None:
-                self.orders.stand_in.take(replace(one, trace=None), one.repose)
+        collection.add(payload)
+        if payload.repose is not None:
+            self.orders.stand_in.take(replace(payload, trace=None), payload.repose)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 
