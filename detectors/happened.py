@@ -4,7 +4,8 @@ The watcher lists it in the coverage (`happened`), the newest first; each has `k
 
 - `raised`: `method`, `error` (a type), `call_site`.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
-- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died.
+- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
+  `is_awaited`: whether it has calls to do.
 """
 
 from __future__ import annotations
@@ -102,5 +103,5 @@ class RestartLoop(NamedTuple):
 
 
 def restart_loops(snapshot: Snapshot) -> Iterator[RestartLoop]:
-    """The actors that are started again and again."""
-    return (RestartLoop.of(one) for one in rows(snapshot) if one["kind"] == "restarting")
+    """The actors that are started again and again while calls wait for them, or run there."""
+    return (RestartLoop.of(one) for one in rows(snapshot) if one["kind"] == "restarting" and one.get("is_awaited"))

@@ -109,8 +109,8 @@ class Happened:
             machine = keys.get(key)
             if not life.restarts_at(now) or machine is None:
                 continue
-            ends = self.ended_at.get(machine, [])
-            method, site = ends[-1] if ends else (self._waited_for(machine, calls), "")
+            ends, oldest = self.ended_at.get(machine, []), self._waited_for(machine, calls)
+            method, site = ends[-1] if ends else (oldest, "")
             yield {
                 "kind": "restarting",
                 "machine": machine,
@@ -119,15 +119,19 @@ class Happened:
                 "count": life.restarts,
                 "method": method,
                 "call_site": site,
+                "is_awaited": bool(oldest),
                 "is_seen": bool(ends),
                 "is_each": len(ends) > 1 and len({method for method, _ in ends}) == 1,
-                "cause": in_words(self.causes.get(self.pids.get(machine, 0), "")),
+                "cause": in_words(cause) if (cause := self.causes.get(self.pids.get(machine, 0))) else "",
             }
 
     def _waited_for(self, machine: str, calls: CompletedCallSnapshot) -> str:
-        """The oldest call to it that is not known to have ended; "" if there is none."""
-        sent = [one.in_flight for one in calls.channels if one.target == machine and one.in_flight]
-        return min((call.sent_at, call.method) for one in sent for call in one.values())[1] if sent else ""
+        """The method of the oldest call to it that has not ended; "" if there is none."""
+        report = calls.machines.get(machine)
+        found = [(call.started_at, call.method) for call in report.calls] if report is not None else []
+        sent = [one.in_flight for one in calls.channels if one.target == machine]
+        found += [(call.sent_at, call.method) for one in sent for call in one.values()]
+        return min(found)[1] if found else ""
 
     def told(
         self,

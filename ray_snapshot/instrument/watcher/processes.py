@@ -387,7 +387,7 @@ class Processes:
         happened = self.happened.told(
             calls,
             pending.recorded,
-            pending.seen.lives,
+            {} if self.rolling.loaded else pending.seen.lives,  # who goes back is started again
             {**{birth["key"]: name for name, birth in births.items()}, **keys},
             header.started_at,
             is_covered=not header.uncovered,
@@ -435,10 +435,8 @@ class Processes:
         return replace(collected, looks=Looks(collected.looks.before, await asyncio.shield(self.rooms[number])))
 
     def _unseen(self, machine: str) -> str:
-        """A machine that does not report, for the coverage; and how often it has been restarted."""
-        restarts = self.roster.facts.get(machine, {}).get("incarnation", 0)
-        why = f": it has been restarted {restarts:,} times" if restarts > 1 else ""
-        return f"{self.roster.name_of(machine)}, which does not report{why}"
+        """A machine that does not report, for the coverage."""
+        return f"{self.roster.name_of(machine)}, which does not report"
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
         """Processes that may have sent to machines, and were gone only just before this snapshot began."""
