@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import AsyncioActorExit
 
+from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.process import failures
@@ -41,7 +43,13 @@ def test_the_line_is_the_users_innermost_one_and_a_run_that_ends_well_is_as_if_i
     assert (found.raised[CALL].error, found.raised[CALL].method) == ("JSONDecodeError", "work")
     found.ended(f"{CALL}#2", "work", None, is_retried=True)
     assert (found.raised, [key for key, _ in found.read]) == ({}, ["task"])
-    for error in (SystemExit(1), KeyboardInterrupt(), GeneratorExit()):
+    for error in (
+        SystemExit(1),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        AsyncioActorExit(),
+        RolledBackError("", snapshot_id=None),
+    ):
         found.ended(CALL, "work", error, is_retried=False)
     assert not found.raised
 
@@ -127,6 +135,8 @@ def test_of_a_call_that_may_run_again_it_is_told_after_a_while() -> None:
     happened.note({"A:1": report(raised(95, is_retried=True))})
     assert unread(happened, "driver") == []
     assert unread(happened, "driver", now=106.0) == [95.0]
+    happened.joined("A:1", {"incarnation": 0})
+    assert unread(happened, "driver", now=106.0) == [], "its next process runs it"
 
 
 TEXT = 'actor_died_error_context {{ error_message: "{}" reason: {} }}'

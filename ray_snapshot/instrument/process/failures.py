@@ -16,6 +16,9 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ray.exceptions import AsyncioActorExit
+
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.runtime.here import USERS, rank_of
@@ -61,7 +64,7 @@ class Failures:
         before = self.raised.pop(call_id, None)
         if before is not None and error is None:  # Ray has run it again
             self.was_read(before.task)
-        if isinstance(error, Exception) and type(error).__module__ not in _OURS:
+        if isinstance(error, Exception) and not isinstance(error, _EXITS):
             cause = getattr(error, "cause", None) or error
             place, task = _place(error), task_shape.current_task().hex()
             kind = type(cause).__name__
@@ -81,7 +84,8 @@ class Failures:
             self.read.popleft()
 
 
-_OURS = ("ray_snapshot.errors",)
+_EXITS = RaySnapshotError, AsyncioActorExit
+"""Errors that are ours, or end an actor."""
 
 FAILURES = Failures()
 

@@ -41,7 +41,10 @@ class Happened:
         """By process that has ended: why."""
 
     def joined(self, machine: str, before: Mapping[str, Any] | None) -> None:
-        """A process joins; `before`: what was known of the one before it."""
+        """A process joins; `before`: what was known of the one before it. What that one had to run again, this one runs."""
+        again = [key for key, (name, one) in self.raised.items() if name == machine and one.is_retried]
+        for key in again:
+            del self.raised[key]
         if before is not None and before["incarnation"] + 1 >= MOST_RESTARTS:
             self.pids[machine] = int(before.get("pid") or 0)
             if (where := self.at.pop(machine, None)) is not None:
