@@ -89,9 +89,6 @@ class Model:
         time.sleep(0.4)
         os._exit(7)
 
-    def ask(self):
-        return 1
-
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)
 class Unborn:
@@ -104,9 +101,7 @@ class Unborn:
 
 
 def loop():
-    model = Model.remote()
-    model.load.remote()
-    ray.get(model.ask.remote())
+    ray.get(Model.remote().load.remote())
 
 
 def unborn():

@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import AsyncioActorExit
 
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.instrument import task_shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.failures import MOST_RAISED, MOST_READ, Failures, Raised
@@ -20,6 +20,7 @@ CALL = "driver/0/A:1/1"
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "is_connected", lambda: True)
     monkeypatch.setattr(task_shape, "current_task", lambda: SimpleNamespace(hex=lambda: "task"))
 
 

@@ -255,8 +255,8 @@ def test_processes_of_other_nodes_are_looked_at_by_a_task_there(tmp_path: Path) 
 
 def test_who_has_died_and_what_is_started_again_and_again_is_told_with_time_and_cause(terminal: Terminal) -> None:
     wanted = {
-        "permit": r"Embedder-0 died at \d\d:\d\d:\d\d \(killed by a signal, or by os._exit: Ray records no exit code\)",
-        "killed": r"Embedder-0 died at \d\d:\d\d:\d\d \(killed by ray.kill\)",
+        "permit": r"Embedder-[01] died at \d\d:\d\d:\d\d \(killed by a signal, or by os._exit: Ray records no exit code\)",
+        "killed": r"Embedder-[01] died at \d\d:\d\d:\d\d \(killed by ray.kill\)",
         "loop": r"Model-0 has been restarted \d+ times in \d+ s, each time inside Model\.load.*, killed by a signal,",
     }
 

@@ -436,7 +436,9 @@ class _Run:
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
         if error is not None or FAILURES.raised:
-            FAILURES.ended(self.call_id, self.name, error, self.header is not None and self.header.is_retried)
+            running = self.process.ledger.running.get(self.call_id)
+            method, is_retried = "" if running is None else running.method, bool(self.header and self.header.is_retried)
+            FAILURES.ended(self.call_id, method, error, is_retried)
         colour = self.process.leave(self.call_id, is_error=error is not None)
         if self.header is not None and colour > self.header.colour:
             self._colour(error, colour)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ray.exceptions import AsyncioActorExit
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.instrument import task_shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.runtime.here import USERS, rank_of
 
@@ -64,7 +64,7 @@ class Failures:
         before = self.raised.pop(call_id, None)
         if before is not None and error is None:  # Ray has run it again
             self.was_read(before.task)
-        if isinstance(error, Exception) and not isinstance(error, _EXITS):
+        if isinstance(error, Exception) and not isinstance(error, _EXITS) and shape.is_connected():
             cause = getattr(error, "cause", None) or error
             place, task = _place(error), task_shape.current_task().hex()
             kind = type(cause).__name__

@@ -108,6 +108,7 @@ class Happened:
         self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot, now: float
     ) -> Iterator[dict[str, Any]]:
         """Actors that are started again and again."""
+        awaited = {parsed(call).target for one in calls.waits for call in one.wait.calls if call is not None}
         for key, life in lives.items():
             machine = keys.get(key)
             if not life.restarts_at(now) or machine is None:
@@ -122,7 +123,7 @@ class Happened:
                 "count": life.restarts,
                 "method": method,
                 "call_site": site,
-                "is_awaited": bool(oldest),
+                "is_awaited": bool(oldest) or machine in awaited,
                 "is_seen": bool(ends),
                 "is_each": len(ends) > 1 and len({method for method, _ in ends}) == 1,
                 "cause": in_words(cause) if (cause := self.causes.get(self.pids.get(machine, 0))) else "",
