@@ -109,13 +109,17 @@ class Deadlock:
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
         verdict = self._without_others(snapshot)
-        if verdict.holds is not False:
-            return verdict
-        waits: list[Undecided] = [*unexplained(snapshot), *busy_loops(snapshot), *restart_loops(snapshot)]
+        waits: list[Undecided] = []
+        if verdict.holds is False:
+            waits += [*unexplained(snapshot), *busy_loops(snapshot)]
+        if not verdict.holds:
+            waits += restart_loops(snapshot)
         if not waits:
             return verdict
-        depends_on = list(dict.fromkeys(one.depends_on for one in waits))
-        evidence = {**verdict.evidence, "depends_on": depends_on, "advice": remedies(waits)}
+        old = verdict.evidence
+        depends_on = dict.fromkeys([*old.get("depends_on", ()), *(one.depends_on for one in waits)])
+        advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
+        evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
         return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}.")
 
     def _without_others(self, snapshot: Snapshot) -> Verdict:

@@ -69,4 +69,12 @@ def test_while_an_actor_is_started_again_and_again_it_cannot_be_told() -> None:
     assert found.sentence.startswith(
         "Deadlock cannot be told: Model-0 has been restarted 41 times in 90 s, each time in"
     )
+    machines = [{"machine": "a", "status": "blocked"}]
+    waits = [{"machine": "a", "alternative": 0, "k": 1, "on_machine": None, "satisfied": None}]
+    unseen = rs.Snapshot.from_rows(
+        machines=machines, waits=waits, coverage={"uncovered": ["Model-0"], "happened": [LOOP]}
+    )
+    doubted = detectors.Deadlock().evaluate(unseen)
+    assert (doubted.holds, doubted.sentence) == (None, found.sentence), "not that Model-0 does not report"
+    assert doubted.evidence["depends_on"][-1] == "whether Model-0 stays alive"
     assert detectors.Deadlock().evaluate(snapshot(RAISED, DIED, LOOP | {"is_awaited": False})).holds is False

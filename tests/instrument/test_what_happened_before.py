@@ -80,7 +80,7 @@ def test_an_actor_that_is_started_again_and_again_is_told_with_its_call(
     def diagnosed() -> Done:
         return runner.command("diagnose", f"before-{which}", "--address", runner.address)
 
-    found = until(diagnosed, good=lambda one: said.search(one.output) is not None, seconds=60.0)
+    found = until(diagnosed, good=lambda one: said.search(one.output) is not None, seconds=100.0)
     app.send_signal(signal.SIGINT)
     runner.finish(app)
     assert found.exit_code == 4, found.output

@@ -22,7 +22,6 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.connection import CONNECTION
-from ray_snapshot.instrument.deaths import MOST_RESTARTS
 from ray_snapshot.instrument.here import (
     forget_early_handles,
     heard_early,
@@ -47,7 +46,7 @@ REGISTER_S = 30.0
 """How long the watcher may take to answer a process that joins; the first ones may be there before it."""
 
 FIRST_LOOK_S = 0.05
-"""So soon an actor that is started again and again says where it is, for it may not be there to be asked."""
+"""So soon an actor that was started again says where it is, for it may not be there to be asked."""
 
 ONCE_MORE_S = 3.0
 """The same where it did not answer this process the last time."""
@@ -258,7 +257,7 @@ def _attached(stamp: str, watcher: Any, welcome: Welcome, *, about: dict[str, An
     ENTRANCES[:] = [_Entrance(process)]
     ON_HOSTS_LEFT[:] = [forget_all_handles]
     process.body = body
-    if welcome.incarnation >= MOST_RESTARTS:
+    if welcome.incarnation:
         process.tell_where(FIRST_LOOK_S)
     for machine in take_early_refs():
         ledger.may_read(machine)

@@ -33,7 +33,7 @@ class Happened:
         self.read_before: set[str] = set()
         """Processes of which all errors were read by the snapshot before: some of these it may not have told yet."""
         self.at: dict[str, tuple[str, str]] = {}
-        """Where an actor that is started again and again was last, since it began: method and line."""
+        """Where an actor that was started again was last, since it began: method and line."""
         self.ended_at: dict[str, list[tuple[str, str]]] = {}
         """The same when it has ended, the latest last."""
         self.pids: dict[str, int] = {}
@@ -45,10 +45,10 @@ class Happened:
         again = [key for key, (name, one) in self.raised.items() if name == machine and one.is_retried]
         for key in again:
             del self.raised[key]
+        if (where := self.at.pop(machine, None)) is not None:
+            self.ended_at[machine] = [*self.ended_at.get(machine, ()), where][-_LAST:]
         if before is not None and before["incarnation"] + 1 >= MOST_RESTARTS:
             self.pids[machine] = int(before.get("pid") or 0)
-            if (where := self.at.pop(machine, None)) is not None:
-                self.ended_at[machine] = [*self.ended_at.get(machine, ()), where][-_LAST:]
 
     @property
     def unknown(self) -> set[int]:
