@@ -108,6 +108,11 @@ class Deadlock:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
+        verdict, told = self._decided(snapshot), happened(snapshot)
+        return verdict.model_copy(update={"evidence": {**verdict.evidence, "happened": told}}) if told else verdict
+
+    def _decided(self, snapshot: Snapshot) -> Verdict:
+        """None in place of False as long as something lasts of which it cannot be told what ends it."""
         verdict = self._without_others(snapshot)
         waits: list[Undecided] = []
         if verdict.holds is False:
@@ -168,8 +173,6 @@ class Deadlock:
         waits = _with_rooms(waits, certain)
         stuck = _stuck(waits, certain)
         evidence = stuck.evidence(snapshot, waits)
-        if told := happened(snapshot):
-            evidence |= {"happened": told}
         evidence |= breakers(snapshot, waits, certain, (*evidence["members"], *evidence["stuck_behind"]))
         return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
 

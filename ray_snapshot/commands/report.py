@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         context_settings={"ignore_unknown_options": True},  # -1 is no option
-        help="Write a report of one snapshot, to attach to a ticket: who waits for whom, what came before, what to do.",
+        help="Write a report of one snapshot, to attach to a ticket.\n\nWho waits for whom, what came before, what to do.",
     )(report)
 
 

@@ -70,8 +70,8 @@ def wanted(system: str) -> Wanted | None:
     if found.system != system:
         raise SettingError(
             f"the program opens system {system!r}, and snapshot {found.snapshot_id} is of system {found.system!r}: nothing was"
-            f" begun. Name a snapshot of {system!r} (`ray-snapshot list HISTORY --system {system}`); a program that opens"
-            f" several systems must open {found.system!r} first"
+            f" begun. Name a snapshot of {system!r} (`ray-snapshot history list HISTORY --system {system}`); a program that"
+            f" opens several systems must open {found.system!r} first"
         )
     found.is_taken = True
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.instrument.deaths import MOST_RESTARTS, RESTARTED_S
-from ray_snapshot.names import NAMESPACE
+from ray_snapshot.names import LONG_S, NAMESPACE
 from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Graph, Stuck, moved
 from ray_snapshot.unprepared.records import ALIVE, RUNNING, Actor, Job, Look, Task
 from ray_snapshot.unprepared.stacks import ACTS, PARKED, UNSEEN, WAITS, Reading, reading
@@ -25,8 +25,6 @@ MOST_CPU = 0.05
 _POLLS, _TICKS = 3.5, 0.3
 """Context switches a second of a thread: in a wait of Ray's it looks for signals once a second."""
 
-LONG_S = 10.0
-"""What has waited less for room may be about to get it."""
 
 _LONGEST_NAME = 15
 """Of a thread's name Linux keeps so much."""

@@ -75,7 +75,8 @@ def test_the_reference_has_every_command_setting_error_and_column(site: Path) ->
         name: (site / f"reference/{name}.html").read_text("utf-8")
         for name in ("commands", "settings", "errors", "tables")
     }
-    assert [name for name in OF if f'<section id="{name}">' not in page["commands"]] == []
+    sections = set(re.findall(r'<section id="([\w-]+)">', page["commands"]))
+    assert {*OF} <= {name.removeprefix("history-").removeprefix("ask-") for name in sections}
     assert [name for name in Settings.model_fields if f'id="{name.replace("_", "-")}"' not in page["settings"]] == []
     assert [name for name in vars(errors) if name.endswith("Error") and f">{name}<" not in page["errors"]] == []
     columns = {name for schema in TABLES.values() for name in schema.names}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.deaths import MOST_RESTARTS, Life, in_words, is_meant
 from ray_snapshot.instrument.process.failures import PROCESS, Raised
-from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.names import LONG_S
 from ray_snapshot.protocol.calls import parsed
 
 if TYPE_CHECKING:
