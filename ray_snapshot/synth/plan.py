@@ -47,6 +47,7 @@ JOBS = {
     "slow": ("cost",),
     "abort": ("cost",),
     "stall": ("progress",),
+    "tear": (),
     "lie": ("detections",),
 }
 """Which Spark jobs tell of it; of `tear`, `ray-snapshot history verify`."""
