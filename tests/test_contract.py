@@ -136,4 +136,6 @@ def test_what_is_marked_contract_knows_only_what_users_do() -> None:
 
 
 def test_the_guard_set_only_grows() -> None:
-    assert sum(1 for _ in marked()) // 50 * 50 == FLOOR, "more tests are marked: raise FLOOR; fewer: give the marks back"
+    assert sum(1 for _ in marked()) // 50 * 50 == FLOOR, (
+        "more tests are marked: raise FLOOR; fewer: give the marks back"
+    )

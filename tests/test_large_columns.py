@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_snapshot import large_columns
-from ray_snapshot.detectors import garbage
+from ray_snapshot.examples import garbage
 from ray_snapshot.large_columns import in_order, joined, portions, taken
 
 SCHEMA = pa.schema(

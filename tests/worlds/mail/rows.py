@@ -16,7 +16,7 @@ from ray_snapshot.simulation.mail.machines import Behaviour
 from ray_snapshot.simulation.mail.oracle import Message, RecordedSnapshot
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.mail.world import World
+    from worlds.mail.world import World
 
 Row = dict[str, Any]
 Channels = Mapping[tuple[str, str, str], list[Message]]
