@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,10 +60,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands on histories to the command line."""
     group = typer.Typer()
     app.add_typer(group, name="history", help="List, show, check, shrink or make up histories.")
-    for name, command in {
+    commands: dict[str, Callable[..., Any]] = {
         "list": list_snapshots, "show": show, "verdicts": verdicts, "verify": verify, "compact": compact,
         "vacuum": vacuum, "synth": synth,
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, command in commands.items():
         settings = {"ignore_unknown_options": name == "show"}  # -1 is no option
         group.command(name, context_settings=settings)(command)
         app.command(name, hidden=True, context_settings=settings)(command)
