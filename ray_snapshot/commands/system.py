@@ -141,15 +141,11 @@ class Stacks(NamedTuple):
 
 
 def _diagnose_system(name: str, address: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
-    from ray_snapshot import detectors
-    from ray_snapshot.detectors.pending import why_pending
-    from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
 
     with _service_of(name, address) as service:
         snapshot = _snapshot_by(service, name, timeout)
-        asked = detectors.Deadlock(), detectors.Termination(), detectors.Infeasible()
-        found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
+        found = diagnosis(snapshot)
         told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
@@ -262,9 +258,17 @@ def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
 
 def _snapshot_by(service: Any, name: str, timeout: float) -> Snapshot:
     from ray_snapshot.runtime.cluster import ask
+    from ray_snapshot.runtime.faults import in_a_line
 
-    collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
-    found: Snapshot = collected.snapshot()
+    try:
+        collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+        found: Snapshot = collected.snapshot()
+    except RaySnapshotError:
+        raise
+    except Exception as error:
+        raise RaySnapshotError(
+            f"the answer of {name} cannot be read here ({in_a_line(error)}): ask with the ray-snapshot that its program has"
+        ) from error
     return found
 
 

@@ -44,7 +44,9 @@ def reduce_items(reducer: Reducer, value: Collection[tuple[Any, Any]]) -> Any:
 
 
 def reduce_dict(reducer: Reducer, value: dict[Any, Any]) -> Any:
-    cost = None if redaction.is_active else _plain_dict_cost(value)
+    cost = _plain_dict_cost(value)
+    if cost is not None and redaction.is_active and any(map(redaction.is_redacted, dict.__iter__(value))):
+        cost = None
     if cost is not None and cost <= reducer.left:
         reducer.left -= cost
         return dict.copy(value)

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ray_snapshot.runtime.kept_rows import KeptRows
-
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport
@@ -92,7 +90,7 @@ class MachineCalls:
 
     host: str
     threads: Any
-    """Threads of the user's own (`instrument.process.threads.Threads`)."""
+    """Threads of the user's own (`instrument.process.blocked_threads.Threads`)."""
     loose: Any
     """What has left this process by ways that are not followed (`instrument.process.unfollowed.Loose`)."""
     reports: tuple[MachineReport, ...] = ()
@@ -128,8 +126,6 @@ class HostPayload:
     """Where its machines and watched actors are one system."""
     cpu_s: float = 0.0
     """The processor time that was spent on it: turning red, copying, and making this report."""
-    keeps: bool = False
-    """Whether this host keeps rows of machines at rest, to be asked for."""
     repose: Said | None = None
     """What the driver says of repose."""
 
@@ -151,8 +147,8 @@ def _part_at(part: bytes, recorded_at: int) -> Any:
     found = pickle.loads(part)
     if found.machines.num_rows:
         found.machines = at(found.machines, recorded_at)
-    if found.kept is not None:
-        found.kept = replace(found.kept, recorded_at=recorded_at)
+    if found.packed is not None:
+        found.packed = replace(found.packed, recorded_at=recorded_at)
     return found
 
 
@@ -180,17 +176,9 @@ class Collected:
     """How many of these, the first, are of watched actors (`watcher.sections.Section`)."""
     life: int = 0
     """Which of the systems that have joined a watch the hosts' sections are of."""
-    kept: KeptRows | None = None
-    """Where rows are that have stayed with their hosts."""
 
     def snapshot(self) -> Snapshot:
-        """The snapshot with all its rows. Raises `SnapshotRowsLostError`."""
-        found = self.lean()
-        found.load()
-        return found
-
-    def lean(self) -> Snapshot:
-        """The snapshot, put together by `assembly.assemble`; rows that have stayed with hosts are fetched when asked for."""
+        """The snapshot, put together by `assembly.assemble`."""
         from ray_snapshot.runtime.assembly import assemble
 
         return assemble(self)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +13,7 @@ from histories import START, verdict
 
 import ray_snapshot as rs
 from ray_snapshot import redaction
-from ray_snapshot.columns import packed
 from ray_snapshot.history import History, HistoryWriter
-from ray_snapshot.history.host_files import Given, Wanted
 from ray_snapshot.schema import ACTIONS
 from ray_snapshot.snapshot import Absent, Snapshot
 
@@ -100,25 +97,11 @@ def test_no_byte_of_a_history_has_what_stands_under_a_redacted_name(tmp_path: Pa
     assert machine.state["login"] == {"user": "bob", "password": {"$redacted": "password"}}
 
 
-class Hosts:
-    """Hosts that give these rows of machines."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self.rows = rows
-
-    def ask(self, wanted: Sequence[Wanted], seconds: float) -> list[Given]:
-        return [Given(rows={one.snapshot_id: packed(self.rows) for one in host.snapshots}) for host in wanted]
-
-    def release(self, settled: Any) -> None:
-        """Nothing is kept."""
-
-
 class Packed:
     """Rows of machines that have come with a snapshot, and were not read yet."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self.hosts = {"h": table.num_rows}
 
     def rows(self) -> pa.Table:
         return self.table
@@ -127,14 +110,12 @@ class Packed:
         return False
 
 
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_rows_that_come_at_the_commit_are_looked_at_too(tmp_path: Path, is_packed: bool) -> None:
+def test_rows_that_come_packed_are_looked_at_too(tmp_path: Path) -> None:
     whole = logging_in("bank-1")
     rs.redact("password")  # the process that has recorded them did not know of it
     machines = whole.tables["machines"]
-    brought = Packed(machines[1:]) if is_packed else None
-    absent = Absent({"C": 1}, {"h": 1}, {"h": 0.0}, 9, lambda *_: machines[1:], lambda *_: [], brought)
-    with HistoryWriter(tmp_path, hosts=Hosts(machines[1:])) as writer:
+    absent = Absent({"C": 1}, {"h": 1}, {"h": 0.0}, 9, lambda _: machines[1:], lambda *_: [], Packed(machines[1:]))
+    with HistoryWriter(tmp_path) as writer:
         writer.add(Snapshot({**whole.tables, "machines": machines[:1]}, absent))
     assert tables_with(SECRET, tmp_path) == set()
     assert [one.machine for one in History(tmp_path).machines("bank-1")] == ["a", "b"]

@@ -57,13 +57,11 @@ from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
-from ray_snapshot.runtime.kept_rows import PartialAnswer
 from ray_snapshot.runtime.leaving import EXIT_CODE, before_worker_exit
 from ray_snapshot.runtime.planning import opened_share
 from ray_snapshot.runtime.restoring import load
 
 if TYPE_CHECKING:
-    from ray_snapshot.history.host_files import Given, Wanted
     from ray_snapshot.protocol.barrier_host import BarrierCore
 
 MOST_REPLIES = 10_000
@@ -288,31 +286,6 @@ class Host:
                 time.time() - found.began,
             )
 
-    async def rows(self, number: int, names: list[str] | None = None) -> Any:
-        """Rows of machines that were at rest in a snapshot, as a packed table; None if they are not kept any more."""
-        kept = self.post.at_rest.kept
-        return await self.loop.run_in_executor(kept.pool, kept.packed, number, names)
-
-    async def partial(self, number: int, header: Any, key: str, detector: bytes | None = None) -> PartialAnswer:
-        """What a detector that adds up makes of rows that are kept; `detector`: pickled, if it has not been learnt."""
-        kept = self.post.at_rest.kept
-        return await self.loop.run_in_executor(kept.pool, kept.partial, number, header, key, detector)
-
-    async def own_part(self, wanted: Wanted) -> Given:
-        """Rows of some snapshots for the history: a file that this host has written, or the rows."""
-        own = self.post.at_rest.kept.own
-        return await self.loop.run_in_executor(own.pool, own.give, wanted)
-
-    async def through_with(self, judged: list[int], settled: list[int]) -> None:
-        """All verdicts on some snapshots are there: nobody but the program may ask for their rows any more. And of
-        some the history has the rows, or will never have them."""
-        self.post.at_rest.kept.judged(judged)
-        self.post.at_rest.kept.own.release(settled)
-
-    async def lease(self, begun: list[int], over: list[int]) -> None:
-        """The rows of some snapshots are kept from now on until this process ends; of others they need not be any more."""
-        self.post.at_rest.kept.lease(begun, over)
-
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""
         while self.post.trace.under_way:
@@ -369,7 +342,6 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             post.notices.forget(number)
             post.core.abort(number)
             post.recorder.forget(number)
-            post.at_rest.kept.own.release([number])
         case Stopped(names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)

@@ -18,10 +18,8 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.host.kept import KeptTables
 from ray_snapshot.runtime.host.one_thread import OneThread, done
-from ray_snapshot.runtime.host.own_parts import OwnParts
-from ray_snapshot.runtime.host.resting import RestingRows
+from ray_snapshot.runtime.host.resting import Packing, RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
 from ray_snapshot.runtime.transport.membership import Membership
@@ -40,10 +38,8 @@ class AtRest:
         unchanged: Unchanged,
         reports: OneThread,
         audit: float,
-        keep_from: int | None,
-        own_from: int | None = None,
     ) -> None:
-        """`reports`: the thread that makes them; `audit`, `keep_from`, `own_from`: see `HostConfig`."""
+        """`reports`: the thread that makes them; `audit`: see `HostConfig`."""
         self.member = member
         self.core = core
         self.copying = core.copying
@@ -51,8 +47,7 @@ class AtRest:
         self.reports = reports
         self.audit = audit
         self.rows = RestingRows(member.host)
-        self.kept = KeptTables(member.host, keep_from, OwnParts(own_from))
-        """What is shown of machines at rest only to who asks."""
+        self.packing = Packing(member.host)
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""
         self.writes: deque[Future[None]] = deque()
@@ -138,11 +133,6 @@ class AtRest:
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.shown.pop(number, None)
-
-    def shut_down(self) -> None:
-        """No row is made any more, nor asked for."""
-        self.kept.pool.shutdown(wait=False)
-        self.kept.own.pool.shutdown(wait=False)
 
     def _fail(self, error: RaySnapshotError) -> None:
         with self.member.lock:

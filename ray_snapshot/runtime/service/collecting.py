@@ -26,8 +26,6 @@ from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader, stood_in
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.kept_rows import KeptRows
-from ray_snapshot.runtime.known_handles import KnownHandles
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory, listed
@@ -201,7 +199,6 @@ class Collecting:
         """The same of one that was given up."""
         self.collections: dict[int, Collection] = {}
         """By number: the snapshots that are being collected."""
-        self.handles = KnownHandles()
         self.looks_at = 0.0
         """When `reap` looks next, in seconds since 1970."""
         self.is_sooner = asyncio.Event()
@@ -418,10 +415,6 @@ class Collecting:
         reported = {found.counts.host for found in payloads}
         header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
         found = self.others.found(header, completed, payloads)
-        if keeping := {payload.counts.host for payload in payloads if payload.keeps}:
-            actors = self.directory.actors
-            hosts = self.handles.of({host: actors[host] for host in actors if host in keeping})
-            found = replace(found, kept=KeptRows(header.snapshot_id, number, hosts))
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
         header.control_messages += len(self.coordinator.hosts) - (self.orders.stand_in.report is not None)
