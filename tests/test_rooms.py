@@ -19,7 +19,7 @@ LINE = re.compile(r"^\| ([a-z_.]+) \| ([^|\d]+) \| ([^|\d]*) \|$", re.MULTILINE)
 LIBRARIES = ("ray", "pyspark")
 
 INSIDE = """
-base: commands 3, detectors 1, history 1, instrument 3, reports 2, runtime 6
+base: commands 1, detectors 1, history 1, instrument 3, reports 2, runtime 6
 commands: detectors 5, doctor 3, history 15, instrument 10, questions 6, reports 13, runtime 9, simulation.tokens 3, synth 2,\
  testing 12, unprepared 4, web 9, witness 16
 doctor: history 3, instrument 4, spark_jobs.engine 2, unprepared 3
