@@ -7,6 +7,7 @@ the lock of the process where nothing else is said.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,11 +20,12 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
-from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
+from ray_snapshot.instrument.process.failures import FAILURES
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
-from ray_snapshot.instrument.process.threads import signals, threads_of
+from ray_snapshot.instrument.process.signals import signals
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.runtime.here import place_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.protocol.calls import CallWait, MachineReport
+
+
+MOST_PASSED = 100
+"""So many that have got through a method are told."""
 
 
 class Recording:
@@ -47,6 +53,11 @@ class Recording:
         self.kept: SavedValue | None = None
         """The state as it was copied last."""
         self.shown_states = ShownStates(library_states)
+
+    def close(self, number: int) -> None:
+        """The watcher has what was recorded for this snapshot."""
+        if (told := self.reports.pop(number, None)) is not None and told.read:
+            FAILURES.told(told.read)
 
     def record_soon(self) -> None:
         """Record as soon as it can be done from outside the app's threads. Takes the lock."""
@@ -117,7 +128,8 @@ class Recording:
     ) -> None:
         """`began`: the thread's processor time before anything was done for this; `left`: what callbacks wait for."""
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
-        sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
+        sites = self.call_sites()
+        threads = process.blocked.threads.report(own_threads(), now, process.program_threads.waiting())
         self.kept = None
         parked = loop.park(ledger, now, sites) if between_steps else []
         acting = self._background()
@@ -150,10 +162,26 @@ class Recording:
                 told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
                 self.reports[number] = replace(
-                    told, long_waits=(*awaited, *process.blocked.long), cells=shown, cpu_s=cpu_s
+                    told,
+                    long_waits=(*awaited, *process.blocked.long_waits),
+                    raised=tuple(FAILURES.raised.values()),
+                    read=tuple(key for key, _ in FAILURES.read),
+                    read_forgotten=FAILURES.forgotten,
+                    passed_through=self._passed_through(report) if has_parked else (),
+                    cells=shown,
+                    cpu_s=cpu_s,
                 )
                 process.control.report(self.reports[number])
         self._wake(parked)
+
+    def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
+        """Who has got through a method in which other calls are parked, and has called nothing here since."""
+        running, parked = self.process.ledger.running, {wait.call_id for wait in report.waits if wait.is_local}
+        methods = {one.method for call_id, one in running.items() if call_id in parked}
+        inside = {one.header.source for one in running.values() if one.header is not None}
+        last = reversed(self.process.last_calls.items())
+        found = ((source, method) for source, method in last if method in methods and source not in inside)
+        return tuple(itertools.islice(found, MOST_PASSED))
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""
@@ -170,8 +198,8 @@ class Recording:
     def _background(self) -> str:
         """What may act here besides calls and threads; "" if nothing."""
         process = self.process
-        if (rests := process.blocked.rests) is not None:
-            return f"{rests.about or f'what ends {rests.function}'} at {rests.call_site}"
+        if (rest := process.blocked.wait_at_rest) is not None:
+            return f"{rest.about or f'what ends {rest.function}'} at {rest.call_site}"
         found = process.actor_loop.background() or process.program_loop.background()
         return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
 
@@ -187,7 +215,7 @@ class Recording:
     def _rested(self, report: MachineReport) -> MachineReport:
         """A driver that waits for a verdict waits for no machine: it is passive, and so is a program at rest."""
         resting = self.process.waiting.resting
-        if self.process.blocked.rests is not None:
+        if self.process.blocked.wait_at_rest is not None:
             return replace(report, status="passive")
         if resting is None:
             return report
