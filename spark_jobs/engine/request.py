@@ -90,8 +90,6 @@ class Request:
     machine: str | None = _own("--machine", "changes: only of this machine.")
     field: str | None = _own("--field", "changes: only of this field of the states.")
     value: str | None = _own("--value", "changes: only to this value (with --field).")
-    between: str | None = _own("--between", "changes: between two snapshots (ids, or such as -2..-1).", metavar="A..B")
-    against: str | None = _own("--against", "compare: the run to hold against --run.")
     predicate: str | None = _own(
         "--predicate", "possibly: module:name of a function of the machines, functions by machine, or a detector."
     )
