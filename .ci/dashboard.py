@@ -1,4 +1,4 @@
-"""Write the dashboard that `ray-snapshot grafana` gives: `ray_snapshot/grafana/dashboard.json`. A test compares the two."""
+"""Write Grafana's dashboard: `ray_snapshot/grafana/dashboard.json`. A test compares the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Type-check the package as it is installed: `detectors/`, `spark_jobs/` and `examples/` are parts of `ray_snapshot`.
+"""Type-check the package as it is installed, and `tests/worlds`: `detectors/`, `spark_jobs/` and `examples/` are parts of it.
 
 mypy does not follow setuptools' mapping of an editable install, so the tree is laid out as links under build/types.
 """
@@ -21,9 +21,11 @@ def lay_out() -> None:
             (PACKAGE / part.name).symlink_to(part)
     for folder in ("detectors", "spark_jobs", "examples"):
         (PACKAGE / folder).symlink_to(ROOT / folder)
+    (TREE / "worlds").symlink_to(ROOT / "tests" / "worlds")
 
 
 if __name__ == "__main__":
     lay_out()
-    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "-p", "ray_snapshot"]
+    packages = ["-p", "ray_snapshot", "-p", "worlds"]
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), *packages]
     sys.exit(subprocess.run(command, cwd=TREE, check=False).returncode)

@@ -32,8 +32,7 @@ from ray_snapshot.protocol.commands import Close, Request, Welcome
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.mailbox import MAIL, METHOD
-from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload
-from ray_snapshot.runtime.collector import Collector
+from ray_snapshot.runtime.collected import Collected, HostPayload
 from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -83,7 +82,6 @@ class Round:
     size: Counter[str]
     service_s: float
     hosts_s: float
-    collectors_s: float = 0.0
 
     @property
     def control_messages(self) -> int:
@@ -153,7 +151,6 @@ class Actor:
 
     def __init__(self, network: Network, host: Host) -> None:
         self.watched = Call(_never)
-        self.report_to = Call(lambda wrapped: setattr(host, "collector", wrapped[0]))
         self.roll = Call(lambda step, *_: asyncio.sleep(0, (step,)))
         self.control = Call(lambda commands, _: network.send(kind_of(commands), commands, host))
         self.ask = Call(self._asked)
@@ -168,45 +165,6 @@ def kind_of(commands: list[Any]) -> str:
     """What a call to a host is counted as: a request takes along what was put off."""
     kinds = {type(one) for one in commands}
     return next(name for kind, name in ((Request, "request"), (Welcome, "welcome"), (Close, "close")) if kind in kinds)
-
-
-class Collecting:
-    """A collector, as the service and its hosts see it."""
-
-    def __init__(self, crowd: Crowd) -> None:
-        self.crowd = crowd
-        self.collector = Collector(gather_s=NO_END_S)  # time stands still here
-        self.enlist = Call(self.collector.enlist)
-        self.gathered = Call(self._gathered)
-        self.tell = Call(self._told)
-
-    def _told(self, commands: dict[str, list[Any]], generation: int) -> Awaitable[None]:
-        kind = "request to a collector" if any(map(_has_request, commands.values())) else "close to a collector"
-        self.crowd.network.send(kind, (commands, generation), self)
-        return asyncio.sleep(0)
-
-    async def take(self, message: Any) -> None:
-        """Something has arrived."""
-        if isinstance(message, HostPayload):
-            await self.collector.report(message)
-        else:
-            await self.collector.tell(*message)
-
-    async def _gathered(self) -> list[MergedPayload]:
-        found = await self.collector.gathered()
-        began = time.process_time()
-        carried = pickle.dumps(found, protocol=5)
-        spent = time.process_time() - began
-        self.crowd.collectors_s += spent
-        self.crowd.service_s -= spent  # it is on its event loop here
-        self.crowd.network.sent["merged report"] += 1
-        self.crowd.network.size["merged report"] += len(carried)
-        gathered: list[MergedPayload] = pickle.loads(carried)
-        return gathered
-
-
-def _has_request(commands: list[Any]) -> bool:
-    return any(isinstance(one, Request) for one in commands)
 
 
 class Analyst:
@@ -231,7 +189,6 @@ class Host:
         self.network = network
         self.reported: set[int] = set()
         self.late_count = 0
-        self.collector: Collecting | None = None
 
     def obey(self, commands: Iterable[Any]) -> None:
         """Do what the service says."""
@@ -281,7 +238,7 @@ class Host:
             self.network.send("marker" if is_control(batch) else "message", batch, target)
 
     def _report(self, kind: str, payload: HostPayload) -> None:
-        self.network.send(kind, payload, self.collector)
+        self.network.send(kind, payload, None)
 
     def accept_all(self) -> None:
         """Let its machine accept all that has come."""
@@ -307,7 +264,7 @@ class Crowd:
     """So many hosts with a machine each, which sends on each of its channels between two snapshots.
 
     The driver has made the machines, so it has a link to each host, on which it sends a marker like any other. `loss`: of
-    `Network`; `per_collector`: how many hosts share a collector, None: there are none.
+    `Network`.
     """
 
     def __init__(
@@ -317,20 +274,18 @@ class Crowd:
         loss: float = 0.0,
         seed: int = 0,
         protocol: str = "chandy-lamport",
-        per_collector: int | None = None,
     ) -> None:
         self.targets = targets
         self.network = Network(0.0, random.Random(seed))
         self.loss = loss
-        config = ServiceConfig("crowd", "run-000001", protocol, 8, NO_END_S, hosts_per_collector=per_collector)
+        config = ServiceConfig("crowd", "run-000001", protocol, 8, NO_END_S)
         self.service = Service(config, Analyst(self.network))
-        self.service.collectors.make = lambda: Collecting(self)
         self.driver = Host(DRIVER, protocol, self.network)
         self.hosts = {
             f"host-{number}": Host(f"host-{number}", protocol, self.network) for number in range(len(targets))
         }
         self.obeyed = 0
-        self.service_s = self.hosts_s = self.collectors_s = 0.0
+        self.service_s = self.hosts_s = 0.0
 
     async def begin(self) -> None:
         """Make the hosts known, and a machine on each; the first snapshot, which also opens what is opened once."""
@@ -359,9 +314,8 @@ class Crowd:
                 host.core.send(machine, f"m-{target}", MAIL, "deposit", (1,), 0.0)
             host.flush()
         self.network.take_counts()
-        self.service_s = self.hosts_s = self.collectors_s = 0.0
+        self.service_s = self.hosts_s = 0.0
         number = await self._served(self.service.snapshot([], NO_END_S, wait=False))
-        await self._served(_turns())  # what goes to collectors leaves when the service has said all
         while number in self.service.collecting.collections:
             await self._ask_driver()
             await self._deliver_all()
@@ -377,7 +331,7 @@ class Crowd:
             host.accept_all()
         self.network.take_counts()
         sent.pop("message", None), size.pop("message", None)
-        return Round(sent, size, self.service_s, self.hosts_s, self.collectors_s)
+        return Round(sent, size, self.service_s, self.hosts_s)
 
     async def end(self) -> None:
         """Give up what the service waits for."""
@@ -401,20 +355,10 @@ class Crowd:
             if target is None:
                 await self._served(self._reported(message))
                 await self._ask_driver()
-            elif isinstance(target, Collecting):
-                await self._gathered(target, message)
             elif isinstance(target, Host):
                 self._timed(target.obey, message)
             else:
                 self._timed(self._arrived, target, message)
-
-    async def _gathered(self, target: Collecting, message: Any) -> None:
-        began = time.process_time()
-        await target.take(message)
-        self.collectors_s += time.process_time() - began
-        if target.collector.ready:
-            await self._served(_turns())
-            await self._ask_driver()
 
     async def _reported(self, payload: HostPayload) -> None:
         await self.service.report(payload)
@@ -436,12 +380,6 @@ class Crowd:
             return await work
         finally:
             self.service_s += time.process_time() - began
-
-
-async def _turns(count: int = 3) -> None:
-    """Let others on the event loop have their turns."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def rounds_of(targets: Targets, count: int = 3, **options: Any) -> list[Round]:

@@ -1,24 +1,20 @@
-"""How fast `testing.explore` is on one core, over what is promised: states a second, and until it finds a mistake."""
+"""How many states a second `testing.explore` looks at on one core, over what is promised."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 from benchmarks.measure import Result, alternate
 from ray_snapshot import detectors, testing
-from ray_snapshot.examples.algorithms import ALGORITHMS
 from ray_snapshot.examples.bank_without_ray import Account, no_overdraft
 
 NEEDS_RAY = False
 PROMISED = 15_000.0
 ACCOUNTS = 6
 HOSTED_STATES = 5_000
-PROMISED_S = 10.0
-"""Until the mistake of an algorithm is found."""
 
 
 def ring_of_payments(system: Any) -> None:
@@ -30,11 +26,9 @@ def ring_of_payments(system: Any) -> None:
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures that were asked for."""
+    """Yield the figure `explore-states`."""
     if "explore-states" in names:
         yield states_a_second()
-    if "explore-mistakes" in names:
-        yield seconds_to_a_mistake()
 
 
 def states_a_second() -> Result:
@@ -60,19 +54,3 @@ def _under_a_protocol() -> float:
     began = time.process_time()
     found = testing.explore(ring_of_payments, protocol="chandy-lamport", most_states=HOSTED_STATES)
     return found.states / (time.process_time() - began)
-
-
-def seconds_to_a_mistake() -> Result:
-    """Of the published algorithm whose mistake takes longest to find."""
-    took: dict[str, list[float]] = {}
-
-    def slowest() -> float:
-        for one in ALGORITHMS:
-            began = time.process_time()
-            found = one.explore("broken")
-            took.setdefault(f"{one.name}_s", []).append(time.process_time() - began)
-            assert not found.ok, one.name
-        return max(times[-1] for times in took.values())
-
-    result = alternate("explore-mistakes", "<= 1", ("slowest_s", slowest), ("promised_s", lambda: PROMISED_S), pairs=2)
-    return replace(result, parts={name: median(times) for name, times in took.items()})

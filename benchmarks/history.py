@@ -1,8 +1,7 @@
-"""What the history costs: writing a snapshot, reading one machine over time, and a running system with it and without."""
+"""What writing a snapshot into a history costs, over `deltalake` with the same rows."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,34 +11,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-import ray_snapshot as rs
 from benchmarks.measure import Result, alternate
-from benchmarks.snapshots import Runner
-from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.history import HistoryWriter
 from ray_snapshot.schema import CHANNELS, MACHINES, SNAPSHOTS
 from ray_snapshot.snapshot import Snapshot
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-OVER_TIME_SNAPSHOTS = 1_000
-OVER_TIME_MACHINES = 10_000
-EVERY_S = 0.5
-WINDOW_S = 6.0
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures `history-write-100000`, `history-machine-over-time`, `history-export`, `history-export-cpu`."""
+    """Yield the figure `history-write-100000`."""
     if "history-write-100000" in names:
         yield _write()
-    if "history-machine-over-time" in names:
-        yield _over_time()
-    if names & {"history-export", "history-export-cpu"}:
-        yield from _export(names)
-
-
-# Writing
 
 
 def synthetic(number: int, machines: int, *, channels: int = 0) -> Snapshot:
@@ -171,123 +155,7 @@ def _append_bare(folder: Path, stored: dict[str, pa.Table]) -> None:
 # Reading
 
 
-def _over_time() -> Result:
-    """A machine's states over many snapshots: compacted, over a file per snapshot."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, plain = Path(folder) / "history", Path(folder) / "plain"
-        plain.mkdir()
-        _many(path, plain)
-        history = History(path)
-        history.compact()
-        files = sorted(str(file) for file in plain.iterdir())
-        wanted = iter(range(10_000))
-
-        def compacted() -> float:
-            machine = f"Account-{next(wanted) * 37 % OVER_TIME_MACHINES:06d}"
-            return _timed(lambda: _expect(history.machines(machine=machine).table))
-
-        def one_by_one() -> float:
-            machine = f"Account-{next(wanted) * 37 % OVER_TIME_MACHINES:06d}"
-            return _timed(
-                lambda: _expect(ds.dataset(files, schema=MACHINES).to_table(filter=ds.field("machine") == machine))
-            )
-
-        return alternate(
-            "history-machine-over-time",
-            "<= 0.05",
-            ("compacted_ms", compacted),
-            ("file_per_snapshot_ms", one_by_one),
-            pairs=6,
-        )
-
-
-def _many(path: Path, plain: Path) -> None:
-    """The snapshots in a history, and each in a file of its own."""
-    import pyarrow.parquet as pq
-
-    with HistoryWriter(path) as writer:
-        for number in range(OVER_TIME_SNAPSHOTS):
-            snapshot = synthetic(number, OVER_TIME_MACHINES)
-            writer.add(snapshot)
-            pq.write_table(snapshot.tables["machines"], plain / f"{number:06d}.parquet", compression="zstd")
-            if number % 50 == 49:
-                writer.flush()
-
-
-def _expect(table: pa.Table) -> None:
-    if table.num_rows != OVER_TIME_SNAPSHOTS:
-        raise ValueError(f"{table.num_rows} rows of one machine, {OVER_TIME_SNAPSHOTS} expected")
-
-
 # A running system
-
-
-def _export(names: set[str]) -> Iterator[Result]:
-    """Throughput, and processor time a message, with snapshots all the time: with a history and without."""
-    with tempfile.TemporaryDirectory() as folder:
-        rates: dict[str, list[tuple[float, float]]] = {"on": [], "off": []}
-
-        def window(key: str, history: str | None) -> float:
-            found = _window(f"benchmark-export-{key}", history)
-            rates[key].append(found)
-            return found[0]
-
-        pairs = 6
-        rate = alternate(
-            "history-export",
-            ">= 0.95",
-            ("messages_per_s_with", lambda: window("on", folder)),
-            ("messages_per_s_without", lambda: window("off", None)),
-            pairs=pairs,
-        )
-        if "history-export" in names:
-            yield rate
-        if "history-export-cpu" in names:
-            on, off = ([cpu for _, cpu in rates[key][1:]] for key in ("on", "off"))
-            ratios = sorted(a / b for a, b in zip(on, off, strict=True))
-            arms = {
-                "cpu_us_per_message_with": float(np.median(on)),
-                "cpu_us_per_message_without": float(np.median(off)),
-            }
-            yield Result("history-export-cpu", float(np.median(ratios)), ratios[0], ratios[-1], "<= 1.05", arms)
-
-
-def _window(name: str, history: str | None) -> tuple[float, float]:
-    """(messages accepted a second, processor time in us a message) of a system of its own."""
-    with rs.System(name, history=history) as system:
-        machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
-        system.start()
-        for machine in machines:
-            machine.pass_on.send(1)
-        system.snapshot()
-        first, before = system.snapshot(), _cpu_s()
-        machines[0].beat.send(EVERY_S, int(WINDOW_S / EVERY_S) - 1)
-        time.sleep(WINDOW_S)
-        last, after = system.snapshot(), _cpu_s()
-        accepted = [pc.sum(found.tables["machines"]["accepted_count"]).as_py() for found in (first, last)]
-        count = accepted[1] - accepted[0]
-        return count / (last.started_at - first.started_at).total_seconds(), 1e6 * (after - before) / count
-
-
-def _cpu_s() -> float:
-    """Processor time of this process and all that descend from the same parent of ours: Ray's workers are among them."""
-    ticks = 0
-    children: dict[int, list[int]] = {}
-    used: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has just ended
-                continue
-            children.setdefault(int(fields[1]), []).append(int(entry))
-            used[int(entry)] = int(fields[11]) + int(fields[12])
-    waiting = [os.getpid()]
-    while waiting:
-        process = waiting.pop()
-        ticks += used.get(process, 0)
-        waiting += children.get(process, [])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -1,4 +1,4 @@
-"""The pages of `serve` for fifty viewers at once over a history of 1,000,000 rows of machines: time and memory."""
+"""The pages of `serve` for fifty viewers at once over a history of 1,000,000 rows of machines."""
 
 from __future__ import annotations
 
@@ -30,40 +30,34 @@ PATHS = ("/", "/h/h", ONE, f"{ONE}/machines?page=7", f"{ONE}/machines?sort=accep
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield `pages-50-viewers` (the slowest page's median over 300 ms), `pages-memory` (behind all rounds over the first)."""
+    """Yield `pages-50-viewers`: the slowest page's median over 300 ms."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "h"
         with HistoryWriter(path) as writer:
             for number in range(SNAPSHOTS):
                 writer.add(synthetic(number, MACHINES))
-        with _served(path) as (process, address, token):
+        with _served(path) as (address, token):
             took: dict[str, list[float]] = {one: [] for one in PATHS}
-            memory = []
             for _ in range(ROUNDS):
                 for one in PATHS:
                     with ThreadPoolExecutor(VIEWERS) as pool:
                         took[one] += pool.map(partial(_seen, address, token, one), range(VIEWERS))
-                memory.append(_memory(process.pid))
     medians = sorted(median(one[VIEWERS:]) for one in took.values())  # the first round fills what is kept
     if "pages-50-viewers" in names:
         ratios = [one / PROMISED_S for one in medians]
         arms = {"slowest_page_s": medians[-1], "middle_page_s": median(medians), "promised_s": PROMISED_S}
         yield Result("pages-50-viewers", ratios[-1], ratios[0], ratios[-1], "<= 1", arms)
-    if "pages-memory" in names:
-        grown = memory[-1] / memory[0]
-        arms = {"last_round_mb": memory[-1], "first_round_mb": memory[0]}
-        yield Result("pages-memory", grown, grown, grown, "<= 1.2", arms)
 
 
 @contextmanager
-def _served(path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def _served(path: Path) -> Iterator[tuple[str, str]]:
     command = [sys.executable, "-m", "ray_snapshot.cli", "serve", str(path), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline().split()[-1]
             parts = urlsplit(line)
-            yield process, f"{parts.scheme}://{parts.netloc}", line.partition("token=")[2]
+            yield f"{parts.scheme}://{parts.netloc}", line.partition("token=")[2]
         finally:
             process.terminate()
 
@@ -76,9 +70,3 @@ def _seen(address: str, token: str, path: str, viewer: int) -> float:
     with urllib.request.urlopen(request, timeout=300) as answer:
         answer.read()
     return time.perf_counter() - began
-
-
-def _memory(pid: int) -> float:
-    with open(f"/proc/{pid}/status") as file:
-        kilobytes = next(line for line in file if line.startswith("VmRSS")).split()[1]
-    return int(kilobytes) / 1e3

@@ -1,16 +1,14 @@
-"""What Ray adds to what a snapshot costs its service: measured at two numbers of hosts, and with collectors between."""
+"""What Ray adds to what a snapshot costs its service: measured at two numbers of hosts."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import ray_snapshot as rs
 from benchmarks.processes import cpu_s
 
 FEW, MANY = 4, 20
-PER_COLLECTOR = 10
 SNAPSHOTS = 40
 
 
@@ -27,8 +25,6 @@ class OnRay:
 
     few_ms: float
     many_ms: float
-    collected_ms: float
-    """Of many hosts, `PER_COLLECTOR` to a collector."""
 
     @property
     def per_host_ms(self) -> float:
@@ -43,12 +39,12 @@ class OnRay:
 
 def measured() -> OnRay:
     """Needs a running Ray."""
-    return OnRay(_service_ms(FEW), _service_ms(MANY), _service_ms(MANY, hosts_per_collector=PER_COLLECTOR))
+    return OnRay(_service_ms(FEW), _service_ms(MANY))
 
 
-def _service_ms(hosts: int, **settings: Any) -> float:
+def _service_ms(hosts: int) -> float:
     """Of a snapshot of so many hosts with a machine each, which is written nowhere and judged by nobody."""
-    with rs.System(f"benchmark-scale-{hosts}", detectors=[], **settings) as system:
+    with rs.System(f"benchmark-scale-{hosts}", detectors=[]) as system:
         system.spawn_many(Idle, args=[(number,) for number in range(hosts)], per_host=1)
         system.start()
         for _ in range(3):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from benchmarks.scale import Line
 
 TEXT = Path(__file__).with_name("scale_page.md")
-COLLECTED = 100
-"""Hosts to a collector, in the last table."""
 
 COLUMNS = (
     *("graph", "hosts", "lost", "control messages", "of them markers", "kB sent", "kB handed on"),
@@ -39,15 +37,12 @@ def page(rows: list[Line], on_ray: OnRay, command: str, *, asymptotic: int, seco
         more=f"{joined.control_messages / joined.markers - 1:.2%}",
         few=scale_on_ray.FEW,
         many=scale_on_ray.MANY,
-        per=scale_on_ray.PER_COLLECTOR,
         few_ms=f"{on_ray.few_ms:.1f}",
         many_ms=f"{on_ray.many_ms:.1f}",
-        collected_ms=f"{on_ray.collected_ms:.1f}",
         per_host_ms=f"{on_ray.per_host_ms:.2f}",
         fixed_ms=f"{on_ray.fixed_ms:.1f}",
         shares=_shares([one for one in rows if one.graph == "random" and not one.loss], on_ray),
         saturated=f"{float(f'{(1_000 - on_ray.fixed_ms) / on_ray.per_host_ms:.2g}'):,.0f}",
-        collected=COLLECTED,
         minutes=f"{seconds / 60:.0f}",
     )
 
@@ -88,18 +83,11 @@ def _slanted(cell: str) -> str:
 
 def _shares(rows: list[Line], on_ray: OnRay) -> str:
     """The share of a core, at one snapshot a second."""
-    collectors = scale_on_ray.MANY / scale_on_ray.PER_COLLECTOR
-    per_collector_ms = (on_ray.collected_ms - on_ray.fixed_ms) / collectors
     cells = []
     for row in rows:
         alone = on_ray.fixed_ms + on_ray.per_host_ms * row.hosts
-        shared = on_ray.fixed_ms + per_collector_ms * max(1, row.hosts / COLLECTED) + row.service_ms
         protocol = f"{row.service_ms / 10:.2g}%"
         cells.append(
-            [
-                f"{row.hosts:,}",
-                protocol if row.is_measured else _slanted(protocol),
-                *(_slanted(f"{ms / 10:,.0f}%") for ms in (alone, shared)),
-            ]
+            [f"{row.hosts:,}", protocol if row.is_measured else _slanted(protocol), _slanted(f"{alone / 10:,.0f}%")]
         )
-    return _table(("hosts", "protocol", "one service on Ray", f"the same, {COLLECTED} hosts to a collector"), cells)
+    return _table(("hosts", "protocol", "one service on Ray"), cells)

@@ -64,20 +64,13 @@ class Resting(Idle):
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield the figures `throughput-with-snapshots`, `throughput-joined`, `throughput-few-act`, `snapshot-empty`,
-    `snapshot-10000`, `snapshot-unchanged`, `checkpoint-unchanged` and `snapshot-scaling`."""
+    """Yield the figures `throughput-with-snapshots`, `snapshot-empty`, `snapshot-10000` and `snapshot-unchanged`."""
     if "throughput-with-snapshots" in names:
         yield _throughput()
-    if "throughput-joined" in names:
-        yield _joined()
-    if "throughput-few-act" in names:
-        yield _few_act()
     if "snapshot-empty" in names:
         yield _empty()
-    if names & {"snapshot-10000", "snapshot-unchanged", "snapshot-scaling"}:
+    if names & {"snapshot-10000", "snapshot-unchanged"}:
         yield from _sizes(names)
-    if "checkpoint-unchanged" in names:
-        yield _checkpoints()
 
 
 class Plain:
@@ -106,17 +99,19 @@ def _median_ms(work: Callable[[], object]) -> float:
 
 def _throughput() -> Result:
     with tempfile.TemporaryDirectory() as folder, rs.System("benchmark-throughput", history=folder) as system:
-        return _of_runners("throughput-with-snapshots", ">= 0.95", system)
-
-
-def _joined() -> Result:
-    """The same in a program that is watched: one process takes the snapshots, and judges and writes them."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        rs.watch("benchmark-joined", history=folder),
-        rs.System("benchmark-throughput", history=folder) as system,
-    ):
-        return _of_runners("throughput-joined", ">= 0.8", system)
+        machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
+        system.start()
+        for machine in machines:
+            machine.pass_on.send(1)
+        spent = Spent(hosts=2)
+        found = alternate(
+            "throughput-with-snapshots",
+            ">= 0.95",
+            ("messages_per_s_with", lambda: _rate(system, machines[0], spent)),
+            ("messages_per_s_without", lambda: _rate(system, None, spent)),
+            pairs=6,
+        )
+    return replace(found, parts=spent.per_snapshot())
 
 
 def _of_runners(name: str, goal: str, system: rs.System) -> Result:
@@ -124,15 +119,6 @@ def _of_runners(name: str, goal: str, system: rs.System) -> Result:
     machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
     system.start()
     return _compared(name, goal, system, machines)
-
-
-def _few_act() -> Result:
-    """Of 10,000 machines every hundredth acts."""
-    with tempfile.TemporaryDirectory() as folder, rs.System("benchmark-few", history=folder) as system:
-        machines = system.spawn_many(Runner, args=[(n, 100) for n in range(100)], per_host=50)
-        system.spawn_many(Resting, args=[(number,) for number in range(9_900)], per_host=4_950)
-        system.start()
-        return _compared("throughput-few-act", ">= 0.98", system, machines)
 
 
 def _compared(name: str, goal: str, system: rs.System, machines: list[Any]) -> Result:
@@ -168,33 +154,9 @@ def _sizes(names: set[str]) -> Iterator[Result]:
     if "snapshot-unchanged" in names:
         with _idle(10_000, "benchmark-unchanged", Resting) as system:
             yield alternate("snapshot-unchanged", "<= 0.4", ("snapshot_ms", lambda: _timed(system.snapshot)), plain)
-    if not names & {"snapshot-10000", "snapshot-scaling"}:
-        return
-    with _idle(10_000, "benchmark-large") as large:
-        if "snapshot-10000" in names:
-            yield alternate("snapshot-10000", "<= 2", ("snapshot_ms", lambda: _timed(large.snapshot)), plain)
-        if "snapshot-scaling" in names:
-            with _idle(1_000, "benchmark-small") as small:
-                per_machine = ("us_per_machine_at_10000", lambda: _timed(large.snapshot) / 10)
-                yield alternate(
-                    "snapshot-scaling",
-                    "<= 1.1",
-                    per_machine,
-                    ("us_per_machine_at_1000", lambda: _timed(small.snapshot)),
-                )
-
-
-def _checkpoints() -> Result:
-    with (
-        _idle(10_000, "benchmark-at-rest", Resting, checkpoint=True) as resting,
-        _idle(10_000, "benchmark-read", checkpoint=True) as read,
-    ):
-        return alternate(
-            "checkpoint-unchanged",
-            "<= 0.4",
-            ("at_rest_ms", lambda: _timed(resting.snapshot)),
-            ("read_each_time_ms", lambda: _timed(read.snapshot)),
-        )
+    if "snapshot-10000" in names:
+        with _idle(10_000, "benchmark-large") as system:
+            yield alternate("snapshot-10000", "<= 2", ("snapshot_ms", lambda: _timed(system.snapshot)), plain)
 
 
 def _bare(number: int) -> Idle:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.json_path import MISSING, JsonPath
-from ray_snapshot.json_text import parsed_json
+from ray_snapshot.json_text import strictly_parsed
 
 _FEW = 1_000
 """Fewer texts are read by `json`."""
@@ -130,23 +130,11 @@ def _of_different(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
 
 
 def _by_json(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
-    how = {"object_pairs_hook": _unique, "parse_constant": _refuse}  # what readers of JSON read unlike each other
     try:
-        values = [parsed_json(text, **how) for text in texts.to_pylist()]
+        values = [strictly_parsed(text) for text in texts.to_pylist()]
     except (TypeError, ValueError):  # a null; no JSON
         return [None] * len(paths)
     return [_column([path.find(value) for value in values]) for path in paths]
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _column(found: list[Any]) -> Any:

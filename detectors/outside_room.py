@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-from ray_snapshot.detectors.queued import LONG_S
 from ray_snapshot.detectors.room_rows import outsider
+from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 
 

@@ -18,11 +18,10 @@ from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
+from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 
 MOST_TOLD = 20
-SOON_S = 10.0
-"""What has room, and has waited less, is told to be about to begin."""
 
 
 def why_pending(snapshot: Snapshot) -> list[str]:
@@ -99,7 +98,7 @@ def _without_room(snapshot: Snapshot) -> list[str]:
     or_held_back = ", or it is held back until an object store has room" if may_hold_back_tasks(snapshot) else ""
     lines = []
     for one in roomless(snapshot):
-        soon = "it is about to begin" if one.waited_s < SOON_S else "Ray has not begun it all the same"
+        soon = "it is about to begin" if one.waited_s < LONG_S else "Ray has not begun it all the same"
         room = f"{one.lack.text}, and a node has room: {soon}{or_held_back}"
         lines.append(one.line(room if one.has_room else one.lack.why()))
     return lines

@@ -13,10 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of, lasted, listed, plural, positions, texts
+from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
-
-LONG_S = 10.0
-"""A call that has waited less is not told of."""
 
 MOST_TOLD = 10
 

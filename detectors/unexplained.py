@@ -17,8 +17,7 @@ from ray_snapshot.snapshot import Snapshot
 _OF_OBJECTS = (
     "No watched call gives what was made before watching began, what a process makes that is not watched, ready() of a"
     " placement group, and what ray.put has made. Ray keeps that for the refs that it has counted: give the ref itself along"
-    " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it. Or wait"
-    " with a timeout."
+    " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it."
 )
 
 
@@ -35,6 +34,13 @@ class Unexplained(NamedTuple):
         """ "driver (app.py:7) has waited for 42 s in queue.Queue.get"."""
         place = f" ({self.call_site})" if self.call_site else ""
         return f"{self.machine}{place} has waited for {lasted(self.seconds)} {self.what}"
+
+    @property
+    def in_a_tree(self) -> str:
+        """Below the line of its machine: "waits in queue.Queue.get (app.py:7) for 42 s"."""
+        what, comma, about = self.what.partition(", ")
+        place = f" ({self.call_site})" if self.call_site else ""
+        return f"waits {what}{place}{comma}{about}{comma and ','} for {lasted(self.seconds)}"
 
     @property
     def depends_on(self) -> str:

@@ -18,7 +18,7 @@ author = "the authors of ray-snapshot"
 version = release = ray_snapshot.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["generated.py", "glossary_links.py"]
+exclude_patterns = ["generated.py", "glossary_links.py", "meanings.py"]
 templates_path: list[str] = []
 
 html_theme = "furo"

@@ -36,12 +36,16 @@ def one_line(text: str | None) -> str:
 
 
 def commands() -> dict[str, Any]:
-    """The commands in the order of their exit codes."""
-    from ray_snapshot.cli import make_app
+    """The commands that are listed, by what is typed, in the order of their exit codes."""
+    from ray_snapshot.cli import each_command, make_app
     from ray_snapshot.commands.exit_codes import OF
 
-    found = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
-    return {name: found[name] for name in OF}
+    found = {
+        words[-1]: (" ".join(words), one)
+        for words, one in each_command(typer.main.get_command(make_app()))
+        if not one.hidden
+    }
+    return dict(found[name] for name in OF)
 
 
 def exit_codes() -> str:
@@ -51,7 +55,10 @@ def exit_codes() -> str:
     def own(codes: dict[int, str]) -> str:
         return "; ".join(f"{code}: {text}" for code, text in codes.items() if code)
 
-    rows = [(f"[`{name}`](#{name})", codes[0], own(codes)) for name, codes in OF.items()]
+    rows = [
+        (f"[`{words}`](#{words.replace(' ', '-')})", codes[0], own(codes))
+        for words, codes in zip(commands(), OF.values(), strict=True)
+    ]
     every = [(str(code), text) for code, text in OF_EVERY.items()]
     return (
         table(("command", "0", "another code of its own"), rows)
@@ -68,14 +75,14 @@ def command_line() -> str:
 def _command(name: str, command: Any) -> str:
     from ray_snapshot.commands.exit_codes import OF, said
 
-    context = typer.Context(command, info_name=f"ray-snapshot {name}")
+    context = typer.Context(command, info_name=f"ray-snapshot {name.replace('ask ', 'ask HISTORY ')}")
     usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
     parts = [f"## {name}", _help(command.help), f"```text\n{usage}\n```"]
     records = [one.get_help_record(context) for one in command.params]
     rows = [(f"`{called}`", one_line(told).replace("*", r"\*")) for called, told in filter(None, records)]
     if rows:
         parts.append(table(("argument or option", ""), rows))
-    return "\n\n".join([*parts, f"Exit codes: {said(OF[name])}."])
+    return "\n\n".join([*parts, f"Exit codes: {said(OF[name.rsplit(maxsplit=1)[-1]])}."])
 
 
 def _help(text: str | None) -> str:
@@ -149,7 +156,9 @@ def errors() -> str:
 
 def tables() -> str:
     """A section a table, its columns in their order."""
-    from ray_snapshot.schema import DEFAULTS, ROWS, TABLES, meaning_of
+    from meanings import ROWS, meaning_of
+
+    from ray_snapshot.schema import DEFAULTS, TABLES
 
     parts = []
     for name, schema in TABLES.items():

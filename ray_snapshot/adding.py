@@ -1,19 +1,16 @@
 """Detectors that add up: what they say of a snapshot follows from what they make of parts of its rows.
 
 Such a detector has `partial`, which makes a value of some rows of machines and of messages, and `merge`, which makes one value
-of two. However the rows are split, and in whatever order the values are merged, the result is the same. So rows of machines at
-rest may stay with their hosts: these send one value in place of a million rows.
+of two. However the rows are split, and in whatever order the values are merged, the result is the same. So what the rows
+of machines at rest come to is made once, host by host, and remembered while they stay as they are.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
-from ray_snapshot.errors import DetectorError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,22 +39,17 @@ class AddsUp(Protocol):
         ...
 
 
-def is_timeless(item: object) -> bool:
-    """Whether what a detector makes of rows may be remembered."""
-    return getattr(item, "is_timeless", False) is True
-
-
 def remembered_as(item: object) -> str:
     """The data of a timeless detector, under which its values are remembered; "" for one whose are not.
 
     Two detectors without data may make different values of the same rows.
     """
     spec = getattr(item, "spec", None)
-    return repr(spec) if spec is not None and is_timeless(item) else ""
+    return repr(spec) if spec is not None and getattr(item, "is_timeless", False) is True else ""
 
 
 def total(item: AddsUp, snapshot: Snapshot) -> Any:
-    """What all rows of a snapshot come to. Raises `SnapshotRowsLostError`, and `DetectorError` of a host."""
+    """What all rows of a snapshot come to."""
     key = remembered_as(item)
     if key in snapshot.totals:
         return snapshot.totals[key]
@@ -96,17 +88,3 @@ def totals_of_each(items: Iterable[Any], rows: Together) -> list[dict[str, Any]]
                     if value is not None:
                         totals[key] = value
     return found
-
-
-def pickled(item: AddsUp) -> tuple[str, bytes]:
-    """A detector for other processes, as it is now, and the key by which they know it. Raises `DetectorError`."""
-    from ray import cloudpickle
-
-    try:
-        blob = cloudpickle.dumps(item)
-    except Exception as error:
-        raise DetectorError(
-            f"{item.name} cannot be sent to where rows are ({type(error).__name__}: {error}): it holds what cannot be pickled",
-            detector=item.name,
-        ) from error
-    return hashlib.sha256(blob).hexdigest(), blob

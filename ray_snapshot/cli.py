@@ -11,14 +11,14 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from ray_snapshot import __version__, first_array
+from ray_snapshot import __version__
 from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.views import streams
 from ray_snapshot.views.streams import Shown, StreamError
@@ -26,8 +26,8 @@ from ray_snapshot.views.tables import one_line
 from ray_snapshot.views.wrapping import print_text
 
 _COMMANDS = (
-    "demo", "run", "restore", "system", "top", "history", "questions", "report", "export", "serve", "analyze", "synth",
-    "simulate", "explore", "step", "witness", "blame", "grafana", "doctor", "completion",
+    "demo", "run", "restore", "system", "top", "history", "questions", "report", "serve", "analyze", "simulate", "explore",
+    "witness", "blame", "doctor",
 )  # fmt: skip
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
@@ -46,13 +46,10 @@ CUT_OFF = 1
 """The reader of our output has gone: what Python's own documentation does then."""
 
 DEBUG = "RAY_SNAPSHOT_DEBUG"
-COMPLETING = "_RAY_SNAPSHOT_COMPLETE"
-"""Set while a shell asks what may come next; typer makes this name of the program's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0, or what the command says; see `commands.exit_codes`)."""
-    first_array.has_own_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
     try:
@@ -66,7 +63,7 @@ def _run(arguments: list[str]) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise SettingError("an argument contains a NUL character, which no name or path has")
-        app = _completing() if COMPLETING in os.environ else make_app(arguments[0])
+        app = make_app(*arguments)
         code = _checked(typer.main.get_command(app))(arguments, prog_name="ray-snapshot", standalone_mode=False)
         if isinstance(sys.stdout, Shown):  # else they are those of a program that was run
             sys.stdout.flush()
@@ -109,14 +106,13 @@ def _told(error: OSError) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def make_app(only: str | None = None) -> typer.Typer:
-    """The application with every command; with one alone, if `only` is its name: to build them all takes many times as long."""
+def make_app(*arguments: str) -> typer.Typer:
+    """The application with every command; with the one that the arguments name alone: to build all takes many times as long."""
     from ray_snapshot.commands.exit_codes import OF_EVERY, epilog, said
 
     app = typer.Typer(
         name="ray-snapshot",
         help="Consistent global snapshots of running Ray actor systems: take them, keep them, question them.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"max_content_width": _WIDEST_HELP},
@@ -124,26 +120,21 @@ def make_app(only: str | None = None) -> typer.Typer:
     )
     app.callback()(_options)
     for name in _COMMANDS:
-        import_module(f"ray_snapshot.commands.{name}").register(app)
-    chosen = [one for one in app.registered_commands if _name_of(one) == only]
-    app.registered_commands = chosen or app.registered_commands
-    for one in app.registered_commands:
+        register = import_module(f"ray_snapshot.commands.{name}").register
+        register(app, arguments) if name == "analyze" else register(app)
+    only = arguments[0] if arguments else None
+    commands = [one for one in app.registered_commands if _name_of(one) == only]
+    groups = [one for one in app.registered_groups if one.name == only]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
+    of_groups = (one for group in app.registered_groups for one in group.typer_instance.registered_commands)
+    for one in (*app.registered_commands, *of_groups):
         one.epilog = epilog(_name_of(one))
     return app
 
 
 def _name_of(command: Any) -> str:
     return str(command.name or getattr(command.callback, "__name__", ""))
-
-
-def _completing() -> typer.Typer:
-    """The application as far as a shell asks for it: the command that is typed already, or the names of all."""
-    from ray_snapshot.commands import completion
-
-    app = make_app(completion.prepare())
-    if len(app.registered_commands) > 1:
-        completion.without_options(app)
-    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -160,13 +151,18 @@ def _options(
     """Takes the options that stand before the command."""
 
 
+def each_command(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command, by the words that are typed for it; of a group those in it."""
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from each_command(one, *words, name)
+        else:
+            yield (*words, name), one
+
+
 def _checked(command: Any) -> Any:
     """The command with numbers checked that are none: infinite, or more seconds than a clock can count."""
-    from ray_snapshot.commands.help_lines import keep_hyphens
-
-    commands = getattr(command, "commands", {}).values()
-    keep_hyphens(command, *commands)
-    for one in commands:
+    for _, one in each_command(command):
         for option in one.params:
             option.callback = option.callback or _check_number
     return command

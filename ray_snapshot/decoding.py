@@ -22,7 +22,10 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
 
+import numpy as np
+
 from ray_snapshot.plain import type_name
+from ray_snapshot.redaction import under
 
 NamedMachine = Callable[[str], Any]
 """Gives the handle of a machine by name."""
@@ -54,7 +57,7 @@ def exact(value: Any) -> Any:
     if kind is dict:
         if all(type(key) is str for key in value):
             return {key: exact(item) for key, item in value.items()}
-        return {"$dict": [[exact(key), exact(item)] for key, item in value.items()]}
+        return {"$dict": [[exact(key), under(key, exact(item))] for key, item in value.items()]}
     fields = _fields(value)
     if fields is not None:
         return {
@@ -182,8 +185,6 @@ def _fraction(text: str) -> fractions.Fraction:
 
 
 def _array(about: dict[str, Any]) -> Any:
-    import numpy as np
-
     kind = np.dtype(about["dtype"])
     count = math.prod(map(int, about["shape"]))
     if kind.itemsize > _WIDEST_ITEM or not 0 <= kind.itemsize * count <= _LARGEST_ARRAY:

@@ -84,13 +84,7 @@ def to_json(value: Any, most_ms: float | None = None) -> Encoded:
     except Exception:  # not a number, or changed by another thread meanwhile: the long way can tell
         pass
     try:
-        known = redaction.secret_count()
-        # what is secret has to be met before it can be left out elsewhere: then only bytes bound the reading
-        until = None if most_ms is None or redaction.is_active else time.thread_time() + most_ms / 1e3
-        found = _reduced(value, until)
-        return (
-            found if redaction.secret_count() == known else _reduced(value, until)
-        )  # it may stand in what came before, too
+        return _reduced(value, None if most_ms is None else time.thread_time() + most_ms / 1e3)
     except Exception as error:
         text = dumped({"$unreadable": type_name(type(value)), "error": type(error).__name__})
         return Encoded(_clean(text), True, len(text))

@@ -112,7 +112,7 @@ class InconsistentCutError(RaySnapshotError, ValueError):
 
 
 class SnapshotRowsLostError(RaySnapshotError, LookupError):
-    """Rows of a snapshot that stayed with their host are gone with it, or were asked for too late; `.snapshot_id`, `.hosts`."""
+    """Nothing raises this any more: a snapshot owns its rows. The name stays for programs that catch it."""
 
 
 class NotRestorableError(RaySnapshotError, ValueError):

@@ -39,6 +39,22 @@ def parsed_json(text: str, **how: Any) -> Any:
     return found
 
 
+def strictly_parsed(text: str, **how: Any) -> Any:
+    """`parsed_json`, but `ValueError` also for what readers of JSON read unlike each other: a key twice, NaN, Infinity."""
+    return parsed_json(text, object_pairs_hook=_unique, parse_constant=_refuse, **how)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
 def _too_deep() -> NotStoredError:
     return NotStoredError(f"a JSON text that is nested more than {DEEPEST_JSON} deep, or of too many lists and objects")
 

@@ -29,6 +29,9 @@ HELD_BY = " held by "
 NO_CALL = "for an object that no watched call gives"
 """What a wait is for if nothing else is known of it (coverage, `unexplained`)."""
 
+LONG_S = 10.0
+"""A wait of so many seconds is listed, with its place."""
+
 OnDeadlock = Literal["report", "raise", "exit"]
 """What is done about a deadlock that stands."""
 

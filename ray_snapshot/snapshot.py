@@ -151,11 +151,6 @@ class _Channels(Mapping[tuple[str, str, str], Channel]):
 class Brought(Protocol):
     """Rows of machines that have come with a snapshot, and were not read yet."""
 
-    @property
-    def hosts(self) -> Mapping[str, int]:
-        """By host: how many."""
-        ...
-
     def rows(self) -> pa.Table:
         """All of them, in the order of names."""
         ...
@@ -167,7 +162,7 @@ class Brought(Protocol):
 
 @dataclass(frozen=True)
 class Absent:
-    """Machines of a snapshot whose rows are elsewhere until they are asked for; they are passive, and have been at rest."""
+    """Machines of a snapshot whose rows are read when they are asked for; they are passive, and have been at rest."""
 
     classes: Mapping[str, int]
     """By class: how many."""
@@ -176,13 +171,12 @@ class Absent:
     delays: Mapping[str, float]
     """By host: `record_delay_ms` of its machines."""
     state_bytes: int
-    fetch: Callable[..., pa.Table] = field(repr=False)
-    """Rows of `machines`: all (None), or of the machines named; within a bound in seconds. Raises `SnapshotRowsLostError`."""
+    fetch: Callable[[Sequence[str] | None], pa.Table] = field(repr=False)
+    """Rows of `machines`: all (None), or of the machines named."""
     partials: Callable[[Any, Snapshot], list[Any]] = field(repr=False)
-    """What a detector that adds up (`adding.AddsUp`) makes of the rows of that snapshot: a value a host. Raises
-    `SnapshotRowsLostError`, and `DetectorError` of a host."""
+    """What a detector that adds up (`adding.AddsUp`) makes of the rows of that snapshot: a value a host."""
     brought: Brought | None = field(default=None, repr=False)
-    """Those of the rows that are at hand."""
+    """The rows, where they have come packed."""
 
     @property
     def count(self) -> int:
@@ -191,7 +185,7 @@ class Absent:
 
 
 class _Tables(Mapping[str, pa.Table]):
-    """Tables by name; what is absent of `machines` is fetched when that table is first asked for."""
+    """Tables by name; what is absent of `machines` is read when that table is first asked for."""
 
     def __init__(self, found: Mapping[str, pa.Table], absent: Absent) -> None:
         self.found = found
@@ -199,18 +193,17 @@ class _Tables(Mapping[str, pa.Table]):
         """The rows of machines that are here, and what is absent: always both of one moment, for threads may load."""
         self.lock = threading.Lock()
 
-    def load(self, seconds: float | None = None) -> pa.Table:
+    def _whole(self) -> pa.Table:
         with self.lock:
             here, absent = self.parted
             if absent is not None:
-                rest = absent.fetch(None) if seconds is None else absent.fetch(None, seconds)
-                whole = pa.concat_tables([here, rest]).combine_chunks()
+                whole = pa.concat_tables([here, absent.fetch(None)]).combine_chunks()
                 here = in_order(whole, ("machine",))
                 self.parted = here, None
             return here
 
     def __getitem__(self, name: str) -> pa.Table:
-        return self.load() if name == "machines" else self.found[name]
+        return self._whole() if name == "machines" else self.found[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.found)
@@ -339,7 +332,7 @@ class Snapshot:
 
     @property
     def parted(self) -> tuple[pa.Table, Absent | None]:
-        """Rows of `machines` that are here, and those machines whose rows are fetched when the table `machines` is asked for;
+        """Rows of `machines` that are here, and those machines whose rows are read when the table `machines` is asked for;
         None if all are here."""
         return self.tables.parted if isinstance(self.tables, _Tables) else (self.tables["machines"], None)
 
@@ -357,7 +350,7 @@ class Snapshot:
         return known[1]
 
     def apart(self) -> tuple[Mapping[str, pa.Table], Absent | None]:
-        """All tables, of `machines` only rows that are here; and the machines whose rows are elsewhere (see `parted`)."""
+        """All tables, of `machines` only rows that are here; and the machines whose rows are not read yet (see `parted`)."""
         here, absent = self.parted
         return {**(self.tables.found if isinstance(self.tables, _Tables) else self.tables), "machines": here}, absent
 
@@ -373,13 +366,8 @@ class Snapshot:
         row = row.set_column(place, row.schema.field(place), pa.array([machines.num_rows], pa.int64()))
         return Snapshot({**tables, "snapshots": row, "machines": machines, **others})
 
-    def load(self, seconds: float | None = None) -> None:
-        """Fetch what is absent, if anything is, within a bound in seconds. Raises `SnapshotRowsLostError`."""
-        if isinstance(self.tables, _Tables):
-            self.tables.load(seconds)
-
     def rows_of(self, names: Sequence[str]) -> pa.Table:
-        """Rows of `machines`, of those named only, in no order. Raises `SnapshotRowsLostError`."""
+        """Rows of `machines`, of those named only, in no order."""
         here, absent = self.parted
         found = here.filter(pc.is_in(here["machine"], pa.array(names, pa.string())))
         if absent is None or found.num_rows == len(names):
@@ -485,7 +473,7 @@ def _parsed(text: str, what: str) -> Any:
     try:
         return parsed_json(text)
     except ValueError as fault:
-        raise HistoryFormatError(f"{what} cannot be read: {fault}; see `ray-snapshot verify`") from None
+        raise HistoryFormatError(f"{what} cannot be read: {fault}; see `ray-snapshot history verify`") from None
 
 
 @cache

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from ray_snapshot.adding import total
-from ray_snapshot.errors import DetectorError, SnapshotRowsLostError
+from ray_snapshot.errors import DetectorError
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -375,8 +375,6 @@ def evaluate(
             verdict = as_verdict(item.name, item.evaluate(snapshot, earlier=earlier))  # type: ignore[call-arg]
         else:
             verdict = as_verdict(item.name, item.evaluate(snapshot))
-    except SnapshotRowsLostError as error:
-        verdict = Verdict(evidence={"lost": str(error)}, sentence=f"{item.name} cannot be told: {error}.")
     except Exception as error:  # reported as the detector's fault, so that it does not stop the others
         text = told(error)
         verdict = Verdict(evidence={"error": text}, sentence=f"Detector {item.name} failed: {text}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from ray_snapshot.errors import SettingError
@@ -124,8 +124,6 @@ def _split(items: tuple[Any, ...]) -> tuple[tuple[str, ...], list[Wait]]:
 
 
 def _expanded(wait: Wait) -> Wait:
-    from itertools import combinations
-
     alternatives = []
     for alternative in wait.alternatives:
         for chosen in combinations(alternative.on, alternative.k):

@@ -2,7 +2,7 @@
 
 The rows are checked in Spark's own expressions, which share nothing with `Snapshot.verify`; the verdicts by `evidence.py`,
 which shares nothing with the detectors. What neither confirms nor refutes is counted as unchecked. Not looked at, and left
-to `ray-snapshot verify`: the JSON of every column, values that no reader can do without, checkpoints, traces and classes.
+to `ray-snapshot history verify`: the JSON of every column, values that no reader can do without, checkpoints, traces, classes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VIEWS = (
         (*RUN, "snapshot_id", "what", "problem"),
         order=(*RUN, "sequence", "what", "problem"),
         minor=("run_id",),
-        none="all snapshots are consistent, and no verdict is wrong (JSON, checkpoints, traces: ask ray-snapshot verify)",
+        none="all snapshots are consistent, and no verdict is wrong (JSON, checkpoints, traces: ray-snapshot history verify)",
     ),
 )
 

@@ -19,12 +19,6 @@ from stored import Store, environment
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
-os.environ.setdefault("RAY_SNAPSHOT_AUDIT", "100")
-"""What hosts keep of machines that have not acted is compared with what they are, in every snapshot."""
-
-os.environ.setdefault("RAY_SNAPSHOT_KEEP_FROM", "1")
-"""Rows of machines at rest stay with their hosts, however few they are, and are asked for."""
-
 hear_signals()
 
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -57,8 +51,8 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_is_secret() -> None:
-    """What other files have met as secret would be left out here, too."""
+def _nothing_is_redacted() -> None:
+    """What other files redact would be left out here, too."""
     from ray_snapshot import redaction
 
     if redaction.is_active:

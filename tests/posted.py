@@ -18,27 +18,23 @@ class Posted:
         self.location = location
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
-        self.headers: list[dict[str, str]] = []
         self.address = ""
 
 
 @contextmanager
-def address(*codes: int, location: str | None = None, answer: object = None) -> Iterator[Posted]:
-    """An address as long as the block runs; `answer`: as JSON in each answer."""
+def address(*codes: int, location: str | None = None) -> Iterator[Posted]:
+    """An address as long as the block runs."""
     posted = Posted(list(codes), location)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             posted.paths.append(self.path)
-            posted.headers.append({name.lower(): value for name, value in self.headers.items()})
             posted.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(posted.codes.pop(0) if posted.codes else 200)
             if posted.location is not None:
                 self.send_header("location", posted.location)
-            body = b"" if answer is None else json.dumps(answer).encode()
-            self.send_header("content-length", str(len(body)))
+            self.send_header("content-length", "0")
             self.end_headers()
-            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -27,7 +27,7 @@ from clean import clean_environment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_snapshot import encoding, redaction
+from ray_snapshot import encoding
 from ray_snapshot.encoding import HEAD_BYTES, MOST_BYTES, RETRY_EVERY, Patience, to_json
 from ray_snapshot.plain import Reducer
 from ray_snapshot.runtime.handles import MachineHandle
@@ -352,13 +352,7 @@ def nested(count: int) -> dict[str, Any]:
     return {"rows": [{"number": number, "names": [str(number)]} for number in range(count)]}
 
 
-@pytest.fixture
-def nothing_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests have met secrets."""
-    monkeypatch.setattr(redaction, "is_active", False)
-
-
-def test_where_the_time_is_over_the_head_is_shown_with_how_much_was_read(nothing_secret: None) -> None:
+def test_where_the_time_is_over_the_head_is_shown_with_how_much_was_read() -> None:
     value = nested(20_000)
     found = to_json(value, most_ms=0.0)
     cut = strict(found.text)["$truncated"]
@@ -374,14 +368,8 @@ def test_what_is_done_in_time_is_what_it_is_without_a_bound() -> None:
     assert to_json(value, most_ms=1e6) == to_json(value)
 
 
-def test_where_something_is_redacted_only_bytes_bound_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands behind the cut may be a secret that has to be left out elsewhere."""
-    monkeypatch.setattr(redaction, "is_active", True)
-    assert not to_json(nested(1_000), most_ms=0.0).truncated
-
-
 def test_a_machine_whose_state_was_cut_off_is_given_less_time_but_for_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, nothing_secret: None
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[float] = []
     own = encoding.to_json

@@ -6,6 +6,7 @@ Imports neither Spark nor anything heavy: `ray_snapshot.spark_jobs.engine.comman
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,9 +17,12 @@ from ray_snapshot.spark_jobs.engine.request import OPTIONS, Option, Request
 _JOBS = "\n\n".join(f"{name}: {question}." for name, question in JOBS.items())
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `analyze` to the command line."""
-    app.command("analyze", help=f"Ask a history a question, in Spark.\n\n{_JOBS}")(analyze)
+def register(app: typer.Typer, arguments: Sequence[str] = ()) -> None:
+    """Add the command `analyze` to the command line; where a job and `--help` are among the arguments, as that job's alone."""
+    job = next((word for word in arguments if word in JOBS), None) if "--help" in arguments else None
+    told = _JOBS if job is None else f"{job}: {JOBS[job]}."
+    analyze.__signature__ = _signature(job)  # type: ignore[attr-defined]  # typer makes its options of it
+    app.command("analyze", help=f"Ask a history a question, in Spark.\n\n{told}")(analyze)
 
 
 def analyze(**asked: Any) -> int:
@@ -28,16 +32,21 @@ def analyze(**asked: Any) -> int:
     return execute(Request(**asked))
 
 
-def _for_typer(option: Option) -> Any:
+def _for_typer(option: Option, job: str | None) -> Any:
+    told = option.help if job is None or len(option.jobs) == len(JOBS) else option.help.partition(": ")[2]
+    told = told[0].upper() + told[1:]
     if not option.flag:
-        return typer.Argument(help=option.help)
-    return typer.Option(option.flag, help=option.help, metavar=option.metavar, min=option.least)
+        return typer.Argument(help=told)
+    return typer.Option(option.flag, help=told, metavar=option.metavar, min=option.least)
 
 
-_FIELDS = inspect.signature(Request, eval_str=True)
-analyze.__signature__ = _FIELDS.replace(  # type: ignore[attr-defined]  # typer makes its options of it
-    parameters=[
-        field.replace(annotation=Annotated[field.annotation, _for_typer(OPTIONS[field.name])])
-        for field in _FIELDS.parameters.values()
-    ]
-)
+def _signature(job: str | None) -> inspect.Signature:
+    """The fields of a `Request`, of all jobs or of one."""
+    fields = inspect.signature(Request, eval_str=True)
+    return fields.replace(
+        parameters=[
+            field.replace(annotation=Annotated[field.annotation, _for_typer(OPTIONS[field.name], job)])
+            for field in fields.parameters.values()
+            if job is None or job in OPTIONS[field.name].jobs
+        ]
+    )

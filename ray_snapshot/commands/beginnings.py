@@ -1,4 +1,4 @@
-"""What `explore` and `step` begin with: a function that builds a system, a snapshot of a history, or both.
+"""What `explore` begins with: a function that builds a system, a snapshot of a history, or both.
 
 The machines' modules are looked for in the current folder first. A checkpoint is read under the rules of `restore`: the key
 that it was written with must be here, and what it holds is the program's own.

@@ -49,7 +49,9 @@ def blame(
     module: RunModules = None,
     trust: Trust = False,
 ) -> int:
-    """Name the first action of a traced run behind which something is wrong: machine, method, arguments, source line.
+    """Name the first action that broke a traced run.
+
+    Its machine, method, arguments and source line.
 
     The system must have run with `trace=True`. Its machines' code is run: name its modules with `--module`, or say
     `--trust` if you trust whoever wrote the history.

@@ -47,7 +47,7 @@ def demo(
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = EVERY_S,
     spark: Annotated[bool, typer.Option(help="Run the Spark jobs over the history.")] = True,
 ) -> None:
-    """Run the example systems on Ray, watch them, keep their history, and question it with Spark."""
+    """Run the examples on Ray, and ask their history with Spark."""
     began = time.monotonic()
     history = str(_writable(out).absolute() / "history")
     facts = _run_systems(history, every)

@@ -39,7 +39,9 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> int:
-    """Say what is in the way on this machine, and what to do; exit code 1 if there is a problem.
+    """Say what is in the way on this machine, and what to do.
+
+    Exit code 1 if there is a problem.
 
     Python, Ray, what else is installed, Java, py-spy, folders and their disks, the token, and the clusters that run.
     """

@@ -34,7 +34,6 @@ OF: dict[str, dict[int, str]] = {
     "diff": {0: "answered, also where nothing changed"},
     "sql": {0: "answered"},
     "report": {0: "written"},
-    "export": {0: "written"},
     "serve": {0: "ended by Ctrl-C"},
     "verdicts": {0: "listed"},
     "verify": {0: "all passed", 1: "something did not"},
@@ -45,20 +44,17 @@ OF: dict[str, dict[int, str]] = {
     "simulate": {0: "every snapshot is as its protocol promises", 1: "one is not"},
     "explore": {
         0: "every state (with --within: every state within) was looked at, and nothing is wrong; of --reach and --avoid: each"
-        " order asked for is shown",
+        " order asked for is shown; of --by-hand: q, or the end of what was typed",
         1: "a counterexample; of --reach and --avoid: there is no such order",
         4: "no counterexample, or no such order found, but not every state was looked at, or something could not be told",
     },
-    "step": {0: "q, or the end of what was typed"},
     "witness": {0: "all was shown", 1: "something differed"},
     "blame": {
         0: "all is right behind every action",
         1: "an action is named",
         4: "the run cannot be done again as far as where it is broken",
     },
-    "grafana": {0: "printed, or installed"},
     "doctor": {0: "nothing is in the way; there may be warnings", 1: "a problem"},
-    "completion": {0: "printed"},
     "demo": {0: "shown"},
 }
 """By command, in the order of the reference: 0, and what is its own."""

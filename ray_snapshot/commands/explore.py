@@ -89,18 +89,38 @@ def explore(
     trust: Trust = False,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
     workers: Annotated[int, typer.Option(min=1, help="1: one process searches.")] = 1,
+    by_hand: Annotated[
+        bool, typer.Option("--by-hand", help="Choose each step, see what it changes, and go back.")
+    ] = False,
     diagram: Annotated[
         str | None, typer.Option(help="Draw the counterexample, or the first order, there (SVG).")
     ] = None,
-    schedule: Annotated[str | None, typer.Option(help="Write its schedule there, for testing.replay.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="Write its schedule there, for testing.replay. With --by-hand: go along this one first."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Run machines of your own in every order, without Ray, and look at every state that they can reach."""
+    """Run your machines in every order, without Ray.
+
+    And look at every state that they can reach.
+    """
     from ray_snapshot import testing
 
     begin = Beginning(start, function, classes or (), until, module or (), trust)
     limits: dict[str, Any] = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
                               "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
+    if by_hand:
+        if reach or avoid or always or never or eventually or within or protocol or diagram or as_json:
+            raise SettingError(
+                "--by-hand asks you for each step: leave out what a search looks for, --diagram and --json"
+            )
+        from ray_snapshot.commands.by_hand import walk
+        from ray_snapshot.testing.faults import Faults
+
+        with this_folder_first():
+            walk(begin, Faults(crashes, rollback, duplicates, overtakes), mailbox_bound, schedule)
+        return
     if reach or avoid:
         if always or never or eventually or protocol is not None:
             raise SettingError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ray_snapshot.errors import SettingError
@@ -15,25 +15,14 @@ def write_file(path: str | Path, text: str) -> None:
 
     What is no plain file (a device, a pipe) is written to as it is.
     """
-    write_parts(path, [text])
-
-
-def write_parts(path: str | Path, parts: Iterable[str]) -> None:
-    """The same of a text that comes in parts; whatever making them raises is raised."""
     with _faults(path):
         place = Path(path).resolve()
         is_as_it_is = place.exists() and not place.is_file()
     beside = place if is_as_it_is else place.with_name(f".{place.name[:100]}.{os.getpid()}")
     try:
-        with ExitStack() as stack:
-            with _faults(path):
-                file = stack.enter_context(open(beside, "w", encoding="utf-8", errors="backslashreplace", newline=""))
-            for part in parts:
-                with _faults(path):
-                    file.write(part)
-            with _faults(path):
-                file.flush()
         with _faults(path):
+            with open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+                file.write(text)
             if not is_as_it_is:
                 beside.replace(place)
     except BaseException:

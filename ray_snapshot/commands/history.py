@@ -1,4 +1,6 @@
-"""`ray-snapshot list | show | verdicts | verify | compact | vacuum HISTORY`: look at it, keep it small.
+"""`ray-snapshot history list | show | verdicts | verify | compact | vacuum HISTORY`: look at it, keep it small.
+
+Each is a command without `history` in front, too, which is not listed.
 
 Exit codes: 0, or 2 for an error; `verify` exits 1 if a snapshot did not pass.
 """
@@ -12,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
+from ray_snapshot.commands.synth import synth
 from ray_snapshot.views.wrapping import print_text
 from ray_snapshot.waits import SEE_WAITS
 
@@ -56,21 +58,25 @@ _ROWS_AT_ONCE = 1_000
 
 def register(app: typer.Typer) -> None:
     """Add the commands on histories to the command line."""
-    app.command("list")(list_snapshots)
-    app.command("show", context_settings={"ignore_unknown_options": True})(show)  # -1 is no option
-    app.command("verdicts")(verdicts)
-    app.command("verify")(verify)
-    app.command("compact")(compact)
-    app.command("vacuum")(vacuum)
+    group = typer.Typer()
+    app.add_typer(group, name="history", help="List, show, check, shrink or make up histories.")
+    for name, command in {
+        "list": list_snapshots, "show": show, "verdicts": verdicts, "verify": verify, "compact": compact,
+        "vacuum": vacuum, "synth": synth,
+    }.items():  # fmt: skip
+        settings = {"ignore_unknown_options": name == "show"}  # -1 is no option
+        group.command(name, context_settings=settings)(command)
+        app.command(name, hidden=True, context_settings=settings)(command)
 
 
 def list_snapshots(
     history: HistoryPath, system: System = None, run: Run = None, limit: Limit = None, json: Json = False
 ) -> None:
     """List the snapshots, latest last."""
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
@@ -108,9 +114,10 @@ def verdicts(
     json: Json = False,
 ) -> None:
     """List the verdicts of the detectors, latest last."""
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _check_known(opened, system, run, detector)
     snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
@@ -141,8 +148,13 @@ def show(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """Show one snapshot: its machines, channels, messages in flight, waits and verdicts."""
-    opened = open_history(history)
+    """Show a snapshot: machines, channels, messages, waits.
+
+    And the verdicts on it.
+    """
+    from ray_snapshot.history import History
+
+    opened = History(history)
     _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
     found = opened.wholes.whole(snapshot_id)
@@ -155,12 +167,17 @@ def show(
 
 
 def verify(history: HistoryPath, system: System = None, json: Json = False) -> int:
-    """Check that every snapshot is whole, consistent and readable, with its verdicts and checkpoint; exit code 1 if not."""
+    """Check that snapshots are whole, consistent and readable.
+
+    With their verdicts and checkpoints; exit code 1 if one is not.
+    """
     from ray_snapshot.views import tables
 
     count = bad = bad_tables = 0
     unchecked: list[str] = []
-    opened = open_history(history).as_stored()
+    from ray_snapshot.history import History
+
+    opened = History(history).as_stored()
     _check_known(opened, system)
     for checked, problems in opened.verify(system, unchecked):
         is_table = checked is not None and checked.startswith("table ")
@@ -198,7 +215,7 @@ def _say_what_was_given_up(history: History, system: str | None) -> None:
 
     count = pc.sum(pc.equal(history.snapshot_table(system)["status"], "aborted")).as_py()
     if count:
-        print_text(f"given up, and without rows: {count} of them; `ray-snapshot list` says why")
+        print_text(f"given up, and without rows: {count} of them; `ray-snapshot history list` says why")
 
 
 def _say_what_repeats(history: History, system: str | None) -> None:
@@ -220,10 +237,14 @@ def _say_what_repeats(history: History, system: str | None) -> None:
 def compact(
     history: HistoryPath, keep: Keep = None, keep_every: KeepEvery = None, dry_run: DryRun = False, json: Json = False
 ) -> None:
-    """Rewrite the many small files of a history into few large ones; --keep and --keep-every remove snapshots first."""
+    """Rewrite many small files into few large ones.
+
+    --keep and --keep-every remove snapshots first.
+    """
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _retain(opened, keep, keep_every, dry_run, json)
     if dry_run:
         return
@@ -249,10 +270,14 @@ def vacuum(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete files that the tables need no more; --keep and --keep-every remove snapshots first."""
+    """Delete files that the tables need no more.
+
+    --keep and --keep-every remove snapshots first.
+    """
+    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = open_history(history)
+    opened = History(history)
     _retain(opened, keep, keep_every, dry_run, json)
     deleted = opened.vacuum(keep_hours, dry_run=dry_run)
     rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]

@@ -1,18 +1,19 @@
-"""`ray-snapshot conservation | since | diff | sql HISTORY`: quick questions, without Spark.
+"""`ray-snapshot ask HISTORY since | conservation | diff`, and `sql HISTORY`: quick questions, without Spark.
 
 Exit codes: 0, or 2 for an error; `since` exits 1 if a detector failed when it was asked, as `analyze HISTORY detections` does.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
-from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
@@ -36,10 +37,46 @@ DetectorName = Annotated[str | None, typer.Option(help="Only this detector.", sh
 
 def register(app: typer.Typer) -> None:
     """Add the questions to the command line."""
-    app.command("conservation")(conservation)
-    app.command("since")(since)
-    app.command("diff", context_settings={"ignore_unknown_options": True})(diff)  # -1 is no option
+    group = typer.Typer()
+    group.callback()(_ask)
+    app.add_typer(group, name="ask", help="Ask a history a quick question, without Spark.")
+    for name, command in _QUESTIONS.items():
+        settings = {"ignore_unknown_options": name == "diff"}  # -1 is no option
+        group.command(name, context_settings=settings)(_of_group(command))
+        app.command(name, hidden=True, context_settings=settings)(command)
     app.command("sql")(sql)
+
+
+def _list_questions(wanted: bool) -> None:
+    if wanted:
+        for name, command in _QUESTIONS.items():
+            print_text(f"{name}: {(command.__doc__ or '').splitlines()[0]}")
+        raise typer.Exit
+
+
+def _ask(
+    context: typer.Context,
+    history: HistoryPath,
+    names: Annotated[  # noqa: ARG001 - its callback does it
+        bool, typer.Option("--list", help="List the questions.", callback=_list_questions, is_eager=True)
+    ] = False,
+) -> None:
+    """Takes what stands before the question."""
+    context.obj = history
+
+
+def _of_group(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command without its history, which stands before its name."""
+
+    @wraps(command)
+    def asked(context: typer.Context, **options: Any) -> Any:
+        return command(history=context.obj, **options)
+
+    said = inspect.signature(command, eval_str=True)
+    _, *others = said.parameters.values()
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    asked.__signature__ = said.replace(parameters=[context, *others])  # type: ignore[attr-defined] # typer reads it
+    return asked
 
 
 def conservation(
@@ -50,8 +87,13 @@ def conservation(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """The ledger of a conserved quantity: does it hold, since when not, and what changed there; without Spark."""
-    opened = open_history(history)
+    """Does a conserved quantity hold, and since when not?
+
+    The ledger, and what changed where it broke.
+    """
+    from ray_snapshot.history import History
+
+    opened = History(history)
     from ray_snapshot.questions import conservation as ask
 
     found = ask(opened, system=system, run=run, detector=detector)
@@ -86,8 +128,13 @@ def since(
     limit: Limit = None,
     json: Json = False,
 ) -> int:
-    """Since when each detector's answer stands, and how often it held: by the live verdicts, without Spark."""
-    opened = open_history(history)
+    """Since when does each detector's answer stand?
+
+    And how often it held: by the live verdicts.
+    """
+    from ray_snapshot.history import History
+
+    opened = History(history)
     from ray_snapshot.questions import since as ask
 
     found = ask(opened, system=system, run=run, detector=detector)["detectors"]
@@ -126,8 +173,13 @@ def diff(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """What is otherwise in one snapshot than in another: machines that came, went or moved, fields; without Spark."""
-    opened = open_history(history)
+    """What differs between two snapshots?
+
+    Machines that came, went or moved, and fields of their states.
+    """
+    from ray_snapshot.history import History
+
+    opened = History(history)
     from ray_snapshot.questions import diff as ask
     from ray_snapshot.questions import two_snapshots
 
@@ -161,7 +213,10 @@ def sql(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that it may take.")] = TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Ask the tables of a history in SQL; nothing else can be read, and nothing written."""
+    """Ask the tables of a history in SQL.
+
+    Nothing else can be read, and nothing written.
+    """
     from ray_snapshot.errors import QueryError
     from ray_snapshot.questions.query import MOST_ROWS
     from ray_snapshot.questions.query import sql as ask
@@ -181,6 +236,9 @@ def sql(
     if is_cut:
         hint = "" if most == all_rows else "; --limit 0 shows more"
         print(f"(there are more than {most:,} rows{hint})", file=sys.stderr if json else sys.stdout)
+
+
+_QUESTIONS: dict[str, Callable[..., Any]] = {"since": since, "conservation": conservation, "diff": diff}
 
 
 # ---- how it is shown ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import typer
 
 from ray_snapshot.commands.files import write_file
 from ray_snapshot.commands.history import System
-from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         context_settings={"ignore_unknown_options": True},  # -1 is no option
-        help="Write a report of one snapshot, to attach to a ticket: who waits for whom, what came before, what to do.",
+        help="Write a report of one snapshot, to attach to a ticket.\n\nWho waits for whom, what came before, what to do.",
     )(report)
 
 
@@ -53,7 +52,9 @@ def report(
     for path in files:
         if path.suffix.lower() not in (*_PAGES, *_TEXTS):
             raise SettingError(f"--out {path}: a report is a file that ends in .html or .md")
-    opened = open_history(history)
+    from ray_snapshot.history import History
+
+    opened = History(history)
     snapshot_id = choose(opened, snapshot, system)
     if not files and not markdown:
         files = [Path(f"report-{re.sub(r'[^A-Za-z0-9_.-]', '_', snapshot_id)[:100]}.html")]

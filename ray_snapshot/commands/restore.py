@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
-        help="Run a program whose system goes on from a recorded snapshot, on a new cluster.",
+        help="Run a program that goes on from a recorded snapshot.\n\nIts system begins there, on a new cluster.",
     )(restore)
 
 
@@ -78,7 +78,7 @@ def _chosen(history: History, text: str) -> str:
     if (latest := history.resolve(text)) != restorable[-1]:
         print(
             f"ray-snapshot: going on from {restorable[-1]}, the latest that can be restored; {latest} came later, and cannot:"
-            " see `ray-snapshot show`",
+            " see `ray-snapshot history show`",
             file=sys.stderr,
         )
     return restorable[-1]

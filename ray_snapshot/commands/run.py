@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
-        help="Run a Ray program as it is, take a snapshot every second, and say why it hangs.",
+        help="Run a Ray program as it is, and say why it hangs.\n\nA snapshot is taken every second.",
     )(run)
 
 

@@ -48,9 +48,9 @@ def serve(
     on_alarm: OnAlarm = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Show histories and running systems in a browser, until Ctrl-C.
+    """Show histories and running systems in a browser.
 
-    The address that is printed has a token, without which nothing is shown; RAY_SNAPSHOT_TOKEN sets it.
+    Until Ctrl-C. The address that is printed has a token, without which nothing is shown; RAY_SNAPSHOT_TOKEN sets it.
     """
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
         raise SettingError(f"serve needs {' and '.join(missing)}: pip install 'ray-snapshot[web]'")

@@ -1,4 +1,4 @@
-"""`ray-snapshot synth`: a made-up history of any size, with known anomalies planted."""
+"""`ray-snapshot history synth`: a made-up history of any size, with known anomalies planted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from ray_snapshot.history import History
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `synth` to the command line."""
-    app.command("synth")(synth)
-
-
 def synth(
     machines: Annotated[int, typer.Option(help="How many machines each snapshot has, beside the driver.")],
     snapshots: Annotated[int, typer.Option(help="How many snapshots.")],
@@ -37,9 +32,9 @@ def synth(
     ] = True,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a planted anomaly and line.")] = False,
 ) -> None:
-    """Make up a history, with or without anomalies, for trying and measuring the Spark jobs.
+    """Make up a history, to try and measure the Spark jobs.
 
-    What was planted is printed, and noted in planted.json beside the tables.
+    With or without anomalies. What was planted is printed, and noted in planted.json beside the tables.
     """
     from ray_snapshot.synth import Settings, synthesise
     from ray_snapshot.views import tables

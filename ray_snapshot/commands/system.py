@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 
 def systems(address: _Address = None, json: _Json = False) -> None:
-    """List the systems that run on a cluster, or on all clusters of this machine."""
+    """List the systems that run here, or on a cluster."""
     rows: list[dict[str, Any]] = []
     with visitor():
         from ray_snapshot.instrument.clusters import find
@@ -86,7 +86,10 @@ def snapshot(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the snapshot is given up.")] = 30.0,
     json: _Json = False,
 ) -> None:
-    """Take a snapshot of a running system now; it goes into the system's history, if it keeps one."""
+    """Take a snapshot of a running system now.
+
+    It goes into the system's history, if it keeps one.
+    """
     found = _snapshot_of(name, address, timeout)
     row = {
         "snapshot_id": found.snapshot_id,
@@ -115,7 +118,9 @@ def diagnose(
     ] = False,
     json: _Json = False,
 ) -> int:
-    """Say who waits for whom, now; exit code 0 healthy, 3 deadlock, 4 could not tell.
+    """Say who waits for whom, now.
+
+    Exit code 0: healthy, 3: deadlock, 4: cannot be told.
 
     Of a system by one snapshot. Without a name: of every system, and of programs that were not started with ray-snapshot by
     two looks from outside; of these it says what is suspected.
@@ -136,15 +141,11 @@ class Stacks(NamedTuple):
 
 
 def _diagnose_system(name: str, address: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
-    from ray_snapshot import detectors
-    from ray_snapshot.detectors.pending import why_pending
-    from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
 
     with _service_of(name, address) as service:
         snapshot = _snapshot_by(service, name, timeout)
-        asked = detectors.Deadlock(), detectors.Termination(), detectors.Infeasible()
-        found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
+        found = diagnosis(snapshot)
         told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
@@ -257,9 +258,17 @@ def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
 
 def _snapshot_by(service: Any, name: str, timeout: float) -> Snapshot:
     from ray_snapshot.runtime.cluster import ask
+    from ray_snapshot.runtime.faults import in_a_line
 
-    collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
-    found: Snapshot = collected.snapshot()
+    try:
+        collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+        found: Snapshot = collected.snapshot()
+    except RaySnapshotError:
+        raise
+    except Exception as error:
+        raise RaySnapshotError(
+            f"the answer of {name} cannot be read here ({in_a_line(error)}): ask with the ray-snapshot that its program has"
+        ) from error
     return found
 
 

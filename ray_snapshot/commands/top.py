@@ -43,7 +43,9 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Look once, and end; so it does where no terminal is.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look, each in a line.")] = False,
 ) -> None:
-    """Watch a running system in the terminal: its machines, what its detectors say, its last snapshots; until Ctrl-C.
+    """Watch a running system in the terminal, until Ctrl-C.
+
+    Its machines, what its detectors say, its last snapshots.
 
     Looking costs the system one question a second; it is told counts and words, and never a state.
     """

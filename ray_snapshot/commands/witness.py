@@ -53,7 +53,9 @@ def witness(
     module: RunModules = None,
     trust: Trust = False,
 ) -> int:
-    """Show that a snapshot could have been: replay the white actions of its run, compare, then the red ones.
+    """Show that a snapshot could have been.
+
+    Replay the white actions of its run, compare, then the red ones.
 
     The system must have run with `trace=True`. Its machines' code is run: name its modules with `--module`, or say
     `--trust` if you trust whoever wrote the history.
@@ -155,7 +157,7 @@ def _compared(history: History, loaded: Snapshot) -> WitnessedSnapshot:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HistoryFormatError(
             f"history {history.path}: snapshot {loaded.snapshot_id} cannot be compared with: {type(error).__name__}:"
-            f" {error}; see `ray-snapshot verify`",
+            f" {error}; see `ray-snapshot history verify`",
             path=history.path,
             snapshot_id=loaded.snapshot_id,
         ) from None

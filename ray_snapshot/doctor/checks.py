@@ -187,7 +187,7 @@ def folder(check: str, found: Folder, remedy: str) -> Finding:
         return Finding(check, PROBLEM, text, "free some space, or choose another disk")
     if found.free < LITTLE:
         return Finding(
-            check, WARNING, text, "free some space: a history grows with each snapshot (`ray-snapshot vacuum`)"
+            check, WARNING, text, "free some space: a history grows with each snapshot (`ray-snapshot history vacuum`)"
         )
     return Finding(check, OK, text)
 
@@ -197,7 +197,9 @@ def history(found: Folder, *, is_file: bool, is_there: bool, trouble: str = "") 
     if is_file:
         return Finding("history", PROBLEM, f"{found.path} is a file", "a history is a folder: choose another name")
     if trouble:
-        return Finding("history", PROBLEM, trouble, "see what `ray-snapshot verify` says, or choose another folder")
+        return Finding(
+            "history", PROBLEM, trouble, "see what `ray-snapshot history verify` says, or choose another folder"
+        )
     told = folder("history", found, "choose another folder, or have its rights changed")
     if found.why_not:
         return told

@@ -181,7 +181,7 @@ def _absent(machines: _Rows, rows: Integers) -> Absent:
     def plain() -> pa.Table:
         return machines.plain(rows)
 
-    def fetch(names: Sequence[str] | None, _: float = 0.0) -> pa.Table:
+    def fetch(names: Sequence[str] | None) -> pa.Table:
         if names is None:
             return plain()
         is_asked = pc.is_in(machines.texts("machine"), value_set=pa.array(names, pa.string()))

@@ -217,7 +217,7 @@ def read(history: str | AnyPath, snapshot_id: str, key: bytes) -> Checkpoint:
     except FileNotFoundError:
         raise NotRestorableError(
             f"snapshot {snapshot_id} has no checkpoint in {path.parent}: it was taken without checkpoint=True, or had"
-            " obstacles (see `ray-snapshot show`)",
+            " obstacles (see `ray-snapshot history show`)",
             obstacles=[],
         ) from None
     except OSError as fault:

@@ -52,11 +52,9 @@ def append(
     rows: pa.Table,
     owner: str,
     turn: Turn | None = None,
-    also: Sequence[AddAction | pa.Table] = (),
+    also: Sequence[pa.Table] = (),
 ) -> None:
-    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition.
-
-    `also`: files that are there, and more such rows, for files of their own.
+    """Commit `rows` (of `stored_schema`, sorted) as new files, one per partition; `also`: more of them, for files of their own.
 
     With a `turn`, not twice: nothing is done if it was committed already. Raises `WriterOverError` if its writer is over.
     """
@@ -67,9 +65,8 @@ def append(
             table.update_incremental()
             if _is_done(table, turn):
                 return
-        parts = [found for one in (rows, *also) if isinstance(one, pa.Table) for found in partitions(one)]
+        parts = [found for one in (rows, *also) for found in partitions(one)]
         added = [write(path, name, part, partition, files.file_name(owner)) for partition, part in parts]
-        added += [one for one in also if not isinstance(one, pa.Table)]
         table.update_incremental()
         before = table.version()
         _widen(table, rows.schema)

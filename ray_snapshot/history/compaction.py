@@ -214,7 +214,7 @@ def _rows_of_each(name: str, block: Sequence[tables.DataFile]) -> dict[str, int]
         found = tables.scan(name, [file], columns=[_sequence(name)])[0].value_counts()
         counts.update({item["values"]: item["counts"] for item in found.to_pylist()})
     if None in counts:
-        raise ValueError(f"it has {counts[None]} rows without {_sequence(name)}; see `ray-snapshot verify`")
+        raise ValueError(f"it has {counts[None]} rows without {_sequence(name)}; see `ray-snapshot history verify`")
     return dict(sorted(counts.items()))
 
 

@@ -7,7 +7,6 @@ under a name with `_` in front, which readers skip, and gets its own when it is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import uuid
@@ -81,12 +80,6 @@ def file_name(owner: str, block: str | None = None) -> str:
     return f"{kind}-{owner}-{uuid.uuid4().hex[:12]}.parquet"
 
 
-def agreed_name(owner: str, *parts: object) -> str:
-    """The name for a file of a writer that another process writes for it: of the same `parts` always the same name."""
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return f"part-{owner}-{digest[:12]}.parquet"
-
-
 def owner_of(name: str) -> str | None:
     """Which writer made a file, or had begun it; None if no writer of a history did."""
     found = _NAME.fullmatch(name.removeprefix("_"))
@@ -97,27 +90,6 @@ def block_of(name: str) -> str | None:
     """The compaction block in the file's name, or None."""
     found = _NAME.fullmatch(name)
     return found["block"] if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A file that is on the disk under its own name, and that no commit names yet."""
-
-    relative: str
-    """Its name in the log."""
-    size: int
-    """In bytes."""
-    written_ms: int
-    """When, in milliseconds since 1970."""
-    rows: int
-    statistics: str
-    """As the log has them."""
-
-    def action(self, partition: Partition, *, data_change: bool) -> AddAction:
-        """What a commit says of it; `data_change`: whether its rows are new to the table."""
-        from deltalake.transaction import AddAction
-
-        return AddAction(self.relative, self.size, partition.values, self.written_ms, data_change, self.statistics)
 
 
 class FileWriter:
@@ -162,14 +134,13 @@ class FileWriter:
 
         `data_change`: whether its rows are new to the table.
         """
-        return self.finished().action(self.partition, data_change=data_change)
+        from deltalake.transaction import AddAction
 
-    def finished(self) -> Finished:
-        """Bring the file to the disk under its own name, for whoever commits it."""
         self.parquet.close()
         size, written_at = self.begun.finish(self.table_path)
         self.parquet = None
-        return Finished(self.relative, size, int(written_at * 1_000), self.bounds.rows, self.bounds.statistics())
+        written_ms, values = int(written_at * 1_000), self.partition.values
+        return AddAction(self.relative, size, values, written_ms, data_change, self.bounds.statistics())
 
 
 def file_schema(name: str, stored: pa.Schema) -> pa.Schema:

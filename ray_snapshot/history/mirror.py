@@ -41,7 +41,7 @@ class Mirror:
             except FileNotFoundError as fault:  # compacted and vacuumed meanwhile
                 if attempt == _ATTEMPTS - 1:
                     raise HistoryFormatError(
-                        f"history {self.source}: a file of it is gone: {fault}; see `ray-snapshot verify`",
+                        f"history {self.source}: a file of it is gone: {fault}; see `ray-snapshot history verify`",
                         path=self.source,
                     ) from fault
 
@@ -73,7 +73,7 @@ class Mirror:
         if size > room:
             raise HistoryFormatError(
                 f"history {self.source}: {size:,} bytes would have to be copied to this computer, and {max(0, room):,} may be:"
-                " keep fewer snapshots (ray-snapshot compact --keep), set TMPDIR to a larger disk, or read it with"
+                " keep fewer snapshots (ray-snapshot history compact --keep), set TMPDIR to a larger disk, or read it with"
                 ' spark.read.format("ray_snapshot"), which copies nothing',
                 path=self.source,
             )

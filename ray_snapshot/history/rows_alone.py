@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import tables
 from ray_snapshot.history.records import JSON_COLUMNS
-from ray_snapshot.json_text import NotStoredError, parsed_json
+from ray_snapshot.json_text import NotStoredError, strictly_parsed
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -141,7 +141,7 @@ def _json_problems(name: str, rows: pa.Table) -> Iterator[str]:
 
 def _json_problem(column: str, text: str) -> str | None:
     try:
-        found = parsed_json(text, parse_constant=_refuse, object_pairs_hook=_unique)
+        found = strictly_parsed(text)
     except NotStoredError as fault:
         return str(fault)
     except ValueError:
@@ -154,14 +154,3 @@ def _json_problem(column: str, text: str) -> str | None:
 
 def _is_cut(found: dict[str, Any]) -> bool:
     return any(key.startswith("$") for key in found)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found

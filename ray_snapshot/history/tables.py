@@ -63,7 +63,7 @@ _HARMLESS_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 _IMPOSSIBLE_PATH = re.compile(r"[\[\]|^\\]|%[0-9A-Fa-f]{2}")
 _REMEDIES = {
     "opened": "; its log is damaged: put back the folder from a copy",
-    "read": "; a file of it is damaged or gone: put it back from a copy, or see `ray-snapshot verify` for what is whole",
+    "read": "; a file of it is damaged or gone: put it back from a copy; `ray-snapshot history verify` says what is whole",
 }
 _FIRST_DAY, _LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
 MOST_LOG_BYTES = 64_000_000

@@ -10,13 +10,12 @@ killed writer left behind is never listed, hence never seen; it is removed when 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,29 +23,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot import redaction
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
-from ray_snapshot.history import commits, compaction, files, host_files, leases, owners, tables, upkeep
-from ray_snapshot.history.purging import purged, purged_of
+from ray_snapshot.history import commits, compaction, leases, owners, tables, upkeep
+from ray_snapshot.history.purging import purged
 from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.shapes import Shape, shape_of_json
-from ray_snapshot.snapshot import Absent, Brought, Snapshot
+from ray_snapshot.snapshot import Brought, Snapshot
 from ray_snapshot.verdicts import Verdict
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
 
 _REMEMBERED = 100_000
 _LONGEST_STATE = 100_000
 _MOST_SORTED_BYTES = 1_000_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _BYTES_PER_ROW = 100
 """What a row of `machines` takes beside its state, about."""
@@ -67,8 +63,7 @@ class _Packed(NamedTuple):
     brought: Brought
 
     def rows(self) -> pa.Table:
-        found = _stored(host_files.TABLE, self.brought.rows(), self.place.system, self.place.date)
-        return purged({host_files.TABLE: found})[host_files.TABLE]
+        return _stored("machines", self.brought.rows(), self.place.system, self.place.date)
 
 
 class _Stage(NamedTuple):
@@ -76,13 +71,18 @@ class _Stage(NamedTuple):
 
     name: str
     rows: pa.Table
-    also: Sequence[AddAction | pa.Table] = ()
-    """Files that hosts have written, and rows that get files of their own: so they need not be put in order among `rows`."""
+    also: Sequence[pa.Table] = ()
+    """Rows that get files of their own: so they need not be put in order among `rows`."""
 
     @property
     def bytes(self) -> int:
         """What it takes in memory, about."""
-        return sum(one.nbytes for one in (self.rows, *self.also) if isinstance(one, pa.Table))
+        return sum(one.nbytes for one in (self.rows, *self.also))
+
+    def purged(self) -> _Stage:
+        """The same without what is redacted here."""
+        also = [purged(self.name, one) for one in self.also]
+        return self._replace(rows=purged(self.name, self.rows), also=also)
 
 
 @dataclass(slots=True)
@@ -91,22 +91,17 @@ class _Batch:
 
     snapshots: dict[str, dict[str, pa.Table]]
     packed: dict[str, _Packed]
-    owed: dict[str, host_files.Owed]
     verdicts: list[dict[str, Any]]
     actions: list[pa.Table]
     classes: list[pa.Table]
     bytes: int
-    secrets: int
-    """How many were known before any of it was put into the buffer."""
-    gathering: host_files.Gathering | None = None
 
 
 class HistoryWriter:
     """Writes snapshots and verdicts into the history at `path`; safe to use from several threads.
 
     Other writers, in other processes too, may write into the same history. `system`: refuse snapshots of
-    others. `hosts`: who has rows that snapshots come without, and may write them; without it such rows are fetched when a
-    snapshot is added. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
+    others. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
     holds something else.
     """
 
@@ -115,7 +110,6 @@ class HistoryWriter:
         path: str | os.PathLike[str] | StorePath,
         *,
         system: str | None = None,
-        hosts: host_files.Hosts | None = None,
     ) -> None:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
@@ -134,24 +128,15 @@ class HistoryWriter:
         self._shapes: set[tuple[str, str, str]] = set()
         self._runs_known: set[str] = set()
         self._stages: deque[_Stage] = deque()
-        self._hosts = hosts
-        self._owed: dict[str, host_files.Owed] = {}
-        """By snapshot in the buffer: the rows that are with hosts."""
         self._packed: dict[str, _Packed] = {}
-        """The same: rows that are to be read."""
+        """By snapshot in the buffer: rows that are to be read."""
         self._batch: _Batch | None = None
-        """What has left the buffer, and waits for rows that are with hosts."""
-        self._settled: list[dict[str, list[int]]] = []
-        """What hosts need not keep any more, once all stages are committed."""
-        self._refused: set[str] = set()
-        self._pace = host_files.Pace()
+        """What has left the buffer, and is not staged, for packed rows of it could not be read."""
         self._places: dict[str, _Place] = {}
         self._closed = False
         self._turn = 1
         """The number of the next commit."""
         self._bytes_buffered = self._bytes_staged = 0
-        self._secrets = redaction.secret_count()
-        """How many were known when the buffer was empty."""
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -169,20 +154,20 @@ class HistoryWriter:
                 f"snapshot {snapshot_id} is of system {system!r}, this history writer of {self.system!r}"
             )
         day = _day(snapshot)
-        found, absent = (snapshot.tables, None) if self._hosts is None else snapshot.apart()
+        found, absent = snapshot.apart()
+        brought = None if absent is None else absent.brought
+        if brought is None:
+            found = snapshot.tables
         place = _Place(system, day, snapshot.run_id)
-        prepared = purged({name: _stored(name, table, system, day) for name, table in found.items()})
+        prepared = {name: _stored(name, table, system, day) for name, table in found.items()}
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
                 raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
             self._bytes_buffered += sum(table.nbytes for table in prepared.values() if table.num_rows)
-            if absent is not None:
-                if absent.brought is not None:
-                    self._packed[snapshot_id] = _Packed(place, absent.brought)
-                if owed := _owed(snapshot, absent, system, day):
-                    self._owed[snapshot_id] = owed
+            if absent is not None and brought is not None:
+                self._packed[snapshot_id] = _Packed(place, brought)
                 self._bytes_buffered += absent.state_bytes + absent.count * _BYTES_PER_ROW
             self._remember(snapshot_id, place)
         self._add_shapes(snapshot)
@@ -237,7 +222,7 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions += purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
+            self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
             self._bytes_buffered += rows.nbytes
 
     def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
@@ -247,7 +232,7 @@ class HistoryWriter:
         columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
         with self._lock:
             self._check_open()
-            self._classes += purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
+            self._classes.append(pa.table(columns, schema=tables.stored_schema("classes")))
             self._bytes_buffered += found.nbytes
 
     def _add_shapes(self, snapshot: Snapshot) -> None:
@@ -263,13 +248,11 @@ class HistoryWriter:
             self.add_classes(new, system=snapshot.system)
 
     def _machines(self, snapshot: Snapshot, described: set[str]) -> pa.Table:
-        """Rows of all classes that are not among `described`, as far as their rows are not with hosts."""
-        if self._hosts is None:
-            return snapshot.tables["machines"]
+        """Rows of all classes that are not among `described`."""
         here, absent = snapshot.parted
-        if absent is None or absent.brought is None or absent.classes.keys() <= described:
+        if absent is not None and absent.brought is not None and absent.classes.keys() <= described:
             return here
-        return pa.concat_tables([here, absent.brought.rows()])
+        return snapshot.tables["machines"]
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -286,7 +269,6 @@ class HistoryWriter:
                 self._stages.popleft()
                 self._turn += 1
                 self._bytes_staged -= stage.bytes
-            self._release()
             self._owner.close()
             if self._looks.first:
                 upkeep.clean(self.path, self._key, self._looks)
@@ -312,10 +294,9 @@ class HistoryWriter:
         return self._bytes_buffered + self._bytes_staged + (0 if self._batch is None else self._batch.bytes)
 
     def _intend(self) -> None:
-        waiting = () if self._batch is None else self._batch.snapshots
-        self._owner.intend({*waiting, *(found for stage in self._stages for found in _snapshots_in(stage.rows))})
+        self._owner.intend({found for stage in self._stages for found in _snapshots_in(stage.rows)})
 
-    def _commit(self, name: str, rows: pa.Table, *also: AddAction | pa.Table) -> None:
+    def _commit(self, name: str, rows: pa.Table, *also: pa.Table) -> None:
         self._owner.check()
         turn = commits.Turn(self._owner.owner, self._turn) if isinstance(self.path, StorePath) else None
         try:
@@ -336,7 +317,7 @@ class HistoryWriter:
     def _stage(self) -> None:
         """Turn the buffer into commits, in the order in which they must happen.
 
-        Where rows are with hosts, and cannot be had this time, what left the buffer before goes first the next time.
+        Where packed rows cannot be read this time, what left the buffer before goes first the next time.
         """
         if self._batch is not None:
             self._stage_batch(self._batch)
@@ -349,84 +330,31 @@ class HistoryWriter:
             found = _Batch(
                 self._snapshots,
                 self._packed,
-                self._owed,
                 self._verdicts,
                 self._actions,
                 self._classes,
                 self._bytes_buffered,
-                self._secrets,
             )
-            self._secrets = redaction.secret_count()
-            self._snapshots, self._packed, self._owed = {}, {}, {}
+            self._snapshots, self._packed = {}, {}
             self._verdicts, self._actions, self._classes = [], [], []
             self._bytes_buffered = 0
         return found
 
     def _stage_batch(self, batch: _Batch) -> None:
-        gathered = self._gathered(batch)
-        snapshots = {**batch.snapshots}
-        for snapshot_id, rows in gathered.rows.items() if gathered else ():
-            snapshots[snapshot_id] = self._with_machines(batch.snapshots[snapshot_id], rows)
-        for snapshot_id, reason in gathered.lost.items() if gathered else ():
-            snapshots[snapshot_id] = host_files.given_up(batch.snapshots[snapshot_id], reason)
-        unpacked = _unpacked(
-            batch, gathered.lost if gathered else ()
-        )  # if it fails, nothing is staged: it is all tried again
+        unpacked = _unpacked(batch)  # if it fails, nothing is staged: it is all tried again
         stages = [_Stage("actions", tables.in_order(one, tables.ORDER["actions"])) for one in _batches(batch.actions)]
         for name in (*tables.DETAIL_TABLES, "snapshots"):
-            rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
-            also: list[AddAction | pa.Table] = []
-            if name == host_files.TABLE:
-                also += gathered.actions() if gathered else ()
-                also += unpacked
+            rows = [batch.snapshots[snapshot_id][name] for snapshot_id in sorted(batch.snapshots)]
+            also = unpacked if name == "machines" else ()
             stages += [_Stage(name, part, also) for part in _batches(rows, is_empty_too=bool(also))]
         stages += [_Stage("classes", tables.in_order(one, tables.ORDER["classes"])) for one in _batches(batch.classes)]
         if batch.verdicts:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in batch.verdicts}
             judged = pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))
             stages.append(_Stage("verdicts", tables.in_order(judged, tables.ORDER["verdicts"])))
-        self._stages.extend(_purged_together(stages, batch.secrets))
-        if gathered:
-            self._settled.append(gathered.settled())
+        self._stages.extend(stage.purged() for stage in stages)
         self._batch = None
         self._bytes_staged = sum(stage.bytes for stage in self._stages)
-
-    # ---- rows that are with hosts ------------------------------------------------------------------------------------
-
-    def _gathered(self, batch: _Batch) -> host_files.Gathering | None:
-        """The rows of a batch that are with hosts; None if there are none."""
-        if not batch.owed or self._hosts is None:
-            return None
-        if batch.gathering is None:
-            some = {host for one in batch.owed.values() for host in one.hosts} - self._refused
-            most = 0 if redaction.is_active else self._pace.take(len(some))
-            batch.gathering = host_files.Gathering(
-                self.path, self._owner.owner, batch.owed.values(), self._hosts, self._refused, most
-            )
-        self._intend()
-        self._owner.check()
-        with tables.faults(self.path, host_files.TABLE, "written", HistoryWriteError):
-            batch.gathering.run()
-        self._pace.give_back(batch.gathering.files_left - len(batch.gathering.files))
-        for reason, lost in batch.gathering.by_reason().items():
-            last = f" to {lost[-1]} ({len(lost)} snapshots)" if len(lost) > 1 else ""
-            print(f"ray-snapshot: history {self.path} lists {lost[0]}{last} as aborted: {reason}", file=sys.stderr)
-        return batch.gathering
-
-    def _with_machines(self, found: Mapping[str, pa.Table], rows: Sequence[pa.Table]) -> dict[str, pa.Table]:
-        """The tables of a snapshot, with rows that were with hosts."""
-        here = found[host_files.TABLE]
-        where = found["snapshots"].select(["system", "date"]).to_pylist()[0]
-        there = [_stored(host_files.TABLE, one, where["system"], where["date"]) for one in rows]
-        whole = pa.concat_tables([here, *purged_of(host_files.TABLE, there)])
-        return {**found, host_files.TABLE: tables.in_order(whole, tables.ORDER[host_files.TABLE])}
-
-    def _release(self) -> None:
-        """Tell hosts which rows they need not keep any more."""
-        while self._settled:
-            settled = self._settled.pop()
-            if self._hosts is not None:
-                self._hosts.release(settled)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -468,7 +396,7 @@ class HistoryWriter:
         row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
         row["evidence"] = to_json(verdict.evidence).text
         row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
-        row["sentence"] = redaction.scrubbed(verdict.sentence).encode("utf-8", "backslashreplace").decode()
+        row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
         return {**row, **place._asdict()}
 
 
@@ -499,49 +427,15 @@ def _nothing(name: str) -> pa.Table:
     return tables.stored_schema(name).empty_table()
 
 
-def _owed(snapshot: Snapshot, absent: Absent, system: str, day: date) -> host_files.Owed | None:
-    """The rows that are with hosts; None if there are none."""
-    assert snapshot.started_at is not None
-    here = () if absent.brought is None else absent.brought.hosts
-    hosts = {host: count for host, count in absent.hosts.items() if host not in here}
-    if not hosts:
-        return None
-    return host_files.Owed(
-        snapshot.sequence,
-        snapshot.snapshot_id,
-        snapshot.run_id,
-        (snapshot.started_at - _EPOCH) // timedelta(microseconds=1),
-        files.Partition(system, day),
-        hosts,
-    )
-
-
 def _batches(rows: list[pa.Table], *, is_empty_too: bool = False) -> Iterable[pa.Table]:
     """The rows of many snapshots in one commit; they stay where they are in memory."""
     whole = pa.concat_tables(rows) if rows else None
     return [whole] if whole is not None and (whole.num_rows or is_empty_too) else []
 
 
-def _purged_together(stages: list[_Stage], known: int) -> list[_Stage]:
-    """Commits without secrets that were met in any of their rows, behind the first that are `known`: each table was looked at
-    by itself, and those that are with hosts, or have come packed, behind all others."""
-    while redaction.is_active and known != redaction.secret_count():
-        known = redaction.secret_count()
-        stages = [
-            _Stage(
-                stage.name,
-                purged({stage.name: stage.rows})[stage.name],
-                [purged({stage.name: one})[stage.name] if isinstance(one, pa.Table) else one for one in stage.also],
-            )
-            for stage in stages
-        ]
-    return stages
-
-
-def _unpacked(batch: _Batch, lost: Collection[str]) -> list[pa.Table]:
-    """Rows of machines that have come packed, in one table, if there are any; but for snapshots that are lost."""
-    rows = [packed.rows() for snapshot_id, packed in sorted(batch.packed.items()) if snapshot_id not in lost]
-    return [*_batches(rows)]
+def _unpacked(batch: _Batch) -> list[pa.Table]:
+    """Rows of machines that have come packed, in one table, if there are any."""
+    return [*_batches([packed.rows() for _, packed in sorted(batch.packed.items())])]
 
 
 def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:

@@ -158,7 +158,7 @@ class _Collections:
         self._thread, hear = threading.get_ident(), partial(ours, self._hear)
         gc.callbacks.append(hear)
         try:
-            CONNECTION.use(gc.collect)  # does nothing if another thread collects just now
+            CONNECTION.use(gc.collect, collects=True)  # does nothing if another thread collects just now
         finally:
             gc.callbacks.remove(hear)
         self.may_be_called = calls_from_outside()

@@ -16,6 +16,9 @@ from typing import TypeVar
 END_S = 30.0
 """`end` waits for steps at most this long, as Ray itself does for a process that ends."""
 
+COLLECTION_S = 1.0
+"""So long `end` waits for a step that runs finalizers of the app's, for one of them may block."""
+
 _T = TypeVar("_T")
 
 
@@ -28,24 +31,32 @@ class Connection:
         """Functions that `end` calls, each once, before it closes the connection."""
         self._users: Counter[int] = Counter()
         """Thread to the number of steps that it is in (steps may be nested)."""
+        self._collectors: set[int] = set()
+        """Threads in a step that runs finalizers."""
         self._changed = threading.Condition()
 
-    def use(self, step: Callable[..., _T], *args: object) -> _T | None:
-        """Run `step`, which may call Ray but await no reply; once the connection is closed, do nothing, return None."""
+    def use(self, step: Callable[..., _T], *args: object, collects: bool = False) -> _T | None:
+        """Run `step`, which may call Ray but await no reply; once the connection is closed, do nothing, return None.
+
+        `collects`: it runs finalizers of the app's.
+        """
         me = threading.get_ident()
         with self._changed:
             if not self.is_open:
                 return None
             self._users[me] += 1
+            if collects:
+                self._collectors.add(me)
         try:
             return step(*args)
         finally:
             with self._changed:
                 self._users -= Counter((me,))
+                self._collectors.discard(me)
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Close it; returns when no other thread is in a step, or after `END_S`."""
+        """Close it; returns when no other thread is in a step, or after `END_S` (`COLLECTION_S`)."""
         while self.before_end:
             with suppress(Exception):
                 self.before_end.pop()()
@@ -54,7 +65,8 @@ class Connection:
             if not self.is_open and self._users[me]:
                 return  # another thread ends it, and waits for this one
             self.is_open = False
-            self._changed.wait_for(lambda: not self._users.keys() - {me}, END_S)
+            self._changed.wait_for(lambda: not self._users.keys() - {me} - self._collectors, END_S)
+            self._changed.wait_for(lambda: not self._users.keys() - {me}, COLLECTION_S)
 
     def begin(self) -> None:
         """Open it: the program begins another session with Ray."""

@@ -12,8 +12,16 @@ import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import chain, deadlock_report, first_run, open_waits, place, short_sites, wait_tree
+from ray_snapshot.verdicts import Verdict, evaluate
+from ray_snapshot.views.report import (
+    chain,
+    deadlock_report,
+    first_run,
+    machine_place,
+    open_waits,
+    short_sites,
+    wait_tree,
+)
 
 if TYPE_CHECKING:
     from ray_snapshot.detectors.unexplained import Unexplained
@@ -38,19 +46,20 @@ class Diagnosis:
     """0 healthy, 3 an alarm, 4 could not tell."""
 
 
-def diagnosis(
-    snapshot: Snapshot, detectors: Sequence[Detector], pending: Sequence[str] = (), hints: Sequence[str] = ()
-) -> Diagnosis:
-    """Evaluate the detectors, and draw which machine waits for which. An alarm, or else the first one, decides the exit code.
+def diagnosis(snapshot: Snapshot) -> Diagnosis:
+    """Is it deadlocked, terminated, infeasible; which call waits for which, and what has not begun. An alarm, or else the
+    deadlock detector, decides the exit code.
 
     A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
-
-    `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
-    from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
+    from ray_snapshot.detectors import Deadlock, Infeasible, Termination  # loaded only when somebody asks
+    from ray_snapshot.detectors.common import plural, with_workers
+    from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.queued import why_queued
+    from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.detectors.unexplained import remedies, unexplained
 
+    detectors, pending = (Deadlock(), Termination(), Infeasible()), why_pending(snapshot)
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
     code = DEADLOCK if any(one.alarm for one in verdicts) else UNKNOWN if first.holds is None else HEALTHY
@@ -71,7 +80,7 @@ def diagnosis(
         pending = [*pending, *map(short_sites, why_queued(snapshot))]
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
-    lines += [f"  hint: {line}" for line in hints]
+    lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
     shown = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
     shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
@@ -128,19 +137,20 @@ def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:
 
 
 def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
-    """Which call waits for which; `objects`: waits for what no watched call gives."""
+    """Which call waits for which; `objects`: waits of which it cannot be told what ends them."""
     machines, calls = snapshot.tables["machines"], snapshot.calls
     classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
     at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
     waits, over = open_waits(snapshot.waits)
     for one in objects:
         call_id = at.get((one.machine, one.call_site))
-        waits.append({"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False})
+        wait = {"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False}
+        waits.append({**wait, "text": short_sites(one.in_a_tree)})
     primitives = snapshot.coverage.get("primitives") or {}
     places = {}
     for row in calls:
         about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
-        places[row["machine"], first_run(row["call_id"])] = place({**row, **about})
+        places[row["machine"], first_run(row["call_id"])] = machine_place({**row, **about})
     tree = wait_tree(waits, places, _to_begin(snapshot, classes, {row["call_id"] for row in waits}))
     where = {machine: text for (machine, _), text in places.items()}
     return [*tree, *(f"{where.get(machine, machine)}: what it waits for has come" for machine in over)]
@@ -154,5 +164,6 @@ def _to_begin(
     rows = messages.filter(pc.is_in(messages["call_id"], pa.array(waiting, pa.string()), skip_nulls=True)).to_pylist()
     about = [({"machine": row["target"], "class": classes.get(row["target"])}, row) for row in rows]
     return {
-        (row["target"], row["call_id"]): f"{place({**one, 'method': row['method']})}, not begun" for one, row in about
+        (row["target"], row["call_id"]): f"{machine_place({**one, 'method': row['method']})}, not begun"
+        for one, row in about
     }

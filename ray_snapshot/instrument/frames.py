@@ -1,4 +1,4 @@
-"""Tracebacks without our frames: an app's errors look as they do when it is not watched.
+"""Long stacks without their middle, and tracebacks without our frames: an app's errors look as they do when it is not watched.
 
 An exception gets an entry for each frame that it leaves. Where it is about to leave the outermost of ours, our entries are
 taken off its traceback; a bare `raise`, and the end of a `with`, add none for the frame that they are in.
@@ -7,9 +7,21 @@ Imports the standard library only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
+from typing import TypeVar
 
+MOST_FRAMES = 50
+"""Of a stack: the innermost half of them, and the outermost."""
+
+_Frame = TypeVar("_Frame")
 _OURS = "ray_snapshot.instrument."
+
+
+def cut_middle(frames: Sequence[_Frame]) -> tuple[list[_Frame], int]:
+    """`MOST_FRAMES` of the frames of a stack, and how many are left out between the two halves."""
+    cut, half = max(0, len(frames) - MOST_FRAMES), MOST_FRAMES // 2
+    return [*frames[:half], *frames[half + cut :]], cut
 
 
 def hide_ours(error: BaseException | None) -> None:

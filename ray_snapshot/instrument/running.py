@@ -311,16 +311,10 @@ class Reporter:
         """Ctrl-C: one diagnosis of what the program is doing; of each only one."""
         if self.watch is None or self._is_told(interrupt):
             return
-        from ray_snapshot import detectors
-        from ray_snapshot.detectors.pending import why_pending
-        from ray_snapshot.detectors.stores import short_of_room
         from ray_snapshot.instrument.diagnosis import diagnosis
 
         try:
-            snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
-            asked = detectors.Deadlock(), detectors.Termination(), detectors.Infeasible()
-            found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
-            say("\n".join(found.lines), wraps=True)
+            say("\n".join(diagnosis(self.watch.snapshot(timeout=LAST_SNAPSHOT_S)).lines), wraps=True)
         except Exception as error:
             say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
 

@@ -6,7 +6,6 @@ import array
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot import redaction
 from ray_snapshot.plain.bounds import HASHED_BYTES, HEAD_ITEMS, HEAD_REPR, MOST_ELEMENTS, type_name
 from ray_snapshot.plain.scalars import reduce_string
 
@@ -71,7 +70,7 @@ def reduce_shaped(reducer: Reducer, value: Any) -> Any:
     found["shape"] = [int(length) for length in (shape if shape is not None else (len(value),))]
     columns = getattr(value, "column_names", None) or getattr(value, "columns", None)
     if columns is not None and len(found["shape"]) == 2:
-        found["columns"] = [redaction.scrubbed(str(name))[:HEAD_REPR] for name in itertools.islice(columns, 100)]
+        found["columns"] = [str(name)[:HEAD_REPR] for name in itertools.islice(columns, 100)]
     kind = getattr(value, "dtype", None) or getattr(value, "type", None)
     if kind is not None:
         found["dtype"] = str(kind)[:HEAD_REPR]

@@ -38,8 +38,15 @@ def reduce_collection(reducer: Reducer, value: Collection[Any]) -> Any:
     return reducer.inside(value, lambda: reducer.items(value, len(value)))
 
 
+def reduce_items(reducer: Reducer, value: Collection[tuple[Any, Any]]) -> Any:
+    pairs = ([key, redaction.under(key, item)] for key, item in value)
+    return reducer.inside(value, lambda: reducer.items(pairs, len(value)))
+
+
 def reduce_dict(reducer: Reducer, value: dict[Any, Any]) -> Any:
-    cost = None if redaction.is_active else _plain_dict_cost(value)
+    cost = _plain_dict_cost(value)
+    if cost is not None and redaction.is_active and any(map(redaction.is_redacted, dict.__iter__(value))):
+        cost = None
     if cost is not None and cost <= reducer.left:
         reducer.left -= cost
         return dict.copy(value)

@@ -38,7 +38,7 @@ EXACT: dict[type, Handler] = {
     types.MappingProxyType: containers.reduce_mapping_proxy,
     type({}.keys()): containers.reduce_collection,
     type({}.values()): containers.reduce_collection,
-    type({}.items()): containers.reduce_collection,
+    type({}.items()): containers.reduce_items,
     datetime.datetime: scalars.tagged("$datetime", lambda value: str(value.isoformat())),
     datetime.date: scalars.tagged("$date", lambda value: str(value.isoformat())),
     datetime.time: scalars.tagged("$time", lambda value: str(value.isoformat())),

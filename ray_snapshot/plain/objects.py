@@ -7,7 +7,6 @@ import re
 import types
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot import redaction
 from ray_snapshot.fields import fields_of
 from ray_snapshot.plain.bounds import HEAD_REPR, type_name
 from ray_snapshot.plain.containers import typed
@@ -39,8 +38,8 @@ def reduce_opaque(reducer: Reducer, value: Any) -> Any:
     name = reduce_string(reducer, type_name(type(value)))
     if getattr(type(value), "__repr__", None) is object.__repr__:
         return {"$type": name}
-    shown = redaction.scrubbed(repr(value))[:HEAD_REPR]  # cut behind that: half a secret would not be found
-    return {"$type": name, "repr": reduce_string(reducer, re.sub(r" at 0x[0-9a-fA-F]+", "", shown))}
+    shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)[:HEAD_REPR])
+    return {"$type": name, "repr": reduce_string(reducer, shown)}
 
 
 def reduce_named(reducer: Reducer, value: Any) -> Any:
@@ -67,8 +66,7 @@ def reduce_machine(reducer: Reducer, value: Any) -> Any:
 
 
 def reduce_redacted(reducer: Reducer, value: Any) -> Any:
-    """A pydantic secret; its value is read where pydantic keeps it, so that it is known wherever else it stands."""
-    redaction.learn(vars(value).get("_secret_value"))
+    """A pydantic secret."""
     return {"$redacted": reduce_string(reducer, type(value).__qualname__)}
 
 

@@ -103,7 +103,7 @@ class Reducer:
             self.overflow(count, 0, before)
         for chunk in _chunks(items) if count > CHUNK else (list(items),):
             self.look_at_the_clock()
-            cost = None if redaction.is_active else _plain_cost(chunk)
+            cost = _plain_cost(chunk)
             if cost is not None and cost <= self.left:
                 found += chunk
                 self.left -= cost
@@ -146,9 +146,8 @@ class Reducer:
 
     def entry(self, key: Any, value: Any) -> Any:
         """The plain form of what stands under a name."""
-        if not redaction.is_active or not redaction.is_redacted(key):
+        if not redaction.is_redacted(key):
             return self.reduce(value)
-        redaction.learn(value)
         self.left -= 30
         return redaction.mark(key)
 
@@ -201,8 +200,8 @@ def _plain_cost(chunk: list[Any]) -> int | None:
 def _key_text(key: Any) -> str | None:
     kind = type(key)
     if kind is int and -LARGEST_INTEGER <= key <= LARGEST_INTEGER:
-        return redaction.REPLACEMENT if redaction.is_active and redaction.is_secret(key) else str(key)
+        return str(key)
     if not issubclass(kind, str) or issubclass(kind, enum.Enum) or len(key) > LONGEST_KEY:
         return None
-    text = redaction.scrubbed(str.__str__(key))
+    text = str.__str__(key)
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

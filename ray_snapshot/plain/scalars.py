@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot import redaction
 from ray_snapshot.plain.bounds import HASHED_BYTES, HEAD_ITEMS, LARGEST_INTEGER
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ def reduce_none(reducer: Reducer, value: Any) -> Any:
 
 def reduce_integer(reducer: Reducer, value: int) -> Any:
     value = int.__pos__(value)
-    if redaction.is_active and redaction.is_secret(value):
-        return redaction.mark("number")
     bits = value.bit_length()
     if bits <= 63 and value >= -LARGEST_INTEGER:
         reducer.left -= 1 + bits // 3
@@ -40,8 +37,6 @@ def reduce_integer(reducer: Reducer, value: int) -> Any:
 
 def reduce_float(reducer: Reducer, value: float) -> Any:
     value = float.__pos__(value)
-    if redaction.is_active and redaction.is_secret(value):
-        return redaction.mark("number")
     if math.isfinite(value):
         reducer.left -= len(repr(value))
         return value
@@ -50,7 +45,7 @@ def reduce_float(reducer: Reducer, value: float) -> Any:
 
 
 def reduce_string(reducer: Reducer, value: str) -> Any:
-    value = redaction.scrubbed(str.__str__(value))
+    value = str.__str__(value)
     if len(value) > reducer.left and len(value) > HEAD_ITEMS:
         raw = value[:HASHED_BYTES].encode("utf-8", "surrogatepass")
         return reducer.cut("str", len(value), value[:HEAD_ITEMS], raw, characters=len(value))
@@ -64,10 +59,7 @@ def reduce_bytes(reducer: Reducer, value: bytes | bytearray | memoryview) -> Any
         view = memoryview(view.tobytes())
     view = view.cast("B") if view.nbytes else memoryview(b"")
     size = 4 * view.nbytes // 3
-    is_cut = size > reducer.left and size > HEAD_ITEMS
-    if redaction.is_active and redaction.holds_secret(view, HEAD_ITEMS if is_cut else view.nbytes):
-        return redaction.mark("bytes")
-    if is_cut:
+    if size > reducer.left and size > HEAD_ITEMS:
         head = base64.b64encode(view[:HEAD_ITEMS]).decode()
         return reducer.cut("bytes", size, head, view[:HASHED_BYTES], bytes=view.nbytes)
     reducer.left -= 90 + size

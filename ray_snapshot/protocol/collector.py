@@ -59,21 +59,7 @@ class LateReport:
     """Which late report of its host this is: by it a double is known. None if the transport never doubles."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedReport:
-    """What some hosts have reported of one snapshot, added up by a collector (`gathering`)."""
-
-    hosts: frozenset[str] = frozenset()
-    """Whose reports it holds."""
-    late: frozenset[tuple[str, int]] = frozenset()
-    """Which late reports it holds: (host, sequence)."""
-    missing: Mapping[ChannelKey, int] = field(default_factory=dict)
-    """Per channel: sent inside the cut, less accepted inside it, less found in flight."""
-    named: frozenset[str] = frozenset()
-    """Hosts for which creations were sent inside the cut."""
-
-
-AnyReport = HostReport | LateReport | MergedReport
+AnyReport = HostReport | LateReport
 
 
 class PendingCounts:
@@ -104,8 +90,6 @@ class PendingCounts:
                 return self.report(report)
             case LateReport():
                 return self.late(report)
-            case MergedReport():
-                return self.merged(report)
 
     def report(self, report: HostReport) -> Answer:
         """A host's report."""
@@ -116,24 +100,11 @@ class PendingCounts:
         self._count(report.in_flight, -1)
         self._count({(report.host, target, "creation"): count for target, count in report.created.items()}, +1)
         self._count({(source, report.host, "creation"): count for source, count in report.arrived.items()}, -1)
-        self._heard_of((report.host,), report.created)
+        self.reported.add(report.host)
+        self.awaited.discard(report.host)
+        self.unheard.discard(report.host)
+        self.unheard.update(one for one in report.created if one not in self.reported and one not in self.awaited)
         return Answer.SUCCESS
-
-    def merged(self, report: MergedReport) -> Answer:
-        """The reports of several hosts as one; DUPLICATE if any of them has come already, and then none is counted."""
-        if not (self.reported.isdisjoint(report.hosts) and self.late_reports.isdisjoint(report.late)):
-            return Answer.DUPLICATE
-        self.late_reports |= report.late
-        self._count(report.missing, +1)
-        self._heard_of(report.hosts, report.named)
-        return Answer.SUCCESS
-
-    def _heard_of(self, hosts: Iterable[str], named: Iterable[str]) -> None:
-        """These have reported, and have named those."""
-        self.reported.update(hosts)
-        self.awaited.difference_update(hosts)
-        self.unheard.difference_update(hosts)
-        self.unheard.update(one for one in named if one not in self.reported and one not in self.awaited)
 
     def forget_closed(self) -> None:
         """More lives are over: what has not come of them never will, and a report that they have made may come yet."""

@@ -27,7 +27,7 @@ overtake anything. Numbers rise (`Coordinator`), a rollback is a generation of i
 6. *The driver's word counts.* A new life of the service goes back to the driver's base, and gives out numbers behind all that
    the driver had let the one before give out.
 
-Generations and `is_rolling` are inputs. Imports the standard library only; `simulation.rollback.recovering` tries every order.
+Generations and `is_rolling` are inputs. Imports the standard library only; `tests/worlds/rollback` tries every order.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.json_column import array_at
 from ray_snapshot.detectors.json_path import MISSING, JsonPath
-from ray_snapshot.json_text import parsed_json
+from ray_snapshot.json_text import strictly_parsed
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -211,21 +211,6 @@ def _is_clear(texts: Any, path: JsonPath) -> Any:
 # ---- texts that are parsed ---------------------------------------------------------------------------------------------
 
 
-class _Twice(Exception):
-    """A key occurs twice."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Twice
-    return found
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
 class _Written(str):
     """A number with places or an exponent, as it is written."""
 
@@ -233,8 +218,8 @@ class _Written(str):
 def _read(text: str, path: JsonPath) -> _Read:
     """What one text holds; a text that is no JSON, or has a key twice, holds no number."""
     try:
-        value = parsed_json(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_Written)
-    except (_Twice, ValueError):
+        value = strictly_parsed(text, parse_float=_Written)
+    except ValueError:
         return NO_NUMBER
     return _amount(path.find(value))
 

@@ -207,7 +207,7 @@ def _unread(history: History, table: str, reason: str) -> RaySnapshotError:
         return _too_large()
     text = " ".join(reason.split())[:_LONGEST]
     return HistoryFormatError(
-        f"history {history.path}: table {table} cannot be read: {text}; see `ray-snapshot verify` for what is whole"
+        f"history {history.path}: table {table} cannot be read: {text}; see `ray-snapshot history verify` for what is whole"
     )
 
 

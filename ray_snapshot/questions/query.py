@@ -96,7 +96,8 @@ def _answer(folder: str, said: bytes) -> Answer:
         rows.validate(full=True)
     except pa.ArrowInvalid as fault:
         raise HistoryFormatError(
-            f"history {folder} has texts that are none ({str(fault)[:200]}): see `ray-snapshot verify`", path=folder
+            f"history {folder} has texts that are none ({str(fault)[:200]}): see `ray-snapshot history verify`",
+            path=folder,
         ) from fault
     return Answer(rows.replace_schema_metadata(None), (rows.schema.metadata or {}).get(IS_CUT) == b"1")
 

@@ -9,7 +9,7 @@ from typing import Any
 from ray_snapshot.reports.rows import classes_of, rows_by
 from ray_snapshot.reports.texts import compact, plain
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.views.report import place
+from ray_snapshot.views.report import machine_place
 
 MOST_CHANGES = 60
 MOST_FIELDS = 6
@@ -52,7 +52,7 @@ def _places(snapshot: Snapshot, names: Sequence[str]) -> dict[str, str]:
     found = {}
     classes = classes_of(snapshot, names)
     for name, rows in rows_by(snapshot.tables["calls"], "machine", names).items():
-        text = place({**rows[0], "class": classes.get(name)}).removeprefix(f"{name} ")
+        text = machine_place({**rows[0], "class": classes.get(name)}).removeprefix(f"{name} ")
         found[name] = text + (f" and {len(rows) - 1:,} more" if len(rows) > 1 else "")
     return found
 

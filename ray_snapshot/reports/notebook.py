@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.evidence import names, records
 from ray_snapshot.reports.gathering import facts
 from ray_snapshot.reports.texts import plain
-from ray_snapshot.reports.waits import open_waits
+from ray_snapshot.reports.waits import wait_records
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.tables import text_of
 from ray_snapshot.views.wait_picture import picture
@@ -40,7 +40,7 @@ LISTED = (
 
 def snapshot_html(snapshot: Snapshot) -> str:
     """Its facts, and who waits for whom in it."""
-    waits, more = open_waits(snapshot)
+    waits, more = wait_records(snapshot)
     note = f"<p>... and {more:,} more waits</p>" if more else ""
     return f"{_titled(f'{snapshot.system}: snapshot', table(('', ''), facts(snapshot)))}{svg(picture((), waits))}{note}"
 

@@ -41,7 +41,7 @@ def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[
     for row in verdicts:
         if _is_of_deadlock(row) and row["holds"] is not False and (members := records(evidence_of(row, "members"))):
             return _deadlock(snapshot, row, members)
-    rows, more = open_waits(snapshot)
+    rows, more = wait_records(snapshot)
     if not rows:
         return None, []
     lines = wait_lines(rows, len(rows) + more)
@@ -93,7 +93,7 @@ def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:
     return [sentence(snapshot, line.strip()) for line in lines]
 
 
-def open_waits(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
+def wait_records(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
     """The waits of a snapshot as records, each with where it is; and how many waits are not among them."""
     table = snapshot.tables["waits"]
     open_ = table.filter(pc.invert(pc.fill_null(table["satisfied"], False)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.adding import AddsUp
-from ray_snapshot.columns import inner, labelled, nothing, packed, unpacked
+from ray_snapshot.columns import inner, labelled, nothing
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.large_columns import in_order, taken
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
@@ -26,8 +25,7 @@ from ray_snapshot.runtime.brought import BroughtRows, Label
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.joined_ends import joined_ends
-from ray_snapshot.runtime.kept_rows import FETCH_S, KeptRows
-from ray_snapshot.runtime.report import HostPart, Kept
+from ray_snapshot.runtime.report import HostPart, Packed
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Absent, Snapshot, satisfy_waits
 
@@ -53,11 +51,11 @@ def assemble(collected: Collected) -> Snapshot:
     """The snapshot of a collection; O(machines + channels + messages)."""
     if collected.header.abort_reason is not None:
         return aborted(collected.header)
-    return assembled(collected.header, [pickle.loads(part) for part in collected.parts], Also(), collected.kept)
+    return assembled(collected.header, [pickle.loads(part) for part in collected.parts], Also())
 
 
-def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: KeptRows | None = None) -> Snapshot:
-    """The snapshot of these parts of hosts, and of what is no host's; `rows` that have stayed with hosts."""
+def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also) -> Snapshot:
+    """The snapshot of these parts of hosts, and of what is no host's."""
     full = [part for part in parts if part.machines is not None]
     messages = _concat([*(part.messages for part in parts), *also.of("messages")], MESSAGES)
     if len(full) < len(parts):  # late reports come in any order
@@ -88,8 +86,8 @@ def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also, rows: K
     obstacles = list(dict.fromkeys([*(text for part in parts for text in part.obstacles), *also.obstacles]))
     if not header.is_kept and CHECKPOINT_OFF not in obstacles:
         obstacles.append(CHECKPOINT_OFF)
-    kept = [one for part in full if (one := part.kept) is not None and (one.rows is not None or rows is not None)]
-    absent = _absent(header, kept, rows, tables["machines"]["machine"]) if kept else None
+    packed = [part.packed for part in full if part.packed is not None]
+    absent = _absent(header, packed) if packed else None
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full), absent)
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
     return found
@@ -137,52 +135,20 @@ def checked(
     return found
 
 
-def _absent(header: SnapshotHeader, kept: list[Kept], rows: KeptRows | None, here: pa.ChunkedArray) -> Absent:
-    """What a snapshot says of the machines at rest whose rows it has not read, and how it gets these: some have come, packed,
-    and some have stayed with their hosts (`rows`; None: none have).
-
-    `here`: the names of the other machines. Rows that hosts have no more are read from the history, once they are there.
-    """
+def _absent(header: SnapshotHeader, packed: list[Packed]) -> Absent:
+    """What a snapshot says of the machines at rest whose rows have come packed, and are not read yet."""
     label = Label(header.snapshot_id, header.run_id, int(header.started_at * 1e6))
-    packed_ones = [one for one in kept if one.rows is not None]
-    brought = BroughtRows(label, packed_ones) if packed_ones else None
-
-    def fetched(names: Sequence[str] | None, seconds: float = FETCH_S) -> pa.Table:
-        come = [] if brought is None else [brought.of(names)]
-        if rows is None:
-            return come[0]
-        try:
-            found = _concat([unpacked(one) for one in rows.fetch(names, seconds)], MACHINES)
-        except SnapshotRowsLostError:
-            found = committed()
-            if found is None:
-                raise
-            return found if names is None else found.filter(pc.is_in(found["machine"], pa.array(names, pa.string())))
-        there = labelled(by_name(with_delay(found, header.started_at)), header.snapshot_id, header.run_id)
-        return pa.concat_tables([there, *come]) if come else there
-
-    def committed() -> pa.Table | None:
-        found = None if rows is None else rows.committed()
-        return None if found is None else found.filter(pc.invert(pc.is_in(found["machine"], here.combine_chunks())))
-
-    classes = Counter[str]()
-    for one in kept:
-        classes.update(one.classes)
-    delays = {one.host: (one.recorded_at - label.started_us) / 1e3 for one in kept}
-    hosts = {one.host: sum(one.classes.values()) for one in kept}
+    brought = BroughtRows(label, packed)
 
     def partials(item: AddsUp, snapshot: Snapshot) -> list[Any]:
-        row = snapshot.tables["snapshots"]
-        try:
-            there = [] if rows is None else rows.partials(item, packed(row))
-        except SnapshotRowsLostError:
-            found = committed()
-            if found is None:
-                raise
-            return [item.partial(Snapshot({"snapshots": row}).with_machines(found))]
-        return there if brought is None else [*there, *brought.partials(item, row)]
+        return [*brought.partials(item, snapshot.tables["snapshots"])]
 
-    return Absent(dict(classes), hosts, delays, sum(one.state_bytes for one in kept), fetched, partials, brought)
+    classes = Counter[str]()
+    for one in packed:
+        classes.update(one.classes)
+    delays = {one.host: (one.recorded_at - label.started_us) / 1e3 for one in packed}
+    size = sum(one.state_bytes for one in packed)
+    return Absent(dict(classes), brought.hosts, delays, size, brought.of, partials, brought)
 
 
 def _meta(
@@ -276,11 +242,6 @@ def by_name(rows: pa.Table) -> pa.Table:
 
 def with_delay(machines: pa.Table, started_at: float) -> pa.Table:
     """Fill `record_delay_ms`: from the start of the snapshot to the instant at which the machine's host turned red."""
-    return delayed(machines, int(started_at * 1e6))
-
-
-def delayed(machines: pa.Table, started_us: int) -> pa.Table:
-    """The same; when the snapshot was started, in microseconds since 1970."""
     recorded = machines["recorded_at"].cast(pa.int64())
-    delay = pc.divide(pc.cast(pc.subtract(recorded, started_us), pa.float64()), 1e3)
+    delay = pc.divide(pc.cast(pc.subtract(recorded, int(started_at * 1e6)), pa.float64()), 1e3)
     return machines.set_column(machines.schema.get_field_index("record_delay_ms"), "record_delay_ms", delay)

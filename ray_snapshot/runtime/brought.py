@@ -3,7 +3,7 @@
 Most snapshots are judged by counts alone. Where rows stay as they are from one snapshot to the next, their host packs them once
 (`host.resting.Rows`) and sends the same bytes with each report: every report is complete, and nothing in it refers to
 another snapshot. Here it is remembered what was read of the same bytes before, so that this costs little for the next snapshot.
-A snapshot says of such rows what it says of those that stay with their hosts (`Snapshot.parted`), but they cannot be lost.
+A snapshot says how many there are, by class, before they are read (`Snapshot.parted`).
 Imports no Ray. Read `assembly` for where they come in.
 """
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ray_snapshot.adding import AddsUp, remembered_as
 from ray_snapshot.columns import labelled, unpacked
 from ray_snapshot.large_columns import taken
-from ray_snapshot.runtime.report import HostPart, Kept, at
+from ray_snapshot.runtime.report import HostPart, Packed, at
 from ray_snapshot.snapshot import Snapshot
 
 MOST_BYTES = 64_000_000
@@ -118,19 +118,19 @@ class Label:
 class BroughtRows:
     """Of one snapshot (see `snapshot.Brought`)."""
 
-    def __init__(self, label: Label, kept: Sequence[Kept]) -> None:
-        """`kept`: of each host, with `rows`."""
+    def __init__(self, label: Label, packed: Sequence[Packed]) -> None:
+        """`packed`: of each host."""
         self.label = label
-        self.kept = sorted(kept, key=lambda one: one.host)
-        self.hosts = {one.host: sum(one.classes.values()) for one in kept}
+        self.packed = sorted(packed, key=lambda one: one.host)
+        self.hosts = {one.host: sum(one.classes.values()) for one in packed}
 
     @cached_property
     def _parts(self) -> tuple[Read, ...]:
-        return _REMEMBERED.read([one.rows for one in self.kept if one.rows is not None])
+        return _REMEMBERED.read([one.rows for one in self.packed])
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, host by host."""
-        for one, read in zip(self.kept, self._parts, strict=True):
+        for one, read in zip(self.packed, self._parts, strict=True):
             yield self._timed(read.table, pa.repeat(pa.scalar(one.recorded_at), read.table.num_rows).to_numpy())
 
     def of(self, names: Collection[str] | None) -> pa.Table:
@@ -146,7 +146,7 @@ class BroughtRows:
     def rows(self) -> pa.Table:
         """All rows, in the order of names."""
         joined = _REMEMBERED.joined(self._parts)
-        return self._timed(joined.table, np.array([one.recorded_at for one in self.kept])[joined.host])
+        return self._timed(joined.table, np.array([one.recorded_at for one in self.packed])[joined.host])
 
     def partials(self, item: AddsUp, header: pa.Table) -> Iterator[Any]:
         """What a detector that adds up makes of the rows, host by host; `header`: the row of the snapshot."""
@@ -172,11 +172,11 @@ class BroughtRows:
 
 def whole(part: HostPart) -> HostPart:
     """A part with all rows that it has brought among those of its machines."""
-    if part.kept is None or part.kept.rows is None:
+    if part.packed is None:
         return part
-    (read,) = _REMEMBERED.read([part.kept.rows])
-    brought = at(read.table, part.kept.recorded_at)
+    (read,) = _REMEMBERED.read([part.packed.rows])
+    brought = at(read.table, part.packed.recorded_at)
     there = [] if part.machines is None else [part.machines]
     tables = [one if isinstance(one, pa.Table) else pa.Table.from_batches([one]) for one in there]
-    part.machines, part.kept = pa.concat_tables([brought, *tables]), None
+    part.machines, part.packed = pa.concat_tables([brought, *tables]), None
     return part

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ray_snapshot.runtime.kept_rows import KeptRows
-
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
-    from ray_snapshot.protocol.collector import HostReport, LateReport, MergedReport
+    from ray_snapshot.protocol.collector import HostReport, LateReport
     from ray_snapshot.protocol.repose import Said
     from ray_snapshot.snapshot import Snapshot
 
@@ -92,7 +90,7 @@ class MachineCalls:
 
     host: str
     threads: Any
-    """Threads of the user's own (`instrument.process.threads.Threads`)."""
+    """Threads of the user's own (`instrument.process.blocked_threads.Threads`)."""
     loose: Any
     """What has left this process by ways that are not followed (`instrument.process.unfollowed.Loose`)."""
     reports: tuple[MachineReport, ...] = ()
@@ -128,15 +126,8 @@ class HostPayload:
     """Where its machines and watched actors are one system."""
     cpu_s: float = 0.0
     """The processor time that was spent on it: turning red, copying, and making this report."""
-    keeps: bool = False
-    """Whether this host keeps rows of machines at rest, to be asked for."""
     repose: Said | None = None
     """What the driver says of repose."""
-
-    @property
-    def payloads(self) -> tuple[HostPayload, ...]:
-        """All that came in one: this."""
-        return (self,)
 
 
 class PartAgain:
@@ -156,8 +147,8 @@ def _part_at(part: bytes, recorded_at: int) -> Any:
     found = pickle.loads(part)
     if found.machines.num_rows:
         found.machines = at(found.machines, recorded_at)
-    if found.kept is not None:
-        found.kept = replace(found.kept, recorded_at=recorded_at)
+    if found.packed is not None:
+        found.packed = replace(found.packed, recorded_at=recorded_at)
     return found
 
 
@@ -165,16 +156,6 @@ def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
     """The report of a driver in repose, for another snapshot than that for which it was made; `at`: seconds since 1970."""
     part = pickle.dumps(PartAgain(report.part, at), protocol=5)
     return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
-
-
-@dataclass(frozen=True, slots=True)
-class MergedPayload:
-    """What a collector passes on: the payloads of some of its hosts, whose counts it has added up."""
-
-    number: int
-    counts: MergedReport
-    payloads: tuple[HostPayload, ...]
-    """Their counts say whose they are, and no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +176,9 @@ class Collected:
     """How many of these, the first, are of watched actors (`watcher.sections.Section`)."""
     life: int = 0
     """Which of the systems that have joined a watch the hosts' sections are of."""
-    kept: KeptRows | None = None
-    """Where rows are that have stayed with their hosts."""
 
     def snapshot(self) -> Snapshot:
-        """The snapshot with all its rows. Raises `SnapshotRowsLostError`."""
-        found = self.lean()
-        found.load()
-        return found
-
-    def lean(self) -> Snapshot:
-        """The snapshot, put together by `assembly.assemble`; rows that have stayed with hosts are fetched when asked for."""
+        """The snapshot, put together by `assembly.assemble`."""
         from ray_snapshot.runtime.assembly import assemble
 
         return assemble(self)

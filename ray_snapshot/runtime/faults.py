@@ -7,7 +7,6 @@ from pathlib import PurePath
 
 from ray.exceptions import RayActorError, RayError
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import HostDiedError, RaySnapshotError
 
 
@@ -33,12 +32,12 @@ def as_error(error: BaseException) -> RaySnapshotError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something, as it may be told."""
-    return next((line.strip() for line in safe_text_of(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an error's text that says something."""
+    return next((line.strip() for line in text_of(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def in_a_line(error: BaseException) -> str:
-    """An error's type and the first line of its text, as they may be told."""
+    """An error's type and the first line of its text."""
     return f"{type(error).__name__}: {first_line(error)}"
 
 
@@ -50,14 +49,9 @@ def with_place(error: BaseException) -> str:
     )
 
 
-def safe_text_of(error: BaseException) -> str:
-    """An error's text as it may be recorded or printed: without what this process knows to be secret."""
-    return redaction.scrubbed(text_of(error))
-
-
 def named(error: BaseException) -> str:
-    """An error's type and text as they may be recorded or printed."""
-    return f"{type(error).__name__}: {safe_text_of(error)}"
+    """An error's type and text."""
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:

@@ -55,8 +55,6 @@ def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | Non
         return "recover= is for machines alone, or for actors alone"
     if settings.checkpoint and not watch.is_checkpointing:
         return "it keeps checkpoints, and they do not: rs.watch(checkpoint=True)"
-    if settings.hosts_per_collector is not None:
-        return "hosts_per_collector= is for machines alone"
     if settings.trace:
         return "trace=True logs machines only"
     if history is not None and history != watch.history:

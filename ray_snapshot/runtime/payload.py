@@ -57,8 +57,6 @@ def isolate(machine: str, target: str, method: str, args: tuple[Any, ...], kwarg
 
     Raises `UnpicklableMessageError` naming sender, target and method; then nothing was sent.
     """
-    if redaction.is_active:
-        redaction.met(method, args, kwargs)
     if not kwargs and all(type(item) in ATOMS for item in args):
         return args
     try:

@@ -13,7 +13,6 @@ from typing import Any
 
 from ray import cloudpickle
 
-from ray_snapshot import redaction
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.handles import ENTRANCES, POSTS
@@ -23,12 +22,11 @@ from ray_snapshot.runtime.payload import ATOMS
 class Reply:
     """A method's result on its way; pickles as a call that returns the bare value."""
 
-    __slots__ = ("buffers", "colour", "run_id", "under", "value")
+    __slots__ = ("buffers", "colour", "run_id", "value")
 
-    def __init__(self, run_id: str, colour: Colour, value: Any, method: str) -> None:
+    def __init__(self, run_id: str, colour: Colour, value: Any) -> None:
         """Raises what pickling the value raises."""
         self.run_id = run_id
-        self.under = method if redaction.is_active and redaction.is_redacted(method) else ""
         self.colour = colour
         self.buffers: list[bytes] | None = None
         self.value = value
@@ -39,9 +37,9 @@ class Reply:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.buffers is None:
-            return accept, (self.run_id, self.colour, self.value, self.under)
+            return accept, (self.run_id, self.colour, self.value)
         buffers = [pickle.PickleBuffer(item) for item in self.buffers]
-        return accept_pickled, (self.run_id, self.colour, self.value, buffers, self.under)
+        return accept_pickled, (self.run_id, self.colour, self.value, buffers)
 
 
 class RaisedError(Exception):
@@ -58,21 +56,19 @@ class RaisedError(Exception):
         return accept, (self.run_id, self.colour, self.error)
 
 
-def accept(run_id: str, colour: Colour, value: Any, under: str = "") -> Any:
-    """A reply is read in this process: its colour first, and what it holds `under` a redacted name is learned."""
+def accept(run_id: str, colour: Colour, value: Any) -> Any:
+    """A reply is read in this process: its colour first."""
     post: Any = POSTS.get(run_id)
     if post is not None:
         post.heard(colour)
     for entrance in ENTRANCES if post is None else ():
         entrance.heard(run_id, colour)
-    if redaction.is_active:
-        redaction.returned(under, value)
     return value
 
 
-def accept_pickled(run_id: str, colour: Colour, blob: bytes, buffers: list[Any], under: str = "") -> Any:
+def accept_pickled(run_id: str, colour: Colour, blob: bytes, buffers: list[Any]) -> Any:
     """`accept` for a result that was pickled when it was made."""
-    return accept(run_id, colour, pickle.loads(blob, buffers=buffers), under)
+    return accept(run_id, colour, pickle.loads(blob, buffers=buffers))
 
 
 def _picklable(error: Exception) -> Exception:

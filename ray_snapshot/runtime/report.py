@@ -77,8 +77,8 @@ class BodyCopies:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Passive machines at rest whose rows are looked at only if somebody asks for them."""
+class Packed:
+    """Passive machines at rest whose rows are read only if something asks for them (`brought`)."""
 
     host: str
     classes: Mapping[str, int]
@@ -86,8 +86,7 @@ class Kept:
     state_bytes: int
     recorded_at: int
     """When the host turned red, in microseconds since 1970."""
-    rows: bytes | None = None
-    """The rows, packed (`brought`); None: they have stayed with the host."""
+    rows: bytes
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class HostPart:
     """The inputs of passive machines that have declared inputs, or joins."""
     shapes: tuple[Shape, ...] = ()
     """The shapes of the states of its machines, each once."""
-    kept: Kept | None = None
+    packed: Packed | None = None
     """Of machines at rest that are not among `machines`."""
 
     @property
@@ -136,7 +135,7 @@ class HostPart:
                 self.markers,
                 self.inputs,
                 self.shapes,
-                self.kept,
+                self.packed,
             ),
         )
 
@@ -239,8 +238,8 @@ class PartRows:
         """The part, with its columns."""
         self.part.messages, self.part.ends = self.messages.table(), _all_of(self.part.ends, self.ends.table())
         pickled = pickle.dumps(self.part, protocol=5)
-        kept = self.part.kept
-        is_small = kept is not None and kept.rows is not None and len(pickled) - len(kept.rows) < LEAST_SQUEEZED
+        packed = self.part.packed
+        is_small = packed is not None and len(pickled) - len(packed.rows) < LEAST_SQUEEZED
         return pickled if is_small else squeezed(pickled)
 
 
@@ -277,33 +276,31 @@ def host_payload(
     late: Sequence[Late] = (),
     late_creations: Sequence[Creation] = (),
     resting: Resting | None = None,
-    keep: Callable[[int, Resting, int], Kept | None] | None = None,
+    pack: Callable[[Resting, int], Packed | None] | None = None,
     standing: Standing | None = None,
 ) -> HostPayload:
     """The report of a host whose machines have all been copied; O(machines + channels + messages in flight).
 
     `late` and `late_creations` are white and arrived after their machine was copied. `resting`: those of which there are no
-    copies; what they cost is a fraction of a microsecond each, or nothing where the host keeps their rows (`keep`), or where
-    the last report is `standing`.
+    copies; what they cost is a fraction of a microsecond each, or nothing where their rows were packed before (`pack`), or
+    where the last report is `standing`.
     """
     part = _part(markers=facts.markers)
     rows = PartRows(part, one_by_one=_turned_red_one_by_one(recording))
     counts = report(host, recording, rows, late, late_creations, None if resting is None else resting.counts)
     recorded_at = int(facts.recorded_at * 1e6)
-    if resting is not None and keep is not None:
-        part.kept = keep(recording.number, resting, recorded_at)
+    if resting is not None and pack is not None:
+        part.packed = pack(resting, recorded_at)
     stands = standing if is_at_rest(recording) and not late and not late_creations else None
-    pickled = None if stands is None else stands.again(resting, facts, part.kept)
+    pickled = None if stands is None else stands.again(resting, facts, part.packed)
     if standing is not None and standing.resting is not resting:
         standing.clear()
     if pickled is None:
         _fill(part, rows, host, recording, facts, resting)
         pickled = rows.pickled()
         if stands is not None:
-            stands.note(resting, facts, part.kept, pickled)
-    return HostPayload(
-        recording.number, counts, pickled, facts.markers, keeps=part.kept is not None and part.kept.rows is None
-    )
+            stands.note(resting, facts, part.packed, pickled)
+    return HostPayload(recording.number, counts, pickled, facts.markers)
 
 
 def _fill(
@@ -316,7 +313,7 @@ def _fill(
     recorded_at = int(facts.recorded_at * 1e6)
     part.machines = rows.machines_of(host, recorded_at=recorded_at)
     if resting is not None:
-        if part.kept is None:
+        if part.packed is None:
             part.machines = _all_of(at(resting.machines.table(), recorded_at), part.machines)
         part.ends = resting.ends
         part.inputs = {**resting.inputs, **part.inputs}
@@ -340,9 +337,9 @@ class Standing:
         self._said: Any = None
         self._part = b""
 
-    def again(self, resting: Resting | None, facts: Facts, kept: Kept | None) -> bytes | None:
+    def again(self, resting: Resting | None, facts: Facts, packed: Packed | None) -> bytes | None:
         """The part as of the moment of `facts`; None if it does not stand."""
-        if resting is None or resting is not self.resting or self._said != _said(facts, kept):
+        if resting is None or resting is not self.resting or self._said != _said(facts, packed):
             return None
         return pickle.dumps(PartAgain(self._part, facts.recorded_at), protocol=5)
 
@@ -350,15 +347,15 @@ class Standing:
         """Other machines are at rest: what was is not kept for it."""
         self.resting, self._said, self._part = None, None, b""
 
-    def note(self, resting: Resting | None, facts: Facts, kept: Kept | None, part: bytes) -> None:
+    def note(self, resting: Resting | None, facts: Facts, packed: Packed | None, part: bytes) -> None:
         """A report has been made of these machines alone."""
         if len(part) <= MOST_STANDING:
-            self.resting, self._said, self._part = resting, _said(facts, kept), part
+            self.resting, self._said, self._part = resting, _said(facts, packed), part
 
 
-def _said(facts: Facts, kept: Kept | None) -> Any:
+def _said(facts: Facts, packed: Packed | None) -> Any:
     """What a part says beside its machines and its moment; their rows are the same while they are."""
-    return facts.markers, tuple(facts.obstacles), None if kept is None else kept.rows is None
+    return facts.markers, tuple(facts.obstacles), packed is None
 
 
 def is_at_rest(recording: Recording) -> bool:

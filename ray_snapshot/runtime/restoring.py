@@ -1,6 +1,6 @@
 """How a host takes its share of a checkpoint in, and what `ray-snapshot restore` wants of the program that it runs.
 
-What becomes of what (the decisions are `simulation.rollback.restoring`'s): states are loaded; what was in flight is sent again
+What becomes of what (decided as in `tests/worlds/rollback/restoring`): states are loaded; what was in flight is sent again
 (`parts.refilling`); timers get what was left of their time. Nothing acts meanwhile: what is loaded here waits for the host to
 start.
 """
@@ -19,7 +19,7 @@ from ray_snapshot.protocol.mailbox import TIMER
 from ray_snapshot.runtime import handles
 from ray_snapshot.runtime.checkpointing import payload_of
 from ray_snapshot.runtime.context import Context, attach
-from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.faults import text_of
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.host import HostCore
@@ -70,8 +70,8 @@ def wanted(system: str) -> Wanted | None:
     if found.system != system:
         raise SettingError(
             f"the program opens system {system!r}, and snapshot {found.snapshot_id} is of system {found.system!r}: nothing was"
-            f" begun. Name a snapshot of {system!r} (`ray-snapshot list HISTORY --system {system}`); a program that opens"
-            f" several systems must open {found.system!r} first"
+            f" begun. Name a snapshot of {system!r} (`ray-snapshot history list HISTORY --system {system}`); a program that"
+            f" opens several systems must open {found.system!r} first"
         )
     found.is_taken = True
     return found
@@ -121,7 +121,7 @@ def _load_machine(post: HostPost, name: str, key: str, blob: bytes) -> None:
         body.restore_state(pickle.loads(blob) if post.abroad is None else post.abroad.opened(blob))
     except Exception as error:
         raise MachineFailedError(
-            f"{name} does not take its state back: {type(error).__name__}: {safe_text_of(error)}",
+            f"{name} does not take its state back: {type(error).__name__}: {text_of(error)}",
             machine=name,
             method="restore_state",
             message=None,

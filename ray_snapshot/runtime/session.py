@@ -15,7 +15,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -44,8 +43,6 @@ from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
-from ray_snapshot.runtime.giving_back import give_back
-from ray_snapshot.runtime.leases import Leases
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import AlarmTeller, Hears, Subscriber, Subscribers
@@ -123,7 +120,6 @@ class Session(ABC):
         keeps_files = self._is_checkpointing and self.history is not None
         self._key = _checkpoint_key() if keeps_files or self._wanted else None
         self._subscribers: Subscribers | None = None
-        self._leases = Leases()
         self._all_news: list[News] = []
         self._notifier = None if settings.on_alarm is None else Notifier(settings.on_alarm)
         self._is_closed = False
@@ -175,15 +171,7 @@ class Session(ABC):
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         asked = self._service.snapshot.remote(initiators, seconds)
         found: Collected = self._ask(asked, "the snapshot", 2 * seconds + 10)
-        if found.kept is not None:
-            found = replace(found, kept=replace(found.kept, history=self.history))
-        snapshot = found.lean()
-        if found.kept is not None:
-            self._leases.take(snapshot, found.kept)
-        size = sum(map(len, found.parts))
-        del found
-        give_back(size)
-        return snapshot
+        return found.snapshot()
 
     @abstractmethod
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:
@@ -398,7 +386,6 @@ class Session(ABC):
         """What `close` does, one after the other."""
         return [
             lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
-            self._leases.load,
             lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
             self._close_subscribers,
             self._send_spans,

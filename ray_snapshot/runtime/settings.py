@@ -80,9 +80,6 @@ class Settings(BaseModel):
     history_is_shared: bool = False
     """Whether the folder of the history is the same on every node, like one of a network file system: without that, a folder
     is refused on a cluster of several computers (an address of an object store never is)."""
-    hosts_per_collector: int | None = Field(None, ge=2)
-    """So many hosts share a collector, a process that asks them for the service and passes their reports on as one: for systems
-    with hundreds of hosts, see docs/scale.md. None: the service does that itself."""
     trace: bool = False
     """Whether every action is logged in the history, for `ray-snapshot witness`."""
     checkpoint: bool = False
@@ -118,7 +115,6 @@ class SettingsGiven(TypedDict, total=False):
     library_states: bool
     on_alarm: str | None
     history_is_shared: bool
-    hosts_per_collector: int | None
     trace: bool
     checkpoint: bool
     recover: Literal["rollback"] | None
@@ -235,10 +231,6 @@ def _fitting(found: Settings) -> Settings:
         raise SettingError(
             f"System(): alignment_timeout: it belongs to protocol {' and '.join(_ALIGNING)}; {found.protocol} does not align"
             f" so (got {found.alignment_timeout!r}): leave it out, or choose one of these"
-        )
-    if found.trace and found.hosts_per_collector is not None:
-        raise SettingError(
-            "System(trace=True, hosts_per_collector=...): what a collector has of a trace is lost with it; leave one out"
         )
     if found.victim is not None and found.victim != "youngest" and not callable(found.victim):
         raise SettingError(

@@ -27,7 +27,7 @@ from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.host.actor import HostActor
-from ray_snapshot.runtime.host.config import HostConfig, asked_audit, asked_keeping, asked_own_parts
+from ray_snapshot.runtime.host.config import HostConfig, asked_audit
 from ray_snapshot.runtime.host.notices import check_listener
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
@@ -241,8 +241,6 @@ class Spawner:
                 self.trace, redaction.names(),
                 self.is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
                 stamp=self.stamp, life=self.life, audit=asked_audit(),
-                keep_from=asked_keeping() if self._may_keep_rows() else None,
-                own_from=asked_own_parts() if self._may_own_parts() else None,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
             post.carrier.actors[host] = actor
@@ -255,14 +253,6 @@ class Spawner:
         except HostDiedError:
             if self.memory is None:
                 raise  # else the next service hears of it from the driver
-
-    def _may_keep_rows(self) -> bool:
-        """Whether rows may stay with hosts. Not with checkpoints: those of a generation that is left behind are gone."""
-        return self.session.history is None and self.stamp is None and not self.is_checkpointing
-
-    def _may_own_parts(self) -> bool:
-        """Whether hosts may write into the history; the same holds."""
-        return self.session.history is not None and self.stamp is None and not self.is_checkpointing
 
     def _alignment(self) -> tuple[str, float | None]:
         """How hosts turn red: the protocol, and how long they align.

@@ -11,7 +11,7 @@ from ray_snapshot.alarms import Notifier, alarm_of
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.news import News
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.verdicts import Verdict
 
 POLL_S = 0.5
@@ -137,7 +137,7 @@ class Subscribers:
 def _raised(one: Hears, verdict: Verdict, error: Exception) -> RaySnapshotError:
     name = repr(one)
     return RaySnapshotError(
-        f"the subscriber {name} raised {type(error).__name__}: {safe_text_of(error)} on the verdict of {verdict.detector}"
+        f"the subscriber {name} raised {type(error).__name__}: {text_of(error)} on the verdict of {verdict.detector}"
         f" on {verdict.snapshot_id}; the other verdicts were handed out",
         subscriber=name,
     )

@@ -230,7 +230,7 @@ class System(Session):
         config = ServiceConfig(
             self.name, self.run_id, settings.protocol, settings.most_open, settings.snapshot_timeout,
             self._is_checkpointing, settings.recover is not None, settings.most_failures, settings.failures_within,
-            settings.start_timeout, settings.hosts_per_collector,
+            settings.start_timeout,
         )  # fmt: skip
         for called in names_to_try(self.name):
             named = ServiceActor.options(**options, name=PREFIX + called, namespace=NAMESPACE)

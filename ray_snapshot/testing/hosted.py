@@ -215,7 +215,7 @@ class HostedWorld(World):
         return self.dues[channel.owner.name, channel.target, number]
 
     def enabled_on(self, name: str) -> list[Step]:
-        """The steps of one host: there are no collectors here, and no other generations."""
+        """The steps of one host: there are no other generations here."""
         host = self._look(name)
         if host.is_down:
             return []

@@ -11,7 +11,6 @@ from typing import Any
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.schedules import EAGER
 from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.hosted import KNOWN, HostedWorld
 from ray_snapshot.testing.hosted_runs import Interpreter, Player, check_hosts, replay_hosted
@@ -20,6 +19,9 @@ from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.memory import Memory, Pace, seldom_collected
 from ray_snapshot.testing.schedules import Schedule, frozen
 from ray_snapshot.testing.stage import Stage
+
+EAGER = ("flush", "report", "late")
+"""Steps that are taken as soon as they can be: when they happen changes nothing."""
 
 
 def explore_hosted(

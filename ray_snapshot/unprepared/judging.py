@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.names import NAMESPACE
+from ray_snapshot.names import LONG_S, NAMESPACE
 from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Graph, Stuck, moved
 from ray_snapshot.unprepared.records import ALIVE, Job, Look, Task
 from ray_snapshot.unprepared.stacks import ACTS, PARKED, UNSEEN, WAITS, Reading, reading
@@ -23,9 +23,6 @@ MOST_CPU = 0.05
 
 _POLLS, _TICKS = 3.5, 0.3
 """Context switches a second of a thread: in a wait of Ray's it looks for signals once a second."""
-
-LONG_S = 10.0
-"""What has waited less for room may be about to get it."""
 
 MOST_RESTARTS, RESTARTED_S = 3, 60.0
 """An actor that has been restarted so often, the last time so lately, may be started again and again for ever."""

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ray_snapshot.unprepared.judging import LONG_S, NONE, SUSPECTED, UNKNOWN, Finding
+from ray_snapshot.instrument.frames import cut_middle
+from ray_snapshot.names import LONG_S
+from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
 from ray_snapshot.views.report import MOST_LINES, chain, wait_lines
 
-MOST_FRAMES = 50
 _MOST_TARGETS = 4
 _MOST_ROWS = 1_000
 """Of each list in a row of `--json`."""
@@ -285,10 +286,8 @@ def _stacks(finding: Finding, names: Names) -> list[dict[str, Any]]:
     for key in dict.fromkeys([*keys, finding.job.driver]):
         read = finding.readings.get(key)
         if read is not None and read.frames:
-            shown, cut = read.frames, max(0, len(read.frames) - MOST_FRAMES)
-            half = MOST_FRAMES // 2
-            frames = [asdict(one) for one in (*shown[:half], *shown[half + cut :])]
-            found.append({"machine": names.of(key), "frames": frames, "cut": cut})
+            frames, cut = cut_middle(read.frames)
+            found.append({"machine": names.of(key), "frames": [asdict(one) for one in frames], "cut": cut})
     return found[:_MOST_ROWS]
 
 

@@ -76,10 +76,10 @@ def wait_line(record: Mapping[str, Any]) -> str:
         machine, method = str(record["machine"]), record.get("method")
         name = machine if machine.endswith("()") or not method else f"{machine} ({method})"
         return f"{name}, not begun, needs {record['needs']}"
-    return f"{place(record)} waits for {_targets(record)}"
+    return f"{machine_place(record)} waits for {_targets(record)}"
 
 
-def place(record: Mapping[str, Any]) -> str:
+def machine_place(record: Mapping[str, Any]) -> str:
     """Where a machine is: `A-0 in A.both (two.py:7)`, or `(two.py:7, in queue.Queue.get)`."""
     text = str(record["machine"])
     method, kind = record.get("method"), record.get("class")
@@ -156,7 +156,7 @@ def short_site(site: str) -> str:
 
 
 Places = Mapping[tuple[str, str | None], str]
-"""By machine and id of a call (None: the machine itself): where that is, as `place` says it."""
+"""By machine and id of a call (None: the machine itself): where that is, as `machine_place` says it."""
 _NOTHING: Places = {}
 
 
@@ -165,7 +165,8 @@ def wait_tree(waits: Iterable[Mapping[str, Any]], places: Places, to_begin: Plac
 
     Calls of one machine at one place are drawn once, together. An arrow closes a cycle. A call that waits inside its own
     actor waits for a later call to it. Who waits for a call that has not begun waits for those that its machine runs.
-    `places`: of calls that run; `to_begin`: of those that wait for their arguments.
+    `places`: of calls that run; `to_begin`: of those that wait for their arguments. The `text` of a row stands for a wait
+    outside of Ray.
     """
     return _Tree([row for row in waits if not row["satisfied"]], places, to_begin).drawn()
 
@@ -212,6 +213,8 @@ class _Tree:
         """Of calls that wait for a later one: who might make it."""
         self.calls: dict[str, set[str]] = {}
         """Which calls wait there."""
+        self.texts: set[str] = set()
+        """What is waited for that is no machine: "waits in queue.Queue.get (app.py:7) for 24 s"."""
         local = {_wait_of(row) for row in rows if _is_for_a_later_call(row)}
         for row in rows:
             self._add(row, is_local=_wait_of(row) in local)
@@ -227,7 +230,8 @@ class _Tree:
         if is_local:
             targets |= {on_machine or NOT_RECORDED: None} if on_machine != machine else {}
         elif on_machine is None:
-            targets[NOT_RECORDED] = None
+            targets[text := str(row.get("text", f"waits for {NOT_RECORDED}"))] = None
+            self.texts.add(text)
         elif (target := self._place(on_machine, row.get("on_call_id"))) != source or call_id is None:
             targets[target] = None  # else another call at the same place
 
@@ -264,7 +268,7 @@ class _Tree:
         for part in self._parts(name):
             self._branch(part, (*path, name))
         for target in self.edges.get(name, ()):
-            self._branch(target, (*path, name), "waits for ")
+            self._branch(target, (*path, name), "" if target in self.texts else "waits for ")
         if (callers := [*self.callers[name]] if name in self.callers else None) is not None:
             by = (
                 f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ", and none can begin there"

@@ -42,7 +42,7 @@ class Answer:
 
         if error is None:
             try:
-                return cls(Reply("", None, result, method))
+                return cls(Reply("", None, result))
             except Exception as fault:
                 error = UnpicklableMessageError(
                     f"{machine}.{method} returned what cannot be pickled ({type(fault).__name__}: {fault});"

@@ -37,6 +37,13 @@ class Option:
             return name in inspect.signature(module.run).parameters
         return self.takers == "all" or hasattr(module, "fresh")
 
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs that take it: all, or those that its help begins with."""
+        names, colon, _ = self.help.partition(": ")
+        found = tuple(names.split(", "))
+        return found if colon and JOBS.keys() >= {*found} else tuple(JOBS)
+
     def in_program(self) -> dict[str, str | None]:
         """How the program of a job explains it; it leaves the options that are its own to `docs/howto/spark.md`."""
         if self.takers == "own":
@@ -99,8 +106,19 @@ class Request:
         "new snapshots as they come, each exactly once",
         default=False,
     )
-    once: bool = _of_followers("--once", "With --follow: what is there now, and no more.", default=False)
-    every: float = _of_followers("--every", "With --follow: seconds between looks.", default=10.0, least=0.1)
+    once: bool = _of_followers(
+        "--once",
+        "detections, conservation: with --follow, what is there now, and no more.",
+        "with --follow, what is there now, and no more",
+        default=False,
+    )
+    every: float = _of_followers(
+        "--every",
+        "detections, conservation: with --follow, seconds between looks.",
+        "with --follow, seconds between looks",
+        default=10.0,
+        least=0.1,
+    )
     trust: bool | None = _own("--trust", f"detections, possibly: {TRUST[0].lower()}{TRUST[1:]}", TRUST)
 
 

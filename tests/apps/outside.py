@@ -56,6 +56,15 @@ class Stuck:
     def child(self):
         subprocess.run(["sleep", str(2 * LONG_S)], env=ENV, check=True)
 
+    def join(self):
+        thread = threading.Thread(target=self.beat, name="beat", daemon=True)
+        thread.start()
+        thread.join()
+
+    def beat(self):
+        while True:
+            time.sleep(0.1)
+
     def process_queue(self):
         multiprocessing.get_context("spawn").Queue().get()
 
@@ -70,6 +79,21 @@ class Loop:
 
 
 @ray.remote(num_cpus=0)
+class Flag:
+    """A method that is not async holds the loop until a call behind it releases the lock."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def occupy(self):
+        self.lock.acquire()
+        self.lock.acquire()
+
+    async def release(self):
+        self.lock.release()
+
+
+@ray.remote(num_cpus=0)
 class Service:
     def run(self):
         threading.Event().wait()
@@ -77,15 +101,16 @@ class Service:
 
 def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
-    kinds = ("lock", "condition", "socket", "child", "process_queue")
+    flag = Flag.remote()
+    kinds = ("lock", "condition", "socket", "child", "process_queue", "join")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
-    ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), buffer, loop, service)])
+    ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), buffer, loop, service, flag)])
     refs = [buffer.get.remote(), buffer.put.remote(7), loop.hold.remote(), loop.answer.remote()]
-    refs += [service.run.remote()]
+    refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
     ray.wait(refs, num_returns=len(refs), timeout=LONG_S)
     print("given up")
-    for actor in (*actors.values(), buffer, loop, service):
+    for actor in (*actors.values(), buffer, loop, service, flag):
         ray.kill(actor)
 
 

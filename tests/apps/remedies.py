@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from typing import Any
 import ray
 
 HANGS = "as it is"
+HANGS_S = 25.0
+"""Longer than it takes until a snapshot lists a wait, with a few snapshots more."""
 
 
 class Server:
@@ -216,18 +219,103 @@ def asks_back(remedy: str) -> Any:
     return ray.get(one.transfer.remote(one, other, **how))
 
 
+def _bounded(ref: Any, remedy: str) -> Any:
+    """Its reply, or without a remedy that it hangs: these are no deadlocks, and nothing ends the program."""
+    ready, _ = ray.wait([ref], timeout=HANGS_S if remedy == HANGS else None)
+    return ray.get(ready[0]) if ready else "it hangs"
+
+
+class Job:
+    """A method that is not async occupies the event loop, and the call that would end it stands behind it."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+
+    def run(self) -> str:
+        while not self.is_stopped:
+            time.sleep(0.05)
+        return "stopped"
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+class AsyncJob(Job):
+    async def run(self) -> str:  # type: ignore[override]
+        while not self.is_stopped:
+            await asyncio.sleep(0.05)
+        return "stopped"
+
+
+class ThreadedJob(Job):
+    async def run(self) -> str:  # type: ignore[override]
+        return await asyncio.to_thread(super().run)
+
+
+def occupied(remedy: str) -> Any:
+    job = ray.remote(num_cpus=0)({"async": AsyncJob, "in a thread": ThreadedJob}.get(remedy, Job)).remote()
+    out = job.run.remote()
+    return _bounded(job.stop.remote(), remedy) or ray.get(out)
+
+
+class Store:
+    """It makes an object, and gives the id away: Ray counts no ref for that."""
+
+    def make(self, is_whole: bool) -> Any:
+        ref = ray.put(7)
+        return [ref] if is_whole else ref.binary()
+
+
+class Reader:
+    def read(self, given: Any) -> int:
+        (ref,) = given if isinstance(given, list) else [ray.ObjectRef(given)]
+        return int(ray.get(ref))
+
+
+def as_an_id(remedy: str) -> Any:
+    store, reader = (ray.remote(num_cpus=0)(kind).remote() for kind in (Store, Reader))
+    made = ray.get(store.make.remote(remedy == "the ref itself"))
+    return _bounded(reader.read.remote(made), remedy)
+
+
+def too_large(remedy: str) -> Any:
+    return _bounded(ray.remote(num_cpus=0 if remedy == "less" else 10_000)(Store).remote().make.remote(True), remedy)
+
+
+OTHERS = """
+import ray, time
+ray.init("{address}", namespace="jobs", log_to_driver=False)
+holder = ray.remote(resources=dict(seat=1))(type("Holder", (), dict(ready=lambda self: 7)))
+ray.get(holder.options(name="held", lifetime="detached", num_cpus=0).remote().ready.remote())
+"""
+
+
+def detached(remedy: str) -> Any:
+    """An actor of another job, which has ended, holds what is asked for."""
+    address = ray.get_runtime_context().gcs_address
+    subprocess.run([sys.executable, "-c", OTHERS.format(address=address)], check=True, stdout=subprocess.DEVNULL)
+    made = ray.remote(num_cpus=0, resources={"seat": 1})(Store).remote().make.remote(True)
+    if remedy == "ray.kill":
+        ray.kill(ray.get_actor("held", namespace="jobs"))
+    return _bounded(made, remedy)
+
+
 PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "slots": (slots, ("9", "a group of its own")),
     "relock": (relock, ("leaves the lock",)),
     "order": (order, ("the same order",)),
     "behind_get": (behind_get, ("2", "a group of its own")),
+    "occupied": (occupied, ("async", "in a thread")),
+    "as_an_id": (as_an_id, ("the ref itself",)),
+    "too_large": (too_large, ("less",)),
+    "detached": (detached, ("ray.kill",)),
     "asks_back": (asks_back, ("2", "async", "with its value", "without waiting")),
 }
 """By name: the program, and what ends it."""
 
 
 def main() -> None:
-    ray.init()
+    ray.init(resources={"seat": 1})
     if sys.argv[1] != "all":
         print(PROGRAMS[sys.argv[1]][0](HANGS))
         return

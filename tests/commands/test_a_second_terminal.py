@@ -121,6 +121,19 @@ def test_what_run_prints_can_be_pasted_into_another_terminal(both: tuple[Watched
         assert healthy(item.terminal.type(*arguments), arguments[1])
 
 
+def test_a_watcher_of_another_version_is_named_in_one_line(stranger: Terminal) -> None:
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder:
+        program = stranger.running(sys.executable, str(HERE / "another_version.py"), folder, RAY_AUTH_MODE="disabled")
+        with program as process:
+            assert process.stdout is not None
+            address = ["--address", process.stdout.readline().strip()]
+            named, all_ = stranger.type("diagnose", "other", *address), stranger.type("diagnose", *address)
+    assert (named.returncode, all_.returncode) == (2, 4), (named, all_)
+    for done in (named, all_):
+        (line,) = done.stderr.splitlines()
+        assert "the answer of other cannot be read here (AttributeError: " in line
+
+
 @pytest.mark.nightly
 def test_the_cluster_that_has_the_system_answers(both: tuple[Watched, Watched], terminal: Terminal) -> None:
     assert healthy(terminal.type("diagnose", "guarded"), "guarded")

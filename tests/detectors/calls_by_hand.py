@@ -65,3 +65,7 @@ class App:
 
     def verdict(self, **about: Any) -> rs.Verdict:
         return Deadlock().evaluate(self.snapshot(**about))
+
+
+def stuck_calls(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(record["machine"], record["method"]) for record in records]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
-from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, VirtualTime, holdings, json_column
+from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, holdings, json_column
 from ray_snapshot.detectors.holdings import in_machines
 from ray_snapshot.detectors.json_column import array_at, arrays_at
 from ray_snapshot.detectors.json_path import MISSING, compile_path
@@ -197,7 +197,6 @@ def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
         TokenConservation(0, "$.a"),
         UniqueToken("$.b.c"),
         Reached("$.t", 5),
-        VirtualTime(state="$.t"),
         Reached("$.a", 1),
     ]
     first, second = _whole(COUNT), _whole(COUNT)
@@ -221,7 +220,7 @@ def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_on
 ) -> None:
     detectors = [
         TokenConservation(0, "$.a"), UniqueToken("$.b.c"), UniqueToken("$.a"), Reached("$.t", 5), Reached("$.a", 2**70),
-        Reached("$.a", -(2**70)), Reached("$.b.c", 1), Reached("$.t", 3.5, machines="m000*"), VirtualTime(1, state="$.t"),
+        Reached("$.a", -(2**70)), Reached("$.b.c", 1), Reached("$.t", 3.5, machines="m000*"),
     ]  # fmt: skip
     whole = _encoded(_whole(count, odd)) if is_encoded else _whole(count, odd)
     fast = [detector.evaluate(whole) for detector in detectors]

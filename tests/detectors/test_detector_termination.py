@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Deadlock, Termination, termination
+from ray_snapshot.detectors import Termination, termination
 from ray_snapshot.instrument.diagnosis import diagnosis
 
 
@@ -69,7 +69,7 @@ def test_a_wait_that_is_met_is_said_so_in_every_line_of_a_diagnosis() -> None:
     common = {"machine": "driver", "k": 1, "alternative": 0}
     waits = [{**common, "on_machine": name, "satisfied": name == "a"} for name in ("a", "c")]
     snapshot = rs.Snapshot.from_rows(machines=machines, waits=waits)
-    lines = diagnosis(snapshot, [Deadlock(), Termination()]).lines
+    lines = diagnosis(snapshot).lines
 
     assert lines[1:] == [
         "  driver: what it waits for has come",

@@ -54,10 +54,26 @@ def test_one_without_a_place_is_told_without_it() -> None:
 
 
 def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
-    found = diagnosis(taken(READER), [Deadlock(), Termination()])
+    found = diagnosis(taken(READER))
     assert found.exit_code == UNKNOWN
-    assert "    waits for something that was not recorded" in found.lines
+    assert "    waits for an object that no watched call gives (app.py:7) for 42 s" in found.lines
     assert any(line.startswith("  to do: No watched call gives what was made before") for line in found.lines)
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("in queue.Queue.get", "waits in queue.Queue.get (app.py:7) for 42 s"),
+        (
+            "in subprocess.Popen.wait, for child process 17 (sleep), which is alive",
+            "waits in subprocess.Popen.wait (app.py:7), for child process 17 (sleep), which is alive, for 42 s",
+        ),
+    ],
+)
+def test_the_tree_says_what_a_wait_outside_of_ray_is_in(what: str, line: str) -> None:
+    lines = diagnosis(taken(READER, objects=[{**OBJECT, "what": what}])).lines
+    assert f"    {line}" in lines
+    assert not any("not recorded" in one for one in lines)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +91,7 @@ def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
 )
 def test_a_strangers_list_of_another_form_is_none(told: Any) -> None:
     snapshot = Snapshot.from_rows(machines=[READER], coverage={"uncovered": [], "unexplained": told}, started_at=TAKEN)
-    found = diagnosis(snapshot, [Deadlock()])
+    found = diagnosis(snapshot)
     assert found.verdicts[0].holds is False
     assert "  nothing waits for anything" in found.lines
 

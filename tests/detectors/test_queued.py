@@ -105,10 +105,10 @@ def test_a_strangers_rows_are_told_as_far_as_they_go() -> None:
 
 
 def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
-    assert f"    {LINE}" in diagnosis(taken(sent(), calls=[run()]), [Deadlock()]).lines
+    assert f"    {LINE}" in diagnosis(taken(sent(), calls=[run()])).lines
     wait = {"machine": "E", "call_id": "driver/0/E/100", "on_machine": "E", "on_call_id": "driver/0/E/1"}
     stuck = taken(sent(), calls=[run()], waits=[{**wait, "k": 1, "satisfied": False}])
-    assert not any("has waited for" in line for line in diagnosis(stuck, [Deadlock()]).lines)
+    assert not any("has waited for" in line for line in diagnosis(stuck).lines)
 
 
 def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_and_who_stands_behind_it_is_said() -> (
@@ -123,7 +123,7 @@ def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_an
         " that."
     )
     assert verdict.evidence["depends_on"] == ["whether loop of E ends without stop"]
-    lines = diagnosis(snapshot, [Deadlock()], why_queued(snapshot)).lines
+    lines = diagnosis(snapshot).lines
     assert any(line.startswith("  to do: Make loop async, with an await where it waits") for line in lines)
 
 

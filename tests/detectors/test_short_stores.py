@@ -9,7 +9,6 @@ import pytest
 from calls_by_hand import App
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.detectors.pending import why_pending
 from ray_snapshot.detectors.stores import short_of_room
 from ray_snapshot.instrument.diagnosis import diagnosis
@@ -73,10 +72,9 @@ def test_without_such_a_store_there_is_no_hint() -> None:
 
 
 def test_the_hint_changes_no_verdict_and_no_exit_code() -> None:
-    asked = Deadlock(), Termination()
     row = store(owner("driver", 2, 40), waiting=1)
     plain, hinted = snapshot_of(app()), snapshot_of(app(row))
-    without, found = diagnosis(plain, asked), diagnosis(hinted, asked, hints=short_of_room(hinted))
+    without, found = diagnosis(plain), diagnosis(hinted)
 
     assert [one.sentence for one in found.verdicts] == [one.sentence for one in without.verdicts]
     assert found.exit_code == without.exit_code

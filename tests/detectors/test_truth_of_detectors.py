@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import truth
 from truth import Run
+from worlds.mail import rows
 
 from ray_snapshot.detectors import conservation as conserved
 from ray_snapshot.detectors import deadlock, part, reached, sums, termination, wait_graph
 from ray_snapshot.detectors.holdings import Holdings, Numbers
 from ray_snapshot.protocol import joins
-from ray_snapshot.simulation.mail import rows
 
 STATES, NIGHTLY_STATES, BLOCKS = 30_000, 1_000_000, 2
 Patch = pytest.MonkeyPatch

@@ -15,9 +15,11 @@ from code_blocks import ROOT
 
 from benchmarks.__main__ import NAMES
 from ray_snapshot import pytest_plugin
-from ray_snapshot.cli import _checked, make_app
+from ray_snapshot.cli import _checked, each_command, make_app
 
-COMMANDS: dict[str, Any] = _checked(typer.main.get_command(make_app())).commands
+COMMANDS: dict[str, Any] = {
+    " ".join(words): one for words, one in each_command(_checked(typer.main.get_command(make_app()))) if not one.hidden
+}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 TARGETS = set(re.findall(r"^([\w.-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 OTHERS = {
@@ -34,8 +36,6 @@ OTHERS = {
     "spark-submit",
     "pip",
     "python",
-    "eval",
-    "source",
 }
 """Programs of others: only what stands behind `--` is looked at."""
 
@@ -92,7 +92,17 @@ def _faults(words: list[str]) -> list[str]:
 _PLUGIN = set(re.findall(r'"(--ray-snapshot[\w-]*)"', Path(pytest_plugin.__file__).read_text(encoding="utf-8")))
 
 
+def _grouped(words: list[str]) -> list[str]:
+    """The words of a command in a group as one, without the history that stands between them."""
+    if words[:1] == ["history"]:
+        return [" ".join(words[:2]), *words[2:]]
+    if words[:1] == ["ask"] and "--list" not in words:
+        return [" ".join((words[0], *words[2:3])), *words[3:]]
+    return words
+
+
 def _ours(arguments: list[str]) -> list[str]:
+    arguments = _grouped(arguments)
     command = arguments[0] if arguments else ""
     if command in ("--version", "--help"):
         return []
@@ -101,7 +111,7 @@ def _ours(arguments: list[str]) -> list[str]:
     if "--help" in arguments:
         return []
     try:
-        context = COMMANDS[command].make_context(command, arguments[1:])
+        context = COMMANDS[command].make_context(command, arguments[1:], obj="HISTORY")
         context.close()
     except Exception as error:
         return [f"{command}: {getattr(error, 'message', error)}"]
@@ -113,9 +123,10 @@ def options_in_words(text: str) -> list[str]:
     """What is wrong with commands of ours inside sentences: they may be shortened, so only names are looked at."""
     found = []
     for words in re.findall(r"`ray-snapshot ([^`]+)`", text):
-        command, *others = words.replace("|", " ").split()
+        command, *others = _grouped(words.replace("|", " ").split())
         if command not in COMMANDS:
-            found += [] if command in ("COMMAND", "--version", "history,", "is") else [f"there is no command {command}"]
+            others_known = ("COMMAND", "--version", "--install-completion", "history,", "is")
+            found += [] if command in others_known else [f"there is no command {command}"]
             continue
         known = {name for one in COMMANDS[command].params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
         asked = [word.strip("[]()") for word in others]

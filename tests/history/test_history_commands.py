@@ -152,7 +152,7 @@ def test_verify_says_how_many_were_given_up(run: Any, tmp_path: Path) -> None:
         writer.add(snapshot(3))
     code, out, _ = run("verify", str(tmp_path))
     assert (code, out[0]) == (0, "2 snapshots verified, all passed")
-    assert out[1] == "given up, and without rows: 1 of them; `ray-snapshot list` says why"
+    assert out[1] == "given up, and without rows: 1 of them; `ray-snapshot history list` says why"
 
 
 def test_verify_and_show_say_that_at_least_once_repeats_by_design(run: Any, tmp_path: Path) -> None:

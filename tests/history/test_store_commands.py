@@ -67,7 +67,6 @@ READING = [
     ["verify", "HISTORY", "--json"],
     ["diff", "HISTORY", "bank-00000", "bank-00001", "--json"],
     ["sql", "HISTORY", "SELECT machine, state FROM machines ORDER BY snapshot_id, machine", "--json"],
-    ["export", "HISTORY", "--perfetto", "OUT/trace.json"],
     ["report", "HISTORY", "bank-00002", "--out", "OUT/report.md"],
     ["compact", "HISTORY", "--keep", "1d", "--dry-run", "--json"],
     ["vacuum", "HISTORY", "--dry-run", "--json"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from ray_snapshot.cli import make_app
+from ray_snapshot.cli import each_command, make_app
 from ray_snapshot.spark_jobs import JOBS
 
 PROGRAM = "innocent.py"
@@ -33,10 +33,8 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "compact": [["{history}"], ["{history}", "--keep-every", "1h"]],
     "vacuum": [["{history}", "--keep-hours", "0"], ["{history}", "--keep", "1d"]],
     "doctor": [["{history}"], ["{history}", "--json"]],
-    "export": [["{history}", "--perfetto", "trace.json"]],
     "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
-    "step": [["{history}", "latest"], ["{history}", "latest", "--until", "a:1"]],
     "blame": [["{history}"], ["{history}", "latest", "--json"], ["{history}", "--detector", "conservation"]],
     "restore": [["{history}", "latest", PROGRAM]],
     "run": [["--history", "{history}", PROGRAM]],
@@ -46,8 +44,8 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
 
 def commands_on_histories() -> set[str]:
     """The names of all commands that have a parameter for a history, by what the command line itself says."""
-    found = typer.main.get_command(make_app())
-    every = {name for name, command in found.commands.items() if "history" in {item.name for item in command.params}}  # type: ignore[attr-defined]
+    commands = each_command(typer.main.get_command(make_app()))
+    every = {words[0] for words, one in commands if len(words) == 1 and "history" in {item.name for item in one.params}}
     return every - {SERVER}
 
 

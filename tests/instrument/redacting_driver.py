@@ -27,16 +27,8 @@ class Door:
         self.seen: list[Any] = []
 
     def login(self, user: str, password: str) -> None:
-        """Keep it under its name, and in a text."""
-        self.seen.append({"user": user, "password": password, "note": f"{user} gave {password}"})
-
-    def derive(self, password: str) -> None:
-        """Keep only what is made of it."""
-        self.derived = "pw=" + password
-
-    def derive_by_keyword(self, *, password: str) -> None:
-        """The same."""
-        self.by_keyword = "pw=" + password
+        """Keep it under its name."""
+        self.seen.append({"user": user, "password": password})
 
     def ask(self, other: Any, password: str) -> None:
         """Send it on, and wait for that."""
@@ -51,9 +43,7 @@ def main(history: str, first: str, second: str, third: str) -> None:
         one, other = (kind.remote(first, SecretStr(third)) for _ in range(2))
         asked = one.ask.remote(other, second)
         system.snapshot(timeout=30)
-        ray.get(
-            [asked, one.derive.remote(f"{first}-derived"), other.derive_by_keyword.remote(password=f"{second}-derived")]
-        )
+        ray.get(asked)
         system.snapshot(timeout=30)
 
 

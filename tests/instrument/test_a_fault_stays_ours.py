@@ -82,6 +82,33 @@ def test_a_step_that_fails_where_giving_up_fails_too_gives_nothing(
     assert ours(lambda: 1 // 0) is None
 
 
+class Listening:
+    """A watcher that hears who is not watched any more, and answers nothing else."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def remote(self, *args: Any) -> Any:
+        self.heard.append(args)
+        raise ValueError("no answer")
+
+
+def test_the_watcher_hears_of_a_process_that_is_not_watched_any_more_also_where_that_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes.shape, "is_connected", lambda: True)
+    watcher = Listening()
+    process = Process("app:1", watcher, CallLedger("A"), {})
+    process.control.thread.join(BOUND_S)
+    watcher.heard.clear()
+    monkeypatch.setattr(processes, "blamed", lambda _: 1 // 0)
+    process.give_up(ValueError("x"))
+    assert watcher.heard == [("A",)]
+
+
 def test_nothing_is_said_of_a_cluster_that_has_ended(
     process: Process, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

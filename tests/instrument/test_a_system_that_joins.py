@@ -11,8 +11,8 @@ from test_watcher_alone import World
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.reports import ProcessReport
-from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER

@@ -142,7 +142,7 @@ def test_a_red_call_turns_what_it_sends_red(process: Process) -> None:
     host = Host()
     post_of(process, host)
     MACHINE.put.send(1)
-    with calls._begun("f", wire(process, 1).replace(b"1 0 1", b"1 4 1"), (object(),), {}):
+    with calls._begun("f", wire(process, 1).replace(b"1 0 1", b"1 4 1"), (object(),)):
         MACHINE.put.send(2)
     until(lambda: host.sent() == [(0, "put"), (4, "put")])
     assert counts(process, 4) == {("A", "host-0", "link"): 1}
@@ -166,7 +166,7 @@ def test_a_reply_of_a_machine_is_heard_though_nothing_was_sent_to_any(process: P
 def test_a_wait_for_a_machine_says_which_call_it_owes(process: Process) -> None:
     host, ref, other = Host(), ray.ObjectRef.from_random(), ray.ObjectRef.from_random()
     post_of(process, host).calls.add(ref, "m", "A/1")
-    with calls._begun("f", wire(process, 1), (object(),), {}):
+    with calls._begun("f", wire(process, 1), (object(),)):
         process.waiting.begin([ref], 1, None, "app.py:1", is_blocking=True)
         process.obey(Request(1))
         (wait,) = process.recording.reports[1].report.waits
@@ -237,7 +237,7 @@ def test_who_comes_late_knows_what_has_stopped(process: Process) -> None:
 def test_an_actor_in_an_action_is_not_recorded_for_a_machine_that_has_stopped(process: Process) -> None:
     host = Host()
     post_of(process, host)
-    with calls._begun("f", wire(process, 1), (object(),), {}):
+    with calls._begun("f", wire(process, 1), (object(),)):
         process.obey(Stopped(("m",), 2))
         assert process.ledger.colour == 0
         MACHINE.put.send(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import multiprocessing
 import os
@@ -21,10 +22,10 @@ import pytest
 from clean import clean_environment
 from lone_process import lone_process
 
-from ray_snapshot.instrument.process import blocked_calls, blocked_threads
+from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import LONG_S
+from ray_snapshot.names import LONG_S
 from ray_snapshot.protocol.commands import Request
 from ray_snapshot.runtime.here import frames_of_threads
 
@@ -41,7 +42,7 @@ class Waits:
         self.semaphore, self.barrier = threading.Semaphore(0), threading.Barrier(2)
         self.queue, self.full, self.simple = queue.Queue[int](), queue.Queue[int](1), queue.SimpleQueue[int]()
         self.future: Future[int] = Future()
-        self.thread = threading.Thread(target=self.event.wait, args=(BOUND_S,), daemon=True)
+        self.thread = threading.Thread(target=lambda: self.event.wait(BOUND_S), daemon=True)
         self.server = socket.create_server(("127.0.0.1", 0))
         self.here = socket.create_connection(self.server.getsockname())
         self.there, _ = self.server.accept()
@@ -227,10 +228,10 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
 
 def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
-    monkeypatch.setattr(blocked_threads.signal, "getsignal", handlers.get)
-    assert not blocked_threads.signals_may_act()
+    monkeypatch.setattr(signals.signal, "getsignal", handlers.get)
+    assert not signals.signals_may_act()
     handlers[signal.SIGHUP] = lambda *_: None
-    assert blocked_threads.signals_may_act()
+    assert signals.signals_may_act()
 
 
 # ---- what is recorded of a call ----------------------------------------------------------------------------------------
@@ -260,11 +261,22 @@ class Actor:
     def are_since(self, since: float) -> bool:
         return self.collected_at > since
 
-    def run(self, way: Callable[[Waits], Any], function: str) -> None:
-        def call() -> None:
-            self.process.enter(None, "m")
+    def run(self, way: Callable[[Waits], Any], function: str, *, on_loops: int = 0) -> None:
+        """`on_loops`: as a method that is not async, on the last of so many loops of an async actor."""
+
+        def wait() -> None:
+            self.call_id = self.process.enter(None, "m")
             way(self.waits)
 
+        async def on_loop(step: Callable[[], None]) -> None:
+            step()
+
+        def call() -> None:
+            for _ in range(1, on_loops):
+                asyncio.run(on_loop(lambda: self.process.leave(self.process.enter(None, "before"))))
+            asyncio.run(on_loop(wait)) if on_loops else wait()
+
+        self.process.actor_loop.is_async = on_loops > 0
         self.thread = threading.Thread(target=call, daemon=True)
         self.thread.start()
         looks, one = BlockedThreads(), None
@@ -316,6 +328,24 @@ def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) 
     assert told.long_waits == ()
 
 
+def test_a_method_on_the_loop_of_an_async_actor_waits_as_any_other_and_keeps_the_loop(actor: Actor) -> None:
+    actor.run(LOCAL["waits.lock.acquire"], "waits.lock.acquire", on_loops=1)
+    for after in (0.0, 1.0, LONG_S - 1):
+        actor.recorded(after)
+    told = actor.recorded(LONG_S + 1)
+    (wait_,) = told.report.waits
+    assert (wait_.call_id, wait_.is_local, told.report.status) == (actor.call_id, True, "blocked")
+    assert (wait_.what, told.blocking_call, told.long_waits) == ("waits.lock.acquire", actor.call_id, ())
+
+
+def test_one_on_the_loop_of_a_concurrency_group_keeps_no_other_loop_and_may_be_released_there(actor: Actor) -> None:
+    actor.run(LOCAL["waits.lock.acquire"], "waits.lock.acquire", on_loops=2)
+    actor.recorded(0.0)
+    told = actor.recorded(LONG_S + 1)
+    assert (told.report.status, told.blocking_call) == ("active", None)
+    assert [one.what for one in told.long_waits] == ["in waits.lock.acquire"]
+
+
 @pytest.mark.parametrize("why", ["garbage", "compiled code", "outside"])
 def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) -> None:
     function = "waits.here.recv" if why == "outside" else "queue.Queue.get"
@@ -342,12 +372,15 @@ def test_a_thread_of_the_apps_that_acts_is_no_reason_why_it_would_end(actor: Act
     assert (told.report.status, [one.what for one in told.long_waits]) == ("active", ["in queue.Queue.get"])
 
 
-def test_a_thread_that_waits_for_one_that_goes_on_is_served(actor: Actor) -> None:
+def test_a_long_wait_for_a_thread_that_goes_on_is_told_with_where_that_one_is(actor: Actor) -> None:
     actor.run(LOCAL["threading.Thread.join"], "threading.Thread.join")
     actor.patch.setattr(blocked_calls, "own_threads", lambda: [actor.waits.thread])
     actor.recorded(0.0)
     told = actor.recorded(LONG_S + 1)
-    assert (told.report.status, told.long_waits) == ("active", ())
+    (wait_,) = told.long_waits
+    assert told.report.status == "active"
+    about = f"in threading.Thread.join, for the end of thread {actor.waits.thread.name}, which is in "
+    assert wait_.what.startswith(about)
 
 
 def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor) -> None:

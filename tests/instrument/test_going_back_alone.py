@@ -12,8 +12,8 @@ from rolled_back_app import DRIVER, SYSTEM, TOKENS, App, on_paper
 
 from ray_snapshot.errors import NotRestorableError, RolledBackError, SnapshotTimeoutError
 from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.states import SavedValue
-from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.sections import CHECKPOINT_OFF
 
 BOUND_S = 60.0

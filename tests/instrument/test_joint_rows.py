@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ray_snapshot.columns import LEAST_LEAN, inner
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.reports import ProcessReport
-from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.names import life_of, sender_name

@@ -16,10 +16,10 @@ from lone_process import lone_process
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import program_loop, waiting
+from ray_snapshot.instrument.process.blocked_threads import BlockedThreads
 from ray_snapshot.instrument.process.callbacks import callback_wait, future_made
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.threads import threads_of
 from ray_snapshot.instrument.running import Options, Reporter
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.commands import Overdue, Request
@@ -78,7 +78,7 @@ def test_behind_a_step_that_is_guarded() -> None:
 
 
 def test_behind_a_look_at_the_threads() -> None:
-    assert _is_dropped_behind(lambda: threads_of([threading.main_thread(), *own_threads()]))
+    assert _is_dropped_behind(lambda: BlockedThreads().report([threading.main_thread(), *own_threads()], 0.0))
 
 
 def test_behind_a_look_at_what_threads_wait_for() -> None:

@@ -18,8 +18,8 @@ from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import callbacks, recording, waiting
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import LONG_S, OF_A_GRAPH, LongWait
-from ray_snapshot.names import DRIVER, NO_CALL
+from ray_snapshot.instrument.process.reports import OF_A_GRAPH, LongWait
+from ray_snapshot.names import DRIVER, LONG_S, NO_CALL
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.commands import Overdue, Request
 from ray_snapshot.protocol.coordinator import Coordinator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.process.threads import Threads, threads_of
+from ray_snapshot.instrument.process.blocked_threads import BlockedThreads, Threads
 
 LONG_S = 600.0
 
@@ -56,15 +57,15 @@ def _told(look: Callable[[], Any], expected: Any) -> None:
 
 def test_a_thread_that_waits_without_a_bound_is_parked(threaded: Threaded) -> None:
     thread = threaded.begin(None)
-    _told(lambda: [len(names) for names in _names(threads_of([thread]))], [0, 1])
+    _told(lambda: [len(names) for names in _names(BlockedThreads().report([thread], 0.0))], [0, 1])
 
 
 def test_a_thread_that_waits_with_a_bound_may_act(threaded: Threaded) -> None:
     thread = threaded.begin(LONG_S)
-    assert [len(names) for names in _names(threads_of([thread]))] == [1, 0]
+    assert [len(names) for names in _names(BlockedThreads().report([thread], 0.0))] == [1, 0]
 
 
-def test_a_thread_that_waits_for_a_lock_may_act() -> None:
+def test_a_thread_that_waits_for_a_lock_may_act_unless_it_has_not_run_since_the_look_before() -> None:
     lock, begun = threading.Lock(), threading.Event()
 
     def work() -> None:
@@ -73,17 +74,20 @@ def test_a_thread_that_waits_for_a_lock_may_act() -> None:
             pass
 
     thread = threading.Thread(target=work, name="t", daemon=True)
+    looks = BlockedThreads()
     with lock:
         thread.start()
         assert begun.wait(LONG_S)
-        assert [len(names) for names in _names(threads_of([thread]))] == [1, 0]
+        assert [len(names) for names in _names(looks.report([thread], 0.0))] == [1, 0]
+        now = itertools.count(1.0)
+        _told(lambda: [len(names) for names in _names(looks.report([thread], next(now)))], [0, 1])
 
 
 def test_a_thread_that_was_notified_may_act(threaded: Threaded) -> None:
     thread = threaded.begin(None)
     with threaded.condition:
         threaded.condition.notify()
-        assert [len(names) for names in _names(threads_of([thread]))] == [1, 0]
+        assert [len(names) for names in _names(BlockedThreads().report([thread], 0.0))] == [1, 0]
 
 
 def test_a_thread_that_waits_in_a_queue_is_parked_at_the_apps_own_line() -> None:
@@ -94,7 +98,7 @@ def test_a_thread_that_waits_in_a_queue_is_parked_at_the_apps_own_line() -> None
 
     thread = threading.Thread(target=work, name="t", daemon=True)
     thread.start()
-    _told(lambda: [len(names) for names in _names(threads_of([thread]))], [0, 1])
-    ((name,),) = [names for names in _names(threads_of([thread])) if names]
+    _told(lambda: [len(names) for names in _names(BlockedThreads().report([thread], 0.0))], [0, 1])
+    ((name,),) = [names for names in _names(BlockedThreads().report([thread], 0.0)) if names]
     items.put(1)
     assert "test_parked_threads.py:" in name

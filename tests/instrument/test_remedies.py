@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from app_runner import Runner
+
+import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
@@ -35,10 +41,25 @@ REMEDIES = {
     "relock": ("leaves the lock",),
     "order": ("the same order",),
     "behind_get": ("2", "a group of its own"),
+    "occupied": ("async", "in a thread"),
+    "as_an_id": ("the ref itself",),
+    "too_large": ("less",),
+    "detached": ("ray.kill",),
     "asks_back": ("2", "async", "with its value", "without waiting"),
 }
 
-BY_NIGHT = ("relock", "order", "behind_get", "asks_back")
+UNDECIDED = {
+    "occupied": (
+        "Make run async, with an await where it waits (asyncio.sleep), or let what it does run in a thread (await"
+        " asyncio.to_thread(...)): then stop can run meanwhile."
+    ),
+    "as_an_id": "give the ref itself along (as an argument, a reply, or inside one), not its bytes or its id",
+    "too_large": "Ask for less than CPU 10000, or give the cluster a node that has it.",
+    "detached": "End what is not needed any more: ray.kill(ray.get_actor('held', namespace='jobs')).",
+}
+"""By program that is no deadlock: what is advised."""
+
+BY_NIGHT = ("relock", "order", "behind_get", "asks_back", "as_an_id", "too_large", "detached")
 
 
 def test_each_program_ends_with_each_of_its_remedies(runner: Runner) -> None:
@@ -46,11 +67,23 @@ def test_each_program_ends_with_each_of_its_remedies(runner: Runner) -> None:
     assert done.output.splitlines() == [f"{name}: {one}" for name, remedies in REMEDIES.items() for one in remedies]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=pytest.mark.nightly if one in BY_NIGHT else ()) for one in ADVICE]
-)
+def _each(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(one, marks=pytest.mark.nightly if one in BY_NIGHT else ()) for one in names]
+
+
+@pytest.mark.parametrize("name", _each(ADVICE))
 def test_without_it_the_program_hangs_and_the_report_advises_that(runner: Runner, name: str) -> None:
     done = runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "remedies.py", name)
     assert done.exit_code == 3, done.errors
     for text in ADVICE[name]:
         assert text in done.errors
+
+
+@pytest.mark.parametrize("name", _each(UNDECIDED))
+def test_what_is_no_deadlock_hangs_without_it_and_that_is_advised(runner: Runner, tmp_path: Path, name: str) -> None:
+    options = ("--every", "0.5", "--history", str(tmp_path / "history"))
+    done = runner.command("run", *options, "remedies.py", name)
+    assert (done.output, done.exit_code) == ("it hangs\n", 0), done.errors
+    rows = rs.History(tmp_path / "history").verdicts()
+    assert not any(row["holds"] for row in rows if row["detector"] == "deadlock")
+    assert any(UNDECIDED[name] in text for row in rows for text in row["evidence"].get("advice", ()))

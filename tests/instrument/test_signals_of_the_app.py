@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ray_snapshot.instrument.process.threads import signals
+from ray_snapshot.instrument.process.signals import signals
 
 LONG_S = 3_600.0
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from ray_snapshot.instrument.here import HARNESS, own_threads
-from ray_snapshot.instrument.process.threads import threads_of
+from ray_snapshot.instrument.process.blocked_threads import BlockedThreads
 
 BOUND_S = 10.0
 
 
 def _acting_here() -> list[str]:
     """The threads of this file that may act."""
-    return [name for name in threads_of(own_threads()).acting if __file__.rpartition("/")[2] in name]
+    return [name for name in BlockedThreads().report(own_threads(), 0.0).acting if __file__.rpartition("/")[2] in name]
 
 
 def test_a_thread_that_threading_has_not_started_may_act_until_it_ends() -> None:

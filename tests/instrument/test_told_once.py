@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.instrument.diagnosis import DEADLOCK, HEALTHY, diagnosis
 from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.protocol.tasks import worker_name
@@ -39,10 +38,8 @@ def snapshot_of(**coverage: Any) -> rs.Snapshot:
 
 
 def test_a_deadlock_is_told_once_and_what_has_not_begun_refers_to_it() -> None:
-    from ray_snapshot.detectors.pending import why_pending
-
     snapshot = snapshot_of(resources=ROOM)
-    found = diagnosis(snapshot, (Deadlock(), Termination()), why_pending(snapshot))
+    found = diagnosis(snapshot)
     text = "\n".join(found.lines)
     assert found.exit_code == DEADLOCK
     assert found.lines[0].startswith("app: 1 machine, 1 call or message in flight, snapshot ")
@@ -56,7 +53,7 @@ def test_a_deadlock_is_told_once_and_what_has_not_begun_refers_to_it() -> None:
 
 
 def test_where_there_is_none_each_detector_has_its_line() -> None:
-    found = diagnosis(snapshot_of(), (Deadlock(), Termination()))
+    found = diagnosis(snapshot_of())
     assert found.exit_code == HEALTHY
     assert "  deadlock: No deadlock: 1 call blocked, and what it waits for can still come." in found.lines
     assert [line.partition(":")[0] for line in found.lines[-2:]] == ["  deadlock", "  termination"]

@@ -35,8 +35,8 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     stuck = [row for row in verdicts if row["holds"]]
     assert stuck, [row["sentence"] for row in verdicts]
     members = {one["method"]: one for name in ("members", "stuck_behind") for one in stuck[-1]["evidence"][name]}
-    assert {"get", "lock", "condition", "hold"} <= set(members)
-    assert not {"socket", "child", "process_queue", "run"} & set(members)
+    assert {"get", "lock", "condition", "hold", "occupy"} <= set(members)
+    assert not {"socket", "child", "process_queue", "join", "run"} & set(members)
     snapshot = rs.History(tmp_path / "history").load(stuck[-1]["snapshot_id"])
     told = {
         row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in snapshot.coverage["unexplained"]
@@ -46,6 +46,7 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert told["child"][1].startswith("in subprocess.Popen.wait, for child process ")
     assert told["child"][1].endswith(", which is alive")
     assert told["process_queue"][1] == "in multiprocessing.queues.Queue.get, for a pipe"
+    assert told["join"][1].startswith("in threading.Thread.join, for the end of thread beat, which is in Stuck.beat (")
     states = {row["machine"]: row["state"] for row in snapshot.tables["machines"].to_pylist()}
     assert states["lock"] == "{}", "it was not recorded where it stands"
     assert max(row["record_delay_ms"] for row in snapshot.tables["machines"].to_pylist()) < OVERDUE_MS

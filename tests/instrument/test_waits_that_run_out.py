@@ -27,7 +27,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 def logged(wait: Callable[..., Any], original: Callable[..., Any], count: int, **options: Any) -> list[int]:
     """The calls that are in the log of a process that has waited for `count` of its calls."""
     with lone_process() as process:
-        with calls._begun("f", wire(process, 1), (object(),), {}):
+        with calls._begun("f", wire(process, 1), (object(),)):
             refs = []
             for number in range(1, count + 1):
                 process.submit("B", "g", (), False, ())

@@ -9,7 +9,7 @@ import pytest
 from lone_app import snapshot_of
 
 from ray_snapshot.detectors.deadlock import Deadlock
-from ray_snapshot.instrument.process.threads import Threads
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
 from ray_snapshot.protocol.calls import CallLedger, CallWait, awaited, call_id_of, parsed

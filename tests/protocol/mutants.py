@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,11 +17,10 @@ from ray_snapshot.protocol.acceptance import Numbers
 from ray_snapshot.protocol.barrier_host import BarrierCore, StreamInbox
 from ray_snapshot.protocol.barriers import Alignment
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport, MarkerArrived, NumberSeen, SendMarker
-from ray_snapshot.protocol.collector import LateReport, PendingCounts
+from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Numbered
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.copying import Copying
-from ray_snapshot.protocol.gathering import Gathering
 from ray_snapshot.protocol.host import HostCore, OutChannel
 from ray_snapshot.protocol.links import InLink, OutLink
 from ray_snapshot.protocol.mailbox import COLOUR, Inbox
@@ -676,57 +675,6 @@ def complete_without_the_reports_of_all(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def merged_reports_count_twice(patch: pytest.MonkeyPatch) -> None:
-    """What a collector has passed on, and comes again, is counted again."""
-    merged = PendingCounts.merged
-
-    def forgetful(self: PendingCounts, one: Any) -> Any:
-        return merged(self, replace(one, hosts=one.hosts - self.reported, late=one.late - self.late_reports))
-
-    patch.setattr(PendingCounts, "merged", forgetful)
-
-
-def collectors_pass_on_again_what_they_have_passed_on(patch: pytest.MonkeyPatch) -> None:
-    """The sums are of all that has come, not of what has come since."""
-    take = Gathering.take
-
-    def whole(self: Gathering, number: int) -> Any:
-        found = self.snapshots.get(number)
-        missing = {} if found is None else dict(found.counts.missing)
-        merged = take(self, number)
-        if found is not None:
-            found.counts.missing = missing
-        return merged
-
-    patch.setattr(Gathering, "take", whole)
-
-
-def collectors_forget_what_comes_late(patch: pytest.MonkeyPatch) -> None:
-    """Once all that was there has been passed on, a host's late report is taken and kept."""
-    report = Gathering.report
-
-    def content(self: Gathering, number: int, one: Any) -> Any:
-        answer = report(self, number, one)
-        if isinstance(one, LateReport) and number in self.snapshots:
-            self.snapshots[number].has_more = bool(self.snapshots[number].hosts)
-        return answer
-
-    patch.setattr(Gathering, "report", content)
-
-
-def collectors_take_doubles_for_new(patch: pytest.MonkeyPatch) -> None:
-    """A host's report that comes to its collector again is passed on again."""
-    report = Gathering.report
-
-    def forgetful(self: Gathering, number: int, one: Any) -> Any:
-        if number in self.snapshots:
-            self.snapshots[number].counts.reported.clear()
-            self.snapshots[number].counts.late_reports.clear()
-        return report(self, number, one)
-
-    patch.setattr(Gathering, "report", forgetful)
-
-
 MUTANTS = [
     Mutant(function.__name__, profile, function, seen_by)
     for function, profile, seen_by in (
@@ -785,10 +733,6 @@ MUTANTS = [
         (links_take_doubles_for_new, "births", "it accepts creation"),
         (double_host_reports_count_twice, "births", "the channels hold"),
         (complete_without_the_reports_of_all, "births", "the states are"),
-        (merged_reports_count_twice, "collectors", "the channels hold"),
-        (collectors_pass_on_again_what_they_have_passed_on, "collectors", "in flight from"),
-        (collectors_forget_what_comes_late, "collectors", "waits for"),
-        (collectors_take_doubles_for_new, "collectors", "the channels hold"),
     )
 ]
 

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds.calls.central import Step
+from worlds.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Start, Work
+from worlds.calls.schedules import explore, run_calls
+from worlds.calls.world import CallWorld
+from worlds.mail.every_order import Explored
 
 from ray_snapshot.protocol import call_collector
 from ray_snapshot.protocol.acceptance import Acceptance
@@ -19,11 +24,6 @@ from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.sent_log import SentLog
 from ray_snapshot.protocol.task_collector import TasksOfCut
 from ray_snapshot.protocol.tasks import TaskEnds, TaskLog
-from ray_snapshot.simulation.calls.central import Step
-from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Start, Work
-from ray_snapshot.simulation.calls.schedules import explore, run_calls
-from ray_snapshot.simulation.calls.world import CallWorld
-from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 MOST_SEEDS = 400

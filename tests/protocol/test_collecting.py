@@ -10,9 +10,8 @@ import pytest
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, MergedReport, PendingCounts
+from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
-from ray_snapshot.protocol.gathering import MOST_REMEMBERED, Gathering
 from ray_snapshot.protocol.host import HostCore
 
 AB = ("a", "b", "mail")
@@ -160,120 +159,6 @@ def test_a_host_that_reports_before_it_registers_is_not_waited_for_again() -> No
     pending.expect("B")
 
     assert pending.is_complete
-
-
-# ---- collectors ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_collector_passes_on_what_its_hosts_report_as_one() -> None:
-    collector = Gathering()
-    collector.report(1, HostReport("A", sent={("A", "B", "link"): 3, ("A", "C", "link"): 2}))
-    collector.report(1, HostReport("B", accepted={("A", "B", "link"): 1}, in_flight={("A", "B", "link"): 2}))
-
-    assert not collector.has_all(1, frozenset("ABC"))
-    assert collector.has_all(1, frozenset("AB"))
-    assert collector.waiting() == [1]
-    assert collector.take(1) == MergedReport(frozenset("AB"), missing={("A", "C", "link"): 2})
-    assert collector.waiting() == []
-    assert collector.take(1) is None
-
-
-def test_what_comes_to_a_collector_later_is_passed_on_by_itself() -> None:
-    collector = Gathering()
-    collector.report(1, HostReport("A", sent={("A", "B", "link"): 1}))
-    collector.take(1)
-    assert collector.report(1, HostReport("A")) is Answer.DUPLICATE
-    assert collector.report(1, LateReport("A", {("C", "A", "link"): 1}, sequence=1)) is Answer.SUCCESS
-    assert collector.report(1, LateReport("A", {("C", "A", "link"): 1}, sequence=1)) is Answer.DUPLICATE
-
-    assert collector.take(1) == MergedReport(late=frozenset({("A", 1)}), missing={("C", "A", "link"): -1})
-
-
-def test_a_collector_forgets_the_oldest_snapshots() -> None:
-    collector = Gathering()
-    for number in range(1, MOST_REMEMBERED + 10):
-        collector.report(number, HostReport("A"))
-
-    assert min(collector.snapshots) == 10
-
-
-def test_a_host_that_only_a_collector_has_heard_of_is_waited_for() -> None:
-    """Its late report may come before its report, and before it registers."""
-    collector, pending = Gathering(), PendingCounts(1, ["A"])
-    collector.report(1, HostReport("A", created={"B": 1}))
-    collector.report(1, LateReport("B", arrived={"A": 1}, sequence=1))
-    pending.take(taken(collector))
-    assert pending.missing == {}
-    assert not pending.is_complete
-
-    collector.report(1, HostReport("B"))
-    pending.take(taken(collector))
-    assert pending.is_complete
-
-
-def test_a_merged_report_that_holds_what_is_counted_already_is_not_counted_at_all() -> None:
-    """Its collector has died, and one of its hosts has reported again: nothing may be complete by counting twice."""
-    collector, pending = Gathering(), PendingCounts(1, ["A", "B", "C"])
-    late = LateReport("A", {("C", "A", "link"): 1}, sequence=1)
-    collector.report(1, HostReport("A"))
-    collector.report(1, late)
-    collector.report(1, HostReport("B"))
-    pending.take(HostReport("A"))
-    merged = taken(collector)
-
-    assert pending.take(merged) is Answer.DUPLICATE
-    assert pending.awaited == {"B", "C"}
-    assert pending.missing == {}
-    pending = PendingCounts(1, ["A", "B", "C"])
-    pending.take(late)
-    assert pending.take(merged) is Answer.DUPLICATE
-    pending = PendingCounts(1, ["A", "B", "C"])
-    pending.take(merged)
-    assert pending.take(late) is Answer.DUPLICATE
-    assert pending.take(HostReport("B")) is Answer.DUPLICATE
-
-
-def test_the_sums_are_the_same_whichever_hosts_share_a_collector() -> None:
-    """By every split of four hosts into two, in any order, with messages in flight that are found late."""
-    names = "ABCD"
-    links = [(source, target, "link") for source in names for target in names if source != target]
-    reports = {
-        name: HostReport(
-            name,
-            sent={link: 3 for link in links if link[0] == name},
-            accepted={link: 1 for link in links if link[1] == name},
-            in_flight={link: 1 for link in links if link[1] == name},
-        )
-        for name in names
-    }
-    late = {name: LateReport(name, {link: 1 for link in links if link[1] == name}, sequence=1) for name in names}
-    for split in range(16):
-        collectors, pending = (Gathering(), Gathering()), PendingCounts(1, names)
-        for order, name in enumerate(names):
-            mine = collectors[split >> order & 1]
-            mine.report(1, late[name])
-            if order % 2:
-                pending.take(taken(mine))
-            mine.report(1, reports[name])
-            assert not pending.is_complete
-        for one in collectors:
-            if one.waiting():
-                pending.take(taken(one))
-        assert pending.is_complete
-        assert pending.missing == {}
-
-
-def test_what_lives_that_are_over_have_sent_is_not_counted_in_a_merged_report() -> None:
-    pending = PendingCounts(1, ["A"], closed={"worker": 1})
-    pending.take(MergedReport(frozenset("A"), missing={("worker", "A", "link"): -2}))
-
-    assert pending.missing == {}
-
-
-def taken(collector: Gathering) -> MergedReport:
-    found = collector.take(1)
-    assert found is not None
-    return found
 
 
 # ---- giving up --------------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from mutants import MUTANTS, Mutant
+from worlds.mail.schedules import run_seeded
 
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.schedules import run_seeded
 
 MOST_SEEDS = 150
 WITHIN = (1, 3, 10, 30, MOST_SEEDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from nets import Net
+from worlds.mail.schedules import PROFILES, check_all, run_script, run_seeded
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.chandy_lamport import (
@@ -32,7 +33,6 @@ from ray_snapshot.simulation.mail import rules
 from ray_snapshot.simulation.mail.machines import Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.reports import part_of
-from ray_snapshot.simulation.mail.schedules import PROFILES, check_all, run_script, run_seeded
 from ray_snapshot.simulation.mail.world import World
 
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 from nets import Net
+from worlds.mail.schedules import PROFILES, run_seeded
 
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record, SendMarker
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.mail.machines import Input, Output, Script, Send
 from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check
-from ray_snapshot.simulation.mail.schedules import PROFILES, run_seeded
 
 SEEDS = range(20)
 

@@ -218,7 +218,9 @@ def test_a_file_that_is_damaged_inside_is_told_with_its_table(ask: Ask, tmp_path
         chunk = about.row_group(0).column(about.schema.names.index("state"))
         begin, whole = chunk.data_page_offset, file.read_bytes()
         file.write_bytes(whole[:begin] + bytes(50) + whole[begin + 50 :])
-    with pytest.raises(HistoryFormatError, match=r"table machines cannot be read: .*; see `ray-snapshot verify`"):
+    with pytest.raises(
+        HistoryFormatError, match=r"table machines cannot be read: .*; see `ray-snapshot history verify`"
+    ):
         ask("SELECT state FROM machines", of=history)
     assert ask("SELECT count(machine) AS n FROM machines", of=history) == [{"n": 2_500}]
 

@@ -19,7 +19,7 @@ from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
 from ray_snapshot.reports.markdown import markdown
 from ray_snapshot.reports.page import html
 from ray_snapshot.reports.texts import cut
-from ray_snapshot.reports.waits import open_waits
+from ray_snapshot.reports.waits import wait_records
 from ray_snapshot.schema import WAITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -248,7 +248,7 @@ def test_waits_are_listed_though_their_times_are_none_of_pythons() -> None:
     rows = found.tables["waits"]
     at = rows.schema.get_field_index("waiting_since")
     far = pa.array([2**63 - 1] * rows.num_rows, pa.int64()).cast(rows.schema.field(at).type)
-    records, more = open_waits(Snapshot({**found.tables, "waits": rows.set_column(at, "waiting_since", far)}))
+    records, more = wait_records(Snapshot({**found.tables, "waits": rows.set_column(at, "waiting_since", far)}))
     assert [(one["machine"], one["waits_for"]) for one in records] == [("a", ["b"]), ("b", ["a"]), ("driver", ["a"])]
     assert more == 0
 
@@ -260,7 +260,7 @@ def test_what_waits_beside_those_that_are_listed_is_counted_not_what_it_waits_fo
     one = [{"machine": "a", "on_machine": f"b{number}", "satisfied": False} for number in range(80)]
     others = [{"machine": f"c{number}", "on_machine": "a", "satisfied": number == 0} for number in range(5)]
     table = pa.Table.from_pylist(one + others, schema=WAITS)
-    records, more = open_waits(Snapshot({**deadlocked(0).tables, "waits": table}))
+    records, more = wait_records(Snapshot({**deadlocked(0).tables, "waits": table}))
     assert [(record["machine"], len(record["waits_for"])) for record in records] == [("a", 50)]
     assert more == 4
 

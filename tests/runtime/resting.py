@@ -217,7 +217,7 @@ def steps(seed: int, length: int = 40) -> Iterator[Step]:
                 ("send", name, "lend"), ("send", name, "use", other), ("send", name, "register"), ("poke", other),
                 ("send", name, "register_weakly"), ("send", name, "leave"), ("hold", name), ("release", name),
                 ("wait", name), ("go_on", name), ("stop", name), ("spawn", name, KINDS[other % len(KINDS)]),
-                ("secret", other), ("declare", name, other), ("tell",), ("restore", other % 3), ("place", name),
+                ("redact", other), ("declare", name, other), ("tell",), ("restore", other % 3), ("place", name),
                 ("send", name, "later"), ("send", 0, "claim"),
             ],
             [14, 3, 3, 3, 2, 3, 2, 4, 2, 2, 2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 1, 0.3],
@@ -305,10 +305,8 @@ class Program:
         if machine is not None and not machine.is_suspended:
             self.host.obey(Stop(machine.name, 0, 0))
 
-    def _secret(self, number: int) -> None:
-        """A number of a state is a secret from now on."""
-        redaction.learn(str(10_000 + number))
-        redaction.learn("account-99")
+    def _redact(self, number: int) -> None:
+        """A field of states is redacted from now on."""
         redaction.redact(("box", "items", "friend")[number % 3])
 
     def _declare(self, name: int, other: int) -> None:

@@ -105,8 +105,8 @@ def _with_another_machine(patch: Patch, change: Callable[[Any, Any], dict[str, A
     patch.setattr(Unchanged, "copy_of", asked)
 
 
-def what_is_secret_now_was_written_before(patch: Patch) -> None:
-    """No new secret ends what was kept."""
+def what_is_redacted_now_was_written_before(patch: Patch) -> None:
+    """No new name ends what was kept."""
     copy_of = Unchanged.copy_of
 
     def asked(self: Unchanged, machine: Any) -> Any:
@@ -116,9 +116,9 @@ def what_is_secret_now_was_written_before(patch: Patch) -> None:
     patch.setattr(Unchanged, "copy_of", asked)
 
 
-def rows_are_not_written_anew_for_a_secret(patch: Patch) -> None:
+def rows_are_not_written_anew_for_a_name(patch: Patch) -> None:
     """Nor what is shown of machines at rest."""
-    patch.setattr(AtRest, "_is_more_secret", lambda _: False)
+    patch.setattr(AtRest, "_is_more_redacted", lambda _: False)
 
 
 def what_was_kept_outlives_its_generation(patch: Patch) -> None:
@@ -200,8 +200,8 @@ def whoever_is_of_a_bare_class_is_bare(patch: Patch) -> None:
     )
 
 
-def what_is_written_together_keeps_no_secret(patch: Patch) -> None:
-    """Names and values that are secret are not looked for."""
+def what_is_written_together_has_redacted_names(patch: Patch) -> None:
+    """Names that are redacted are not looked for."""
     patch.setattr(encoding_many, "redaction", SimpleNamespace(is_active=False))
 
 
@@ -301,7 +301,7 @@ MUTANTS = [
         hooks_of_their_own_are_not_looked_for_among_attributes,
         (*FLAT, ("send", 0, "claim"), ("send", 1, "claim"), *ONCE),
     ),
-    Mutant(what_is_written_together_keeps_no_secret, (("secret", 1), *FLAT, *ONCE)),
+    Mutant(what_is_written_together_has_redacted_names, (("redact", 1), *FLAT, *ONCE)),
     Mutant(
         who_is_written_together_while_others_have_it_is_kept,
         (*FLAT, ("send", 0, "register"), ("send", 1, "add", 1), *TWICE, ("poke", 1), *ONCE),
@@ -339,11 +339,11 @@ MUTANTS = [
         is_checkpointing=True,
     ),
     Mutant(
-        what_is_secret_now_was_written_before,
-        (("spawn", 0, Listener), ("place", 0), *TWICE, ("secret", 1), *ONCE),
+        what_is_redacted_now_was_written_before,
+        (("spawn", 0, Listener), ("place", 0), *TWICE, ("redact", 1), *ONCE),
         is_checkpointing=True,
     ),
-    Mutant(rows_are_not_written_anew_for_a_secret, (("spawn", 0, Resting), *TWICE, ("secret", 1), *ONCE)),
+    Mutant(rows_are_not_written_anew_for_a_name, (("spawn", 0, Resting), *TWICE, ("redact", 1), *ONCE)),
     Mutant(
         what_was_kept_outlives_its_generation,
         (("spawn", 0, Listener), ("place", 0), *ONCE, ("send", 0, "add", 5), *TWICE, ("restore", 2), *ONCE),

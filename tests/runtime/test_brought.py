@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows_kept import ASKED, resting, snapshots
-from towns import COLUMNS
+from unread_rows import ASKED, COLUMNS, resting, snapshots
 
 import ray_snapshot as rs
 from ray_snapshot import redaction
@@ -25,9 +24,8 @@ from ray_snapshot.runtime.brought import BroughtRows, Label, whole
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.ends import ENDS
 from ray_snapshot.runtime.host import resting as resting_module
-from ray_snapshot.runtime.host.kept import KeptTables
-from ray_snapshot.runtime.host.resting import LEAST_PACKED, Rows
-from ray_snapshot.runtime.report import HostPart, Kept
+from ray_snapshot.runtime.host.resting import LEAST_PACKED, Packing, Rows
+from ray_snapshot.runtime.report import HostPart, Packed
 from ray_snapshot.schema import MESSAGES
 from ray_snapshot.snapshot import Absent, Snapshot
 from ray_snapshot.verdicts import evaluate
@@ -35,29 +33,29 @@ from ray_snapshot.verdicts import evaluate
 LABEL = Label("s", "r", 0)
 
 
-def kept_of(host: str, names: Sequence[str], recorded_at: int = 7) -> Kept:
+def packed_of(host: str, names: Sequence[str], recorded_at: int = 7) -> Packed:
     """What a host says of machines at rest that are passive."""
     rows = [
         {"machine": name, "class_name": "Purse", "host": host, "status": "passive", "state": "{}"} for name in names
     ]
     table = pa.Table.from_pylist(rows, schema=COLUMNS)
-    return Kept(host, {"Purse": len(names)}, 2 * len(names), recorded_at, Rows(table).packed())
+    return Packed(host, {"Purse": len(names)}, 2 * len(names), recorded_at, Rows(table).packed())
 
 
 # ---- when rows are packed --------------------------------------------------------------------------------------------
 
 
 def test_rows_are_packed_when_a_second_snapshot_shows_them_as_they_were() -> None:
-    tables = KeptTables("h", None)
+    packing = Packing("h")
     rows = resting(LEAST_PACKED)
-    assert tables.keep(1, rows, 10) is None
-    found = [tables.keep(number, rows, 10 * number) for number in (2, 3)]
+    assert packing.packed(rows, 10) is None
+    found = [packing.packed(rows, 10 * number) for number in (2, 3)]
     assert [one and one.recorded_at for one in found] == [20, 30]
     assert found[0] is not None
     assert found[1] is not None
     assert found[0].rows is found[1].rows, "made once"
     assert (found[0].classes, found[0].state_bytes) == ({"Purse": LEAST_PACKED}, 2 * LEAST_PACKED)
-    assert tables.keep(4, resting(LEAST_PACKED), 40) is None, "others, though they look the same"
+    assert packing.packed(resting(LEAST_PACKED), 40) is None, "others, though they look the same"
 
 
 @pytest.mark.parametrize(
@@ -70,20 +68,30 @@ def test_rows_are_packed_when_a_second_snapshot_shows_them_as_they_were() -> Non
     ids=["few", "not passive", "declared inputs"],
 )
 def test_what_is_few_or_cannot_be_said_in_counts_is_not_packed(rows: Any) -> None:
-    tables = KeptTables("h", None)
-    assert [tables.keep(number, rows, 1) for number in (1, 2, 3)] == [None] * 3
+    packing = Packing("h")
+    assert [packing.packed(rows, 1) for _ in range(3)] == [None] * 3
 
 
 def test_nothing_is_packed_where_anything_is_secret_or_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, rows = KeptTables("h", None), resting(LEAST_PACKED)
-    tables.keep(1, rows, 1)
+    packing, rows = Packing("h"), resting(LEAST_PACKED)
+    packing.packed(rows, 1)
     with monkeypatch.context() as patch:
         patch.setattr(redaction, "is_active", True)
-        assert tables.keep(2, rows, 1) is None
+        assert packing.packed(rows, 1) is None
     with monkeypatch.context() as patch:
         patch.setattr(resting_module, "MOST_SQUEEZED", 1_000)
-        assert tables.keep(3, rows, 1) is None
-    assert tables.keep(4, rows, 1) is not None
+        assert packing.packed(rows, 1) is None
+    assert packing.packed(rows, 1) is not None
+
+
+@given(st.lists(st.sampled_from(["m0", "m1", "m2", "m3"]), max_size=4), st.booleans())
+def test_rows_without_some_are_as_a_filter_has_them(hidden: list[str], compact: bool) -> None:
+    rows = resting(4).machines.without("machine", hidden)
+    rows = rows.compact() if compact else rows
+    left = [name for name in ("m0", "m1", "m2", "m3") if name not in hidden]
+    assert rows.table("machine")["machine"].to_pylist() == left
+    assert rows.count == len(left)
+    assert rows.plus(resting(1).machines.table()).table()["machine"].to_pylist() == [*left, "m0"]
 
 
 # ---- what a snapshot says --------------------------------------------------------------------------------------------
@@ -100,7 +108,7 @@ def with_packed(full: Snapshot, absent: Sequence[str], cuts: Sequence[int]) -> S
         rows = table.filter(pa.array([name in mine for name in table["machine"].to_pylist()], pa.bool_()))
         classes = rows["class_name"].to_pylist()
         counts = {name: classes.count(name) for name in classes}
-        kept.append(Kept(f"h{host}", counts, 0, 0, packed(rows.select(COLUMNS.names), "zstd").to_pybytes()))
+        kept.append(Packed(f"h{host}", counts, 0, 0, packed(rows.select(COLUMNS.names), "zstd").to_pybytes()))
     rows = BroughtRows(Label(full.snapshot_id, full.run_id, 0), kept)
     classes = [name for name, away in zip(table["class_name"].to_pylist(), is_absent, strict=True) if away]
     said = Absent(
@@ -108,7 +116,7 @@ def with_packed(full: Snapshot, absent: Sequence[str], cuts: Sequence[int]) -> S
         rows.hosts,
         dict.fromkeys(rows.hosts, 0.0),
         0,
-        lambda names, _=0.0: rows.of(names),
+        rows.of,
         lambda item, snapshot: list(rows.partials(item, snapshot.tables["snapshots"])),
         rows,
     )
@@ -136,7 +144,7 @@ def test_every_answer_is_that_of_plain_rows(given: tuple[Snapshot, list[str], li
     st.lists(st.sampled_from("xyab")),
 )
 def test_a_machine_that_is_there_twice_is_found(hosts: list[list[str]], here: list[str]) -> None:
-    rows = BroughtRows(LABEL, [kept_of(f"h{at}", names) for at, names in enumerate(hosts)])
+    rows = BroughtRows(LABEL, [packed_of(f"h{at}", names) for at, names in enumerate(hosts)])
     packed_ones = [name for names in hosts for name in names]
     is_twice = len(set(packed_ones)) < len(packed_ones) or not set(packed_ones).isdisjoint(here)
     assert rows.repeats(pa.chunked_array([here], pa.string())) is is_twice
@@ -145,15 +153,15 @@ def test_a_machine_that_is_there_twice_is_found(hosts: list[list[str]], here: li
 def test_a_cut_with_a_machine_on_two_hosts_is_not_consistent() -> None:
     header = SnapshotHeader(1, "bank", "run-1", "chandy-lamport", [], 1.0, 1.5)
     nothing = inner(MESSAGES).empty_table(), ENDS.empty_table()
-    parts = [HostPart(*nothing, COLUMNS.empty_table(), kept=kept_of(host, ["a", host])) for host in ("g", "h")]
+    parts = [HostPart(*nothing, COLUMNS.empty_table(), packed=packed_of(host, ["a", host])) for host in ("g", "h")]
     found = assembled(header, parts, Also())
     assert (found.consistent, found.problems(), found.machine_count) == (False, ["a machine is recorded twice"], 4)
-    parts[1].kept = kept_of("h", ["h"])
+    parts[1].packed = packed_of("h", ["h"])
     assert assembled(header, parts, Also()).consistent
 
 
 def test_rows_have_the_moment_of_their_host_and_stand_in_the_order_of_names() -> None:
-    rows = BroughtRows(Label("s", "r", 1_000), [kept_of("h", ["d", "b"], 3_000), kept_of("g", ["c", "a"], 2_500)])
+    rows = BroughtRows(Label("s", "r", 1_000), [packed_of("h", ["d", "b"], 3_000), packed_of("g", ["c", "a"], 2_500)])
     columns = ["machine", "host", "record_delay_ms", "snapshot_id", "run_id"]
     assert [tuple(row.values()) for row in rows.rows().select(columns).to_pylist()] == [
         ("a", "g", 1.5, "s", "r"),
@@ -167,23 +175,23 @@ def test_rows_have_the_moment_of_their_host_and_stand_in_the_order_of_names() ->
 
 def test_the_same_bytes_are_read_once_and_no_more_is_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
-    kept = [kept_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
+    kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
     one, other = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
     assert one._parts[0].table is other._parts[0].table
     assert one.rows()["state"].chunk(0).buffers()[2].address == other.rows()["state"].chunk(0).buffers()[2].address
     monkeypatch.setattr(brought, "MOST_BYTES", 1)
-    BroughtRows(LABEL, [kept_of("k", ["k"])])._parts[0]
+    BroughtRows(LABEL, [packed_of("k", ["k"])])._parts[0]
     assert len(brought._REMEMBERED._read) == 1
 
 
 def test_what_the_last_snapshot_has_is_remembered_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
     monkeypatch.setattr(brought, "MOST_BYTES", 1)
-    kept = [kept_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
+    kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
     first, second = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
     assert first.repeats(pa.chunked_array([["x"]])) is second.repeats(pa.chunked_array([["x"]])) is False
     assert [*map(id, first._parts)] == [*map(id, second._parts)]
-    BroughtRows(LABEL, [kept_of("k", ["k"]), *kept[:1]])._parts[0]
+    BroughtRows(LABEL, [packed_of("k", ["k"]), *kept[:1]])._parts[0]
     assert [one.table["host"][0].as_py() for one in brought._REMEMBERED._read.values()] == ["g", "k"]
 
 
@@ -194,7 +202,7 @@ def test_what_is_timeless_is_asked_of_the_same_rows_once() -> None:
     def count(found: int) -> bool:
         return found == 3
 
-    kept = [kept_of("timeless", ["a", "b", "c"])]
+    kept = [packed_of("timeless", ["a", "b", "c"])]
     for expected in ([3], [3, 3]):
         list(BroughtRows(LABEL, kept).partials(count, Snapshot.from_rows(snapshot_id="x").tables["snapshots"]))
         assert asked == expected, "a user's detector is asked of each snapshot"
@@ -208,8 +216,8 @@ def test_what_is_timeless_is_asked_of_the_same_rows_once() -> None:
 def test_a_part_with_packed_rows_made_whole_is_the_plain_part() -> None:
     nothing = inner(MESSAGES).empty_table(), ENDS.empty_table()
     awake = pa.RecordBatch.from_pylist([{"machine": "awake"}], schema=COLUMNS)
-    found = whole(HostPart(*nothing, awake, kept=kept_of("h", ["b", "a"])))
-    assert found.kept is None
+    found = whole(HostPart(*nothing, awake, packed=packed_of("h", ["b", "a"])))
+    assert found.packed is None
     assert found.machines is not None
     assert found.machines["machine"].to_pylist() == ["a", "b", "awake"]
     assert found.machines["recorded_at"].cast(pa.int64()).to_pylist() == [7, 7, None]

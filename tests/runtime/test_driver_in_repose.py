@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -83,6 +84,19 @@ def test_a_driver_that_acts_again_is_seen_at_once(ray_cluster: None, protocol: s
         assert in_repose(system)
         assert ray.get(tills[0].give.remote(5)) == 9
         assert of_driver(system.snapshot())[1] == sent + 1
+
+
+def test_a_program_that_holds_the_interpreter_longer_than_a_snapshot_may_take_aborts_none(
+    ray_cluster: None, tmp_path: Path
+) -> None:
+    with rs.System("repose-in-c", every=0.1, snapshot_timeout=2.0, detectors=[], history=tmp_path / "h") as system:
+        system.spawn(Till)
+        system.start()
+        until(lambda: system._post.repose.is_on)
+        before = ray.get(system._service.last_number.remote())
+        ctypes.PyDLL(None).usleep(3_000_000)  # no other thread of this process runs meanwhile
+        assert ray.get(system._service.completed_after.remote(before)) > 5
+    assert {row["status"] for row in rs.History(tmp_path / "h").snapshots()} == {"complete"}
 
 
 @pytest.mark.nightly

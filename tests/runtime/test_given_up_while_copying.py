@@ -70,11 +70,11 @@ def _total(host: LoneHost, number: int) -> int:
     return int(json.loads(row["state"])["total"])
 
 
-def test_what_was_copied_again_for_a_secret_gives_way_to_a_later_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_copied_again_for_a_redacted_name_gives_way_to_a_later_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     with held(monkeypatch) as (host, holds):
         host.obey(Request(2))
         until(lambda: host.post.core.is_recorded(2))
-        redaction.learn("a secret that is met meanwhile")
+        redaction.redact("password")
         host.obey(Request(3))
         until(lambda: host.post.core.is_recorded(3))
         host.obey(Abort(2))

@@ -71,7 +71,6 @@ def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked
             None,
             "recover= is for machines alone",
         ),
-        ({}, {"hosts_per_collector": 10}, None, "hosts_per_collector= is for machines alone"),
         ({}, {"trace": True}, "/h", "trace=True logs machines only"),
         ({}, {}, "/h", "its history is /h, and theirs is none: give both the same"),
         ({"history": "/w"}, {}, "/h", "its history is /h, and theirs is /w: give both the same"),

@@ -25,7 +25,7 @@ from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.host import answers, reporter
 from ray_snapshot.runtime.host.actor import Host
 from ray_snapshot.runtime.host.one_thread import OneThread, done
-from ray_snapshot.runtime.report import Facts, Kept, Standing
+from ray_snapshot.runtime.report import Facts, Packed, Standing
 
 COUNT = 3
 BEGUN, MAY_END = threading.Event(), threading.Event()
@@ -85,36 +85,43 @@ def _shown(part: Any) -> dict[str, Any]:
         "shapes": sorted(part.shapes),
         "inputs": part.inputs,
         "markers": part.markers,
-        "kept": part.kept and (part.kept.classes, part.kept.state_bytes, part.kept.rows),
+        "packed": part.packed and (part.packed.classes, part.packed.state_bytes, part.packed.rows),
     }
 
 
-@pytest.mark.parametrize("options", [{}, {"keep_from": 1}, {"checkpoint": True}], ids=["sent", "kept", "checkpoint"])
+@pytest.mark.parametrize(
+    ("least", "checkpoint"), [(COUNT + 1, False), (1, False), (COUNT + 1, True)], ids=["sent", "packed", "checkpoint"]
+)
 def test_what_a_host_at_rest_reports_is_what_it_reported_before_as_of_now(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    least: int, checkpoint: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with at_rest(**options) as host:
+    monkeypatch.setattr("ray_snapshot.runtime.host.resting.LEAST_PACKED", least)
+    with at_rest(checkpoint=checkpoint) as host:
+        host.obey(Request(3))  # of which the rows are as they were
+        host.report(3)
+        host.obey(Close(3))
+        until(lambda: host.post.reporter.pool.is_idle and host.post.floor.is_idle)
         with monkeypatch.context() as patch:
-            if not options.get("checkpoint"):  # those are made anew
+            if not checkpoint:  # those are made anew
                 patch.setattr(host.post.reporter.pool, "submit", _not_to_be_called)
                 patch.setattr(host.post.floor, "wake", _not_to_be_called)
-            host.obey(Request(3))
-            before, found = host.report(2), host.report(3)
+            host.obey(Request(4))
+            before, found = host.report(3), host.report(4)
         assert _shown(found) == _shown(before)
         machines: Any = found.machines
-        assert (machines.num_rows, found.kept is None) == ((0, False) if "keep_from" in options else (COUNT, True))
+        assert (machines.num_rows, found.packed is None) == ((0, False) if least == 1 else (COUNT, True))
         moments = [_moments(part) for part in (before, found)]
         assert max(moments[0]) < min(moments[1])
-        host.obey(Close(3))
+        host.obey(Close(4))
         host.send("m0", "add", 5)
         until(lambda: host.post.core.machines["m0"].accepted == 1 and host.post.floor.is_idle)
-        host.obey(Request(4))
-        assert _shown(host.report(4)) != _shown(before)
+        host.obey(Request(5))
+        assert _shown(host.report(5)) != _shown(before)
 
 
 def _moments(part: Any) -> list[Any]:
     told = part.machines["recorded_at"].cast(pa.int64()).to_pylist()
-    return told if part.kept is None else [*told, part.kept.recorded_at]
+    return told if part.packed is None else [*told, part.packed.recorded_at]
 
 
 def test_a_host_that_is_one_system_with_actors_is_turned_by_the_thread_that_acts(
@@ -205,7 +212,7 @@ def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkey
 
 
 def test_rows_that_have_changed_are_not_kept_for_a_report_that_stands_no_more() -> None:
-    with at_rest(keep_from=1) as host:
+    with at_rest() as host:
         host.create("volatile", Volatile)
         standing = host.post.reporter.standing
         before = standing.resting
@@ -250,17 +257,16 @@ def test_a_part_that_is_large_does_not_stand(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_part_stands_for_the_same_machines_and_markers_alone() -> None:
     resting, other = (reports.Resting(None, None, None, {}, ()) for _ in range(2))  # type: ignore[arg-type]
-    kept = Kept("host-0", {}, 0, 1)
+    packed = Packed("host-0", {}, 0, 1, b"rows")
     found = Standing()
-    found.note(resting, Facts(1.0, 2), kept, pickle.dumps(None))
-    assert found.again(resting, Facts(9.0, 2), kept) is not None
+    found.note(resting, Facts(1.0, 2), packed, pickle.dumps(None))
+    assert found.again(resting, Facts(9.0, 2), packed) is not None
     for one, facts, said in (
-        (other, Facts(1.0, 2), kept),
-        (None, Facts(1.0, 2), kept),
-        (resting, Facts(1.0, 3), kept),
-        (resting, Facts(1.0, 2, ["cannot be pickled"]), kept),
+        (other, Facts(1.0, 2), packed),
+        (None, Facts(1.0, 2), packed),
+        (resting, Facts(1.0, 3), packed),
+        (resting, Facts(1.0, 2, ["cannot be pickled"]), packed),
         (resting, Facts(1.0, 2), None),
-        (resting, Facts(1.0, 2), Kept("host-0", {}, 0, 1, b"rows")),
     ):
         assert found.again(one, facts, said) is None
 

@@ -116,11 +116,9 @@ def bank(ray_cluster: None, folder: Path) -> Iterator[rs.System]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("per", [None, pytest.param(2, marks=pytest.mark.nightly)])
-def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(folder: Path, per: int | None) -> None:
-    """With collectors, too, which die with the service that has made them."""
+def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(folder: Path) -> None:
     watched = [conservation(TOTAL)]
-    with rs.System("headless", history=folder, detectors=watched, **PATIENCE, hosts_per_collector=per) as system:
+    with rs.System("headless", history=folder, detectors=watched, **PATIENCE) as system:
         ear = Ear(system)
         many = town(system, 1_000)
         await_kept(system, patiently(system.snapshot))

@@ -1,19 +1,21 @@
-"""What a snapshot answers whose rows of machines at rest are elsewhere, and what it asks for."""
+"""What a snapshot answers whose rows of machines at rest are not read yet, and what it reads."""
 
 from __future__ import annotations
 
 import operator
+import threading
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
-from rows_kept import ASKED, snapshots, without
+from unread_rows import ASKED, snapshots, without
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
-from ray_snapshot.errors import SnapshotRowsLostError
 from ray_snapshot.glances import glance_of
-from ray_snapshot.snapshot import Absent, Snapshot
+from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate
 
 
@@ -67,34 +69,44 @@ def test_a_machine_that_is_not_there_is_a_problem_before_any_row_is_fetched() ->
     assert elsewhere.asked == []
 
 
-def _lost(*_: Any) -> Any:
-    raise SnapshotRowsLostError("rows of snapshot x are lost", snapshot_id="x", hosts=["h"])
-
-
-def test_what_is_lost_is_said_and_no_verdict_is_made_up() -> None:
-    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
-    part = Snapshot(
-        {**whole.tables, "machines": whole.tables["machines"][:1]}, Absent({"": 1}, {"": 1}, {"": 0.0}, 0, _lost, _lost)
-    )
-    said = evaluate(detectors.TokenConservation(total=2), part)
-    assert (said.holds, said.alarm) == (None, False)
-    assert said.sentence == "conservation cannot be told: rows of snapshot x are lost."
-    with pytest.raises(SnapshotRowsLostError):
-        _ = part.machines["b"]
-
-
-def test_what_was_added_up_is_remembered_when_rows_are_gone() -> None:
-    """The snapshot that later ones are compared with may be old: its sum is known, and what changed since is left out."""
+def test_what_was_added_up_is_remembered() -> None:
+    """A snapshot that later ones are compared with is read for what has changed since, and for nothing else."""
     standing = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "ab"])
-    before, _ = without(standing, "b")
+    before, elsewhere = without(standing, "b")
     item = detectors.TokenConservation()
     evaluate(item, before, earlier=before)
-    for name in ("fetch", "partials"):
-        object.__setattr__(before.parted[1], name, _lost)
+    assert elsewhere.asked == ["conservation"]
     now = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 2}} for name in "ab"])
     said = evaluate(item, now, earlier=before)
     assert (said.holds, said.evidence["expected"], said.evidence["found"]) == (False, 2, 4)
-    assert (said.evidence["since"], "changed" in said.evidence) == (before.snapshot_id, False)
+    assert (said.evidence["since"], "changed" in said.evidence) == (before.snapshot_id, True)
+    assert elsewhere.asked == ["conservation", None]
+
+
+def test_threads_that_read_a_snapshot_see_all_of_it_once() -> None:
+    whole = Snapshot.from_rows(machines=[{"machine": name, "state": {"tokens": 1}} for name in "abcd"])
+    part, elsewhere = without(whole, "bcd")
+    inside = threading.Barrier(2, timeout=30)
+
+    def fetch(names: Sequence[str] | None) -> pa.Table:
+        inside.wait()
+        return elsewhere.fetch(names)
+
+    absent = part.parted[1]
+    object.__setattr__(absent, "fetch", fetch)
+    readers = [threading.Thread(target=lambda: part.tables["machines"]) for _ in range(3)]
+    for one in readers:
+        one.start()
+    item = detectors.TokenConservation(total=4)
+    here, before = part.parted
+    assert before is absent
+    inside.wait()
+    assert evaluate(item, part).holds is True
+    for one in readers:
+        one.join(30)
+    assert elsewhere.asked.count(None) == 1
+    assert part.tables["machines"].num_rows == 4
+    assert here.num_rows == 1
 
 
 def test_what_a_users_detector_makes_of_rows_is_not_remembered() -> None:
@@ -105,3 +117,13 @@ def test_what_a_users_detector_makes_of_rows_is_not_remembered() -> None:
         return True, {"first": names.pop(0)}
 
     assert [evaluate(first, taken).evidence["first"] for _ in range(2)] == ["a", "a"]
+
+
+def test_a_function_of_what_all_come_to_has_one_parameter() -> None:
+    with pytest.raises(rs.DetectorError, match="its function has one parameter"):
+        rs.detector(partial=len, merge=operator.add)(lambda total, earlier: True)
+
+
+def test_both_functions_are_needed() -> None:
+    with pytest.raises(rs.DetectorError, match="needs both, partial= and merge="):
+        rs.detector(partial=len)

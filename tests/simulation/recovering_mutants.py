@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from worlds.rollback import recovering
+from worlds.rollback.recovering import RecoveringWorld
+from worlds.rollback.recovering_parties import Script
 
 from ray_snapshot.protocol.recovery_line import (
     Agreement,
@@ -23,9 +26,6 @@ from ray_snapshot.protocol.recovery_line import (
     outside,
     sent_again,
 )
-from ray_snapshot.simulation.rollback import recovering
-from ray_snapshot.simulation.rollback.recovering import RecoveringWorld
-from ray_snapshot.simulation.rollback.recovering_parties import Script
 
 Patch = pytest.MonkeyPatch
 

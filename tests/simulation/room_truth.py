@@ -12,6 +12,11 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from worlds import replay
+from worlds.calls.crowds import Crowd, Cut, Look, run_crowd
+from worlds.calls.oracle import CallName, Event
+from worlds.calls.reports import name_of
+
 from ray_snapshot import Verdict
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.encoding import to_json
@@ -22,9 +27,6 @@ from ray_snapshot.instrument.watcher.resources import DELAY_S, Looks, concerns
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.collected import SnapshotHeader
-from ray_snapshot.simulation.calls.crowds import Crowd, Cut, Look, replay, run_crowd
-from ray_snapshot.simulation.calls.oracle import CallName, Event
-from ray_snapshot.simulation.calls.reports import name_of
 from ray_snapshot.snapshot import Snapshot
 
 NOW = 10 * DELAY_S
@@ -172,5 +174,5 @@ def played(seed: int) -> Counter[str]:
             met[f"{one.verdict.holds} in quiet"] += one.cut.was_still
             met["waits for room"] += bool(one.snapshot.coverage.get("resources"))
     except AssertionError as error:
-        raise AssertionError(f"seed {seed}: {error}\n{replay(seed)}") from error
+        raise AssertionError(f"seed {seed}: {error}\n{replay('crowd', seed)}") from error
     return met

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from worlds.calls.central import Step
+from worlds.calls.oracle import deadlocked
+from worlds.calls.programs import Call, Create, Get, Kind, Notify, Park, Start, Work
+from worlds.calls.schedules import explore
+from worlds.calls.world import CallWorld
+from worlds.mail.every_order import Explored, calm
 
-from ray_snapshot.simulation.calls.central import Step
-from ray_snapshot.simulation.calls.oracle import deadlocked
-from ray_snapshot.simulation.calls.programs import Call, Create, Get, Kind, Notify, Park, Start, Work
-from ray_snapshot.simulation.calls.schedules import explore
-from ray_snapshot.simulation.calls.world import CallWorld
-from ray_snapshot.simulation.mail.every_order import Explored, calm
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 EMPTY = Kind({"m": ()})

@@ -12,13 +12,14 @@ import inspect
 from collections import Counter
 
 import pytest
+from replaying import check_replay
+from worlds.calls import oracle as calls_oracle
+from worlds.calls import schedules as calls_schedules
+from worlds.calls.oracle import deadlocked, is_terminated
+from worlds.calls.schedules import CALL_PROFILES, run_calls
+from worlds.calls.world import CallWorld
 
 from ray_snapshot.protocol.collector import Answer
-from ray_snapshot.simulation.calls import oracle as calls_oracle
-from ray_snapshot.simulation.calls import schedules as calls_schedules
-from ray_snapshot.simulation.calls.oracle import deadlocked, is_terminated
-from ray_snapshot.simulation.calls.schedules import CALL_PROFILES, run_calls
-from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 SEEDS = 40
@@ -123,17 +124,13 @@ def test_the_same_seed_is_the_same_run_of_calls() -> None:
     assert traces[0] != traces[2]
 
 
-def test_a_failure_of_calls_names_the_seed_and_the_command_that_replays_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_of_calls_names_the_seed_and_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     trace: list[str] = []
-    run_calls("pairs", 3, trace)
-    assert calls_schedules.main(["pairs", "3"]) == 0
-    assert capsys.readouterr().out.splitlines() == trace
 
     def fails(*_: object) -> None:
         raise OracleError("for the sake of the test")
 
     monkeypatch.setattr(calls_schedules, "check_calls", fails)
-    with pytest.raises(OracleError, match=r"replay: python -m ray_snapshot.simulation.calls.schedules births 5"):
-        run_calls("births", 5)
+    with pytest.raises(OracleError, match="seed 5 of profile tasks that fail") as caught:
+        run_calls("tasks that fail", 5, trace)
+    check_replay(caught.value, trace)

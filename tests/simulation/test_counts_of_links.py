@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from worlds.rollback.storms import STORMS, run_storm
 
 from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.rollback.storms import STORMS, run_storm
 
 ENDS_OF = LinkCounts.ends_of
 SEEDS = range(5)

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from worlds.rollback import storms
 
 from ray_snapshot.protocol.rollback import HostExpected, HostJoined, RollbackAsked, RollbackCoordinator
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.rollback import storms
 
 PROTOCOLS = ("chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier")
 STEPS, STRIDE = 240, 12

@@ -25,13 +25,6 @@ def test_barriers_take_as_many_and_observers_no_markers() -> None:
     assert counted(complete(12), protocol="observer") == {"request": 13, "report": 13}
 
 
-def test_where_hosts_share_collectors_the_service_tells_and_hears_these() -> None:
-    found = counted(complete(12), per_collector=4)
-
-    assert found["request to a collector"] == found["merged report"] == 3
-    assert (found["request"], found["report"]) == (13, 13)
-
-
 @pytest.mark.parametrize("hosts", [4, 40])
 def test_complete_snapshots_are_handed_on_large_ones_in_pieces(hosts: int) -> None:
     """Else the bytes that the analyst gets, and the time that this takes, are not in the figures."""
@@ -40,9 +33,8 @@ def test_complete_snapshots_are_handed_on_large_ones_in_pieces(hosts: int) -> No
     assert one.size["handed on"] > 5_000 * hosts
 
 
-@pytest.mark.parametrize("per_collector", [None, 5])
-def test_what_is_lost_is_sent_again_and_the_snapshot_completes(per_collector: int | None) -> None:
-    rounds = rounds_of(scattered(20), 3, loss=0.3, per_collector=per_collector)
+def test_what_is_lost_is_sent_again_and_the_snapshot_completes() -> None:
+    rounds = rounds_of(scattered(20), 3, loss=0.3)
 
     for found in rounds:
         assert found.sent["request"] > 21

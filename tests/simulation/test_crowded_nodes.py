@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 import room_truth
+from replaying import check_replay
 from room_truth import judged, played
+from worlds.calls import crowds
+from worlds.calls.crowds import run_crowd
+from worlds.calls.nodes import CPU, Nodes
+from worlds.calls.world import CallWorld
 
 from ray_snapshot.detectors import room_rows, rooms, wait_graph
 from ray_snapshot.detectors.reduction import free
 from ray_snapshot.instrument.watcher.resources import Looks
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held
-from ray_snapshot.simulation.calls import crowds
-from ray_snapshot.simulation.calls.crowds import run_crowd
-from ray_snapshot.simulation.calls.nodes import CPU, Nodes
-from ray_snapshot.simulation.calls.world import CallWorld
+from ray_snapshot.simulation.mail.oracle import OracleError
 
 RUNS, NIGHTLY_RUNS, BLOCKS = 50, 6_000, 12
 MOST_RUNS = 200
@@ -251,11 +253,15 @@ def test_what_is_stuck_has_the_same_however_late_it_is_asked(monkeypatch: Patch)
     assert [judged(crowd, cut).verdict.holds for crowd in map(run_crowd, seeds) for cut in crowd.cuts] == at_once
 
 
-def test_the_same_seed_is_the_same_crowded_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_crowded_run_is_replayed_by_the_command_that_its_error_prints(monkeypatch: Patch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OracleError("for the sake of the test")
+
+    monkeypatch.setattr(crowds, "check_end", fails)
     traces: list[list[str]] = [[], []]
     for seed, trace in enumerate(traces, 7):
-        run_crowd(seed, trace)
+        with pytest.raises(OracleError, match="for the sake of the test") as caught:
+            run_crowd(seed, trace)
 
     assert traces[0] != traces[1]
-    assert crowds.main(["7"]) == 0
-    assert capsys.readouterr().out.splitlines() == traces[0]
+    check_replay(caught.value, traces[1])

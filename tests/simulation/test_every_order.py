@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from worlds.mail.every_order import Explored
+from worlds.mail.schedules import EAGER, explore
 
 from ray_snapshot.protocol.colours import Independent
-from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Call, Create, Later, Output, Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.schedules import EAGER, explore
 from ray_snapshot.simulation.mail.world import World
 
 COPIES_TOO = (*EAGER, "copy")
@@ -52,18 +52,6 @@ PING = (("a", "A", acting(Send("b", "ping", 1))), ("b", "B", answering(ping=Send
 
 def test_two_machines_that_answer_each_other() -> None:
     assert every_order(world_of(*PING), "a") == Explored(states=621, ends=17, snapshots=17)
-
-
-def test_two_hosts_that_share_a_collector() -> None:
-    """It may pass on at any moment: what it has, and the rest in a second report or a third."""
-    assert every_order(world_of(*PING, hosts_per_collector=2), "a") == Explored(states=3426, ends=18, snapshots=18)
-
-
-@pytest.mark.nightly
-def test_two_hosts_that_share_a_collector_and_one_that_has_its_own() -> None:
-    world = world_of(*PING, ("c", "C", Script()), hosts_per_collector=2)
-
-    assert every_order(world, "a") == Explored(states=23582, ends=54, snapshots=54)
 
 
 def test_two_machines_that_are_interrupted_in_the_middle_of_their_actions() -> None:

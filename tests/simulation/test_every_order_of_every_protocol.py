@@ -1,6 +1,6 @@
 """Three machines, four messages, two overlapping snapshots: every order, under every protocol, with and without a fault.
 
-`simulation/mail/orders.py` says why some orders stand for others; the first tests hold it against the plain search. The
+`worlds/mail/orders.py` says why some orders stand for others; the first tests hold it against the plain search. The
 fault: host C dies at any moment, or not at all, and is missed at any later one; then what is pending is given up. (So
 what happens without a crash is in these searches too, and told apart.) Besides, on the ring: the first of two snapshots
 is given up, whenever each host hears of it. Numbers are pinned: explain a change before you pin the new ones.
@@ -9,11 +9,11 @@ is given up, whenever each host hears of it. Numbers are pinned: explain a chang
 from __future__ import annotations
 
 import pytest
+from worlds.mail.orders import Orders, every_order
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS, UNALIGNED
 from ray_snapshot.simulation.mail.machines import Output, Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.orders import Orders, every_order
 from ray_snapshot.simulation.mail.world import World
 
 

@@ -9,6 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from worlds.calls.programs import Call as ActorCall
+from worlds.calls.programs import Kind, Post, Work
+from worlds.mail.every_order import Explored
+from worlds.parties.rows import rows_of
+from worlds.parties.schedules import explore, run_parties
+from worlds.parties.world import ERRORS, PartyWorld, Turn
 
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import SettingError
@@ -21,17 +27,11 @@ from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, PendingSnapshot
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.senders import Senders
-from ray_snapshot.simulation.calls.programs import Call as ActorCall
-from ray_snapshot.simulation.calls.programs import Kind, Post, Work
 from ray_snapshot.simulation.mail import world as hosts
 from ray_snapshot.simulation.mail.actions import Answered
-from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.machines import Ask, Input, Script, Send, Tell
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.simulation.parties.rows import rows_of
-from ray_snapshot.simulation.parties.schedules import explore, run_parties
-from ray_snapshot.simulation.parties.world import ERRORS, PartyWorld, Turn
 from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch
@@ -113,7 +113,7 @@ def explored(world: PartyWorld, acts: tuple[str, ...], snapshots: int = 1) -> Ex
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 2_000), marks=NIGHTLY)], ids=["day", "night"])
 def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
-    """`ray_snapshot.simulation.parties.schedules.run_parties(seed, protocol)` replays one of them."""
+    """`worlds.parties.schedules.run_parties(seed, protocol)` replays one of them."""
     completed = waits = crossed = 0
     for seed in seeds:
         world = run_parties(seed, protocol)

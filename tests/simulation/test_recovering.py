@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from recovering_mutants import MUTANTS, Mutant
+from replaying import check_replay
+from worlds.rollback import recovering_orders, recovery_oracle
+from worlds.rollback.recovering_orders import RECOVERIES, Explored, every_order, run_recovery
+from worlds.rollback.recovering_parties import Script
 
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.rollback import recovering_orders, recovery_oracle
-from ray_snapshot.simulation.rollback.recovering_orders import RECOVERIES, Explored, every_order, run_recovery
-from ray_snapshot.simulation.rollback.recovering_parties import Script
 
 SEEDS = 150
 
@@ -81,8 +82,10 @@ def test_the_page_names_each_wrong_decision() -> None:
 
 def test_a_seed_that_finds_something_prints_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovering_orders, "check_end", lambda _: _fail())
-    with pytest.raises(OracleError, match=r"python -m ray_snapshot.simulation recovering 3"):
-        run_recovery("recovering", 3)
+    trace: list[str] = []
+    with pytest.raises(OracleError, match="for this test") as caught:
+        run_recovery("recovering", 3, trace)
+    check_replay(caught.value, trace)
 
 
 def _fail() -> None:

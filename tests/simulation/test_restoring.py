@@ -8,6 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from worlds.following import check_agreement
+from worlds.mail.every_order import calm
+from worlds.mail.schedules import check_all, check_quiet, run_script
+from worlds.rollback import restoring, storms
+from worlds.rollback.flows import Flow, Operator, Source, effects, random_flow, sums_of
+from worlds.rollback.restoring import beginning, obstacles, prepared, repeated, restored
+from worlds.rollback.storms import run_storm
 
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.parts.refilling import Created, Sent
@@ -16,17 +23,10 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.protocol.turning import Turning
-from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.mail import world as world_module
-from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError, RecordedSnapshot
-from ray_snapshot.simulation.mail.schedules import check_all, check_quiet, run_script
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.simulation.rollback import restoring, storms
-from ray_snapshot.simulation.rollback.flows import Flow, Operator, Source, effects, random_flow, sums_of
-from ray_snapshot.simulation.rollback.restoring import beginning, obstacles, prepared, repeated, restored
-from ray_snapshot.simulation.rollback.storms import run_storm
 
 WRITER = Script(
     unasked=("one", "two", "late", "child", "ask"),

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from worlds.rollback import storms
+from worlds.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
+from worlds.rollback.storms import run_storm
 
 from ray_snapshot.protocol.rollback import (
     Ask,
@@ -23,9 +26,6 @@ from ray_snapshot.simulation.mail.generations import Lineage
 from ray_snapshot.simulation.mail.machines import Create, Script
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import World
-from ray_snapshot.simulation.rollback import storms
-from ray_snapshot.simulation.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
-from ray_snapshot.simulation.rollback.storms import run_storm
 
 Patch = pytest.MonkeyPatch
 

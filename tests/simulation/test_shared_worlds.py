@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from worlds.mail.orders import every_order
 
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 from ray_snapshot.protocol.colours import Independent
@@ -14,7 +15,6 @@ from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Create, Purse, Script, Send, Wanderer
 from ray_snapshot.simulation.mail.network import Carried
-from ray_snapshot.simulation.mail.orders import every_order
 from ray_snapshot.simulation.mail.sharing import CHANGING, NEVER_FULL, SharedWorld
 from ray_snapshot.simulation.mail.world import World
 

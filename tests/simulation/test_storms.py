@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from replaying import check_replay
+from worlds import following
+from worlds.following import check_agreement
+from worlds.rollback import storms
+from worlds.rollback.storms import STORMS, run_storm
 
-from ray_snapshot.simulation import __main__ as command
-from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.rollback import storms
-from ray_snapshot.simulation.rollback.storms import STORMS, run_storm
 
 SEEDS = 120
 RESTORES = 20
@@ -79,24 +80,22 @@ def test_all_protocols_agree_over_a_thousand_seeds() -> None:
 
 @pytest.mark.parametrize("name", ["storm-observer", "flow-aligned-barrier", "restore-chandy-lamport", "agreement"])
 def test_a_failure_prints_the_command_that_replays_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace: list[str] = []
+
     def fails(*_: object) -> None:
         raise OracleError("for the sake of the test")
 
     monkeypatch.setattr(storms, "check_all", fails)
-    monkeypatch.setattr("ray_snapshot.simulation.following.check_all", fails)
+    monkeypatch.setattr(following, "check_all", fails)
 
-    with pytest.raises(OracleError, match=f"replay: python -m ray_snapshot.simulation {name} 5"):
-        check_agreement(5) if name == "agreement" else run_storm(name, 5)
+    with pytest.raises(OracleError, match=f"seed 5 of {name}") as caught:
+        check_agreement(5, trace) if name == "agreement" else run_storm(name, 5, trace)
+    check_replay(caught.value, trace)
 
 
-def test_the_command_replays_a_storm_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_tells_of_each_generation() -> None:
     trace: list[str] = []
     seen = run_storm("flow-observer", 1, trace).seen
-    assert seen["rollbacks"] > 0
 
-    assert command.main(["flow-observer", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == trace
+    assert seen["rollbacks"] > 0
     assert sum(line.strip().startswith("generation") for line in trace) == seen["rollbacks"]
-    assert command.main(["agreement", "1"]) == 0
-    assert "all protocols agree" in capsys.readouterr().out
-    assert command.main(["flow-nonsense", "1"]) == 2

@@ -6,13 +6,11 @@ import pytest
 
 from ray_snapshot.detectors import (
     Deadlock,
-    Garbage,
     OrphanedWait,
     Reached,
     Termination,
     TokenConservation,
     UniqueToken,
-    VirtualTime,
 )
 from ray_snapshot.history import History
 from ray_snapshot.spark_jobs.engine.needed import can_do_without_rest, needed_columns
@@ -25,8 +23,6 @@ BY_STATES = [
     TokenConservation(1, "$.balance", {"deposit": "$[0]"}, name="wrong"),
     UniqueToken("$.balance"),
     Reached("$.balance", 10**9),
-    VirtualTime(state="$.balance"),
-    Garbage("account-*"),
 ]
 
 

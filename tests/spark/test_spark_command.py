@@ -44,11 +44,22 @@ def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{name}: {question}." in text for name, question in JOBS.items())
 
 
+@pytest.mark.parametrize(("job", "has"), [("changes", "--between"), ("detections", "--follow")])
+def test_the_help_of_a_job_shows_the_options_of_that_job_alone(
+    capsys: pytest.CaptureFixture[str], job: str, has: str
+) -> None:
+    for words in ([job], ["history/", job]):
+        assert main(["analyze", *words, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert [flag for flag in ("--system", "--between", "--follow") if flag in text] == ["--system", has]
+        assert " ".join(text.split()).count(JOBS[job][1:]) == 1
+
+
 def test_an_option_of_some_jobs_says_of_which_and_every_setting_of_a_job_is_one() -> None:
     modules = {job: import_module(f"ray_snapshot.spark_jobs.{job}") for job in JOBS}
-    for name in {*OPTIONS} - {"once", "every"}:
+    for name in OPTIONS:
         takers = [job for job in JOBS if OPTIONS[name].is_taken(name, modules[job])]
-        assert takers == [*JOBS] or OPTIONS[name].help.startswith(f"{', '.join(takers)}: ")
+        assert takers == [*OPTIONS[name].jobs]
     own = {name for name, option in OPTIONS.items() if option.takers == "own"}
     settings = {name for module in modules.values() for name in inspect.signature(module.run).parameters}
     assert settings == {"spark", "history", "out", "selection", *own}

@@ -18,7 +18,6 @@ from ray_snapshot.detectors import (
     Reached,
     TokenConservation,
     UniqueToken,
-    VirtualTime,
     deadlock,
     json_column,
     sums,
@@ -40,7 +39,6 @@ OF_STATES = [
         UniqueToken("$.has", {"put": "$[1]"}),
         UniqueToken({"Odd": "$.has"}, name="token of a class"),
         Reached("$.a", 1),
-        VirtualTime(1, state="$.a", messages={"put": "$[0]"}),
     )
 ]
 """Of detectors that add up what is in states."""

@@ -1,4 +1,4 @@
-"""`ray-snapshot explore --from`, and `ray-snapshot step`: by hand, through a pipe and in a real terminal."""
+"""`ray-snapshot explore --from`, and `--by-hand`, through a pipe and in a real terminal."""
 
 from __future__ import annotations
 
@@ -110,16 +110,19 @@ def test_what_is_asked_wrongly_is_one_line(
         (["explore", "moment_machines:one_more", "--class", "moment_machines:Till"], "they go with --from"),
         (["explore", "--from", *table, "--reach", "deadlock", "--never", "deadlock"], "ask one after the other"),
         (["explore", "--from", table[0], "no-such"], "no snapshot 'no-such'"),
-        (["step", table[0], "no-such"], "no snapshot 'no-such'"),
-        (["step", *table, "--class", "moment_machines:nobody_starves"], "is no class of machines"),
-        (["step", *table, "--schedule", "no-such.json"], "is no schedule"),
+        (["explore", "--by-hand", "--from", table[0], "no-such"], "no snapshot 'no-such'"),
+        (
+            ["explore", "--by-hand", "--from", *table, "--class", "moment_machines:nobody_starves"],
+            "is no class of machines",
+        ),
+        (["explore", "--by-hand", "--from", *table, "--schedule", "no-such.json"], "is no schedule"),
     ):
         assert cli.main(words) == 2
         told = capsys.readouterr().err
         assert said in told
         assert told.count("\n") == 1
     monkeypatch.setenv(checkpoints.KEY_VARIABLE, "quite another key")
-    for command in (["explore", "--from", *table], ["step", *table]):
+    for command in (["explore", "--from", *table], ["explore", "--by-hand", "--from", *table]):
         assert cli.main(command) == 2
         assert "was not written with this key" in capsys.readouterr().err
 
@@ -136,7 +139,7 @@ def test_a_snapshot_is_stepped_through_by_a_pipe(
 ) -> None:
     diagram, schedule = tmp_path / "by-hand.svg", tmp_path / "by-hand.json"
     piped(monkeypatch, f"s\n2\n\nb\n1\n2\nd {diagram}\nw {schedule}\nt\n")
-    assert cli.main(["step", *till]) == 0
+    assert cli.main(["explore", "--by-hand", "--from", *till]) == 0
     shown = capsys.readouterr().out.splitlines()
     state = '  b  Till  passive  {"coins": 5, "paid_at": null, "peer": null}'
     assert shown[0] == f"snapshot {till[1]}"
@@ -150,7 +153,7 @@ def test_a_snapshot_is_stepped_through_by_a_pipe(
     run = testing.replay(testing.from_snapshot(*till), schedule)
     assert (len(run.steps), run.machines["b"].coins) == (3, 8)
     piped(monkeypatch, "1\n")
-    assert cli.main(["step", *till, "--schedule", str(schedule)]) == 0
+    assert cli.main(["explore", "--by-hand", "--from", *till, "--schedule", str(schedule)]) == 0
     assert '   4. b accepts take("no number") from driver' in capsys.readouterr().out
 
 
@@ -158,7 +161,7 @@ def test_an_action_that_raises_ends_the_run_and_there_is_a_way_back(
     till: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piped(monkeypatch, "1\n1\nb\n2\n")
-    assert cli.main(["step", *till]) == 0
+    assert cli.main(["explore", "--by-hand", "--from", *till]) == 0
     shown = capsys.readouterr().out
     assert "raised TypeError" in shown
     assert "the action raised, and the system has failed: b goes back" in shown
@@ -171,7 +174,7 @@ def test_where_nothing_is_left_the_detectors_say_what_that_is(
     path = tmp_path / "order.json"
     cli.main(["explore", "--from", *table, "--reach", "deadlock", "--schedule", str(path)])
     piped(monkeypatch, "")
-    assert cli.main(["step", *table, "--schedule", str(path)]) == 0
+    assert cli.main(["explore", "--by-hand", "--from", *table, "--schedule", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "p0  Eater  waits for f1" in shown
     assert "nothing is left to happen" in shown
@@ -200,7 +203,7 @@ def test_a_schedule_with_faults_is_gone_along(
     assert cli.main(["explore", "--from", *forgetful, *goals, *faults, "--schedule", str(first)]) == 0
     steps = [line for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdecimal()]
     piped(monkeypatch, f"w {second}\n")
-    assert cli.main(["step", *forgetful, "--schedule", str(first)]) == 0
+    assert cli.main(["explore", "--by-hand", "--from", *forgetful, "--schedule", str(first)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[: len(steps)] == steps
     assert shown[len(steps)] == f"snapshot {forgetful[1]}"
@@ -215,7 +218,7 @@ def test_faults_are_chosen_by_hand(
 ) -> None:
     def step(typed: str, *words: str) -> str:
         piped(monkeypatch, typed)
-        assert cli.main(["step", *forgetful, *words]) == 0, capsys.readouterr().err
+        assert cli.main(["explore", "--by-hand", "--from", *forgetful, *words]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     calm = step("")
@@ -248,11 +251,11 @@ def test_a_schedule_of_other_settings_is_one_line(
     ):
         steps = [["driver", "driver", [], [], [["f", []]]]]
         path.write_text(json.dumps({"kind": "ray-snapshot schedule", "settings": settings, "steps": steps}), "utf-8")
-        assert cli.main(["step", *forgetful, "--schedule", str(path)]) == 2, settings
+        assert cli.main(["explore", "--by-hand", "--from", *forgetful, "--schedule", str(path)]) == 2, settings
         told = capsys.readouterr().err
         assert said in told
         assert told.count("\n") == 1
-    assert cli.main(["step", *forgetful, "--rollback"]) == 2
+    assert cli.main(["explore", "--by-hand", "--from", *forgetful, "--rollback"]) == 2
     assert "say crashes=1, too" in capsys.readouterr().err
 
 
@@ -270,7 +273,7 @@ def test_a_mistake_in_a_pipe_is_an_error_with_its_line(
     till: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, said: str
 ) -> None:
     piped(monkeypatch, typed)
-    assert cli.main(["step", *till]) == 2
+    assert cli.main(["explore", "--by-hand", "--from", *till]) == 2
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
@@ -312,7 +315,7 @@ class Person:
 
 @pytest.mark.parametrize("end", [pytest.param("q\n", marks=pytest.mark.nightly), "\x04"])
 def test_in_a_terminal_a_mistake_is_told_and_asked_again(till: tuple[str, str], end: str) -> None:
-    person = Person("step", *till)
+    person = Person("explore", "--by-hand", "--from", *till)
     try:
         person.sees("step> ")
         person.types("7\n")
@@ -333,7 +336,7 @@ def test_in_a_terminal_a_mistake_is_told_and_asked_again(till: tuple[str, str], 
 
 @pytest.mark.nightly
 def test_ctrl_c_ends_it_with_130(till: tuple[str, str]) -> None:
-    person = Person("step", *till)
+    person = Person("explore", "--by-hand", "--from", *till)
     try:
         person.sees("step> ")
         os.killpg(person.process.pid, 2)

@@ -158,7 +158,7 @@ def test_a_run_on_ray_is_left_at_any_action_and_its_end_is_among_what_can_happen
     assert {name: machine.coins for name, machine in whole.machines.items()} == {"a": -2, "b": 11, "c": 1}
     words = [str(history), "latest", "--until", "a:2"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
-    assert cli.main(["step", *words, "--module", "moment_machines"]) == 0
+    assert cli.main(["explore", "--by-hand", "--from", *words, "--module", "moment_machines"]) == 0
     assert "behind action 2 of a" in capsys.readouterr().out
     assert cli.main(["explore", "--from", *words, "--module", "moment_machines", "--reach", "termination"]) == 0
     assert cli.main(["explore", "--from", *words[:2], "--trust"]) == 2

@@ -286,7 +286,7 @@ tests:
           - exp_labels: {system: bank, severity: warning}
             exp_annotations:
               summary: "no snapshot of bank for 7m 0s"
-              description: "Either nothing asks for snapshots of bank any more, or they are given up: look at ray_snapshot_aborted_total, and at `ray-snapshot list HISTORY`."
+              description: "Either nothing asks for snapshots of bank any more, or they are given up: look at ray_snapshot_aborted_total, and at `ray-snapshot history list HISTORY`."
       - {eval_time: 5m, alertname: RaySnapshotsGivenUp}
       - eval_time: 8m
         alertname: RaySnapshotsGivenUp
@@ -294,7 +294,7 @@ tests:
           - exp_labels: {system: bank, severity: warning}
             exp_annotations:
               summary: "snapshots of bank are given up"
-              description: "A machine does not record in time; `ray-snapshot list HISTORY` says which, and what it is doing."
+              description: "A machine does not record in time; `ray-snapshot history list HISTORY` says which, and what it is doing."
       - {eval_time: 14m, alertname: RaySnapshotCannotBeTold}
       - eval_time: 16m
         alertname: RaySnapshotCannotBeTold

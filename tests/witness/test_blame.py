@@ -193,5 +193,6 @@ def test_what_nothing_touches_is_right_and_not_unknown() -> None:
     nothing = detectors.TokenConservation(total=7, state={"Nobody": "$.coins"}, messages={"note": "$[0]"})
     found = blamed(a_run(4), nothing)
     assert (found.action, found.was_right) == (None, False)
-    unique = detectors.VirtualTime(state={"Nobody": "$.clock"})
-    assert blamed(a_run(4), unique).action is None
+    assert (
+        blamed(a_run(4), detectors.from_spec({"type": "virtual-time", "state": {"Nobody": "$.clock"}})).action is None
+    )

@@ -177,7 +177,7 @@ def test_who_waits_for_a_reply_without_reading_it_hears_its_colour(
 ) -> None:
     """`ray.wait` tells that a machine has answered: a white one would go on with what a red one has done."""
     heard: list[int] = []
-    ref = ray.put(Reply("hears", 7, "a value", "look"))
+    ref = ray.put(Reply("hears", 7, "a value"))
     calls = waits.CallBook()
     calls.add(ref, "b", "host/1")
     post: Any = SimpleNamespace(

@@ -19,11 +19,11 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import NotActingError, call_for, machine_of, own_threads
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
+from ray_snapshot.instrument.process.blocked_threads import BlockedThreads, Threads
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.reloading import stamp_of, system_of
 from ray_snapshot.instrument.process.states import kept as kept_value
 from ray_snapshot.instrument.process.states import opened
-from ray_snapshot.instrument.process.threads import Threads, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, Header, parsed
 from ray_snapshot.protocol.host import Machine
@@ -53,6 +53,7 @@ class Hosted:
         self.making = Making()
         self.parts: dict[int, MachineCalls] = {}
         """What was recorded, until it is reported."""
+        self.threads = BlockedThreads()
         self.strays = 0
         """Calls that threads have made which are in no machine's action: nothing of these is known."""
         self.kept: dict[str, tuple[str, ...]] = {}
@@ -79,7 +80,7 @@ class Hosted:
     ) -> tuple[Header, str]:
         """As `Process.submit`, of the machine that acts here; raises `NotActingError` if none does."""
         machine = self._acting()
-        about, now = redaction.logged(method, args, kwargs), time.time()
+        about, now = tuple(redaction.arguments(method, args)), time.time()
         whole = (tuple(args or ()), kwargs or {})
         kept = kept_value(whole, "its arguments", machine_of)[0] if self.post.config.checkpoint else None
         with self.lock:
@@ -115,7 +116,7 @@ class Hosted:
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
         """An actor has been made (`target` None: that raised); from now on its constructor is in the ledger."""
-        about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
+        about, is_retried = tuple(redaction.arguments("__init__", args)), bool(birth["is_retried"])
         with self.lock:
             self.making.end()
             if target is not None:
@@ -215,7 +216,7 @@ class Hosted:
         self.making.births = {name: birth for name, birth in self.making.births.items() if name in unborn}
         found = MachineCalls(
             host=self.post.member.host,
-            threads=threads_of(own_threads()),
+            threads=self.threads.report(own_threads(), time.time()),
             loose=UNFOLLOWED.loose(),
             handles=frozenset(self.handles),
             births=dict(self.making.births),

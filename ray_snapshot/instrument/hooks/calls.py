@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from ray import ObjectRef
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_actor
@@ -281,7 +280,7 @@ class _Stages:
 
 def _function(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             run.result = member(*args, **kwargs)
         return run.result
@@ -291,7 +290,7 @@ def _function(name: str, member: Any) -> Any:
 
 def _coroutine(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             try:
                 run.result = await run.followed(member(*args, **kwargs))
@@ -305,7 +304,7 @@ def _coroutine(name: str, member: Any) -> Any:
 
 def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
-        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             return (yield from delegated(run, member(*args, **kwargs)))
 
@@ -351,7 +350,7 @@ def delegated(run: Inside, inner: Any) -> Generator[Any, Any, Any]:
 
 def _async_generator(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
-        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             inner = run.followed(member(*args, **kwargs))
             run.generates(inner)
@@ -378,7 +377,7 @@ def _async_generator(name: str, member: Any) -> Any:
 
 def _sync_construction(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with ours(_construction, self, _ray_snapshot_header, args, kwargs) or _Inside():
+        with ours(_construction, self, _ray_snapshot_header, args) or _Inside():
             member(self, *args, **kwargs)
 
     return __init__
@@ -388,22 +387,20 @@ def _async_construction(member: Any) -> Any:
     """Ray runs such a constructor on the actor's loop."""
 
     async def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with ours(_construction, self, _ray_snapshot_header, args, kwargs) or _Inside() as run:
+        with ours(_construction, self, _ray_snapshot_header, args) or _Inside() as run:
             await run.followed(member(self, *args, **kwargs))
 
     return __init__
 
 
-def _construction(
-    body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Run | _Inside:
+def _construction(body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...]) -> _Run | _Inside:
     """The constructor that begins here; with a header the machine is born."""
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
     key = shape.current_actor_key()
     if wire is not None and process_here() is None and key is not None:
         attach_actor(wire[0], key, colour=wire[5], about=wire[1], body=body)
-    return _begun("__init__", wire, (body, *args), kwargs)
+    return _begun("__init__", wire, (body, *args))
 
 
 # ---- a call that runs ------------------------------------------------------------------------------------------------
@@ -412,14 +409,13 @@ def _construction(
 class _Run:
     """One accepted call, from its first step to its reply."""
 
-    __slots__ = ("call_id", "header", "name", "process", "result", "results", "token")
+    __slots__ = ("call_id", "header", "process", "result", "results", "token")
 
     def __init__(
         self, process: Process, header: Header | None, name: str, results: Any, group: str | None, stamp: str | None
     ) -> None:
         self.process = process
         self.header = header
-        self.name = name
         self.results = results
         self.result: Any = None
         self.call_id = process.enter(header, name, group, stamp)
@@ -439,17 +435,15 @@ class _Run:
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
         colour = self.process.leave(self.call_id, is_error=error is not None)
-        is_secret = redaction.is_active and redaction.returned(self.name, self.result)
-        if self.header is not None and (is_secret or colour > self.header.colour):
+        if self.header is not None and colour > self.header.colour:
             self._colour(error, colour)
 
     def _colour(self, error: BaseException | None, colour: int) -> None:
-        """Send the colour of the end along with the result or the error: it is redder than the header, or there is a
-        secret."""
+        """Send the colour of the end along with the result or the error: it is redder than the header."""
         if error is not None:
             colour_error(error, colour)
         else:
-            self.result = enveloped(self.result, self.results, colour, self.name)
+            self.result = enveloped(self.result, self.results, colour)
 
     def refuse_if_held(self) -> None:
         """What runs was cancelled; raise `RolledBackError` if that was for a restore."""
@@ -480,10 +474,9 @@ class _Run:
 
     def _item(self, value: Any) -> Any:
         colour = self.process.ledger.colour
-        is_secret = redaction.is_active and redaction.returned(self.name, value)
-        if self.header is None or (colour <= self.header.colour and not is_secret):
+        if self.header is None or colour <= self.header.colour:
             return value
-        return Enveloped(value, colour, self.name)
+        return Enveloped(value, colour)
 
 
 class _Inside:
@@ -516,10 +509,8 @@ class _Inside:
         return value
 
 
-def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Run | _Inside:
+def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | _Inside:
     """The call that begins here; `args`: the actor's object first."""
-    if redaction.is_active:
-        redaction.met(name, args[1:], kwargs)
     process = process_here()
     header = results = group = stamp = None
     if wire is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ray_snapshot import redaction
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import hear_early, here
 
@@ -16,31 +15,28 @@ from ray_snapshot.instrument.here import hear_early, here
 class Enveloped:
     """A result on its way: unpickled, it is the bare result, and the reading process has heard its colour."""
 
-    __slots__ = ("colour", "under", "value")
+    __slots__ = ("colour", "value")
 
-    def __init__(self, value: Any, colour: int, under: str = "") -> None:
+    def __init__(self, value: Any, colour: int) -> None:
         self.value = value
         self.colour = colour
-        self.under = under
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return opened, (self.value, self.colour, self.under)
+        return opened, (self.value, self.colour)
 
 
-def enveloped(result: Any, results: Any, colour: int, under: str) -> Any:
+def enveloped(result: Any, results: Any, colour: int) -> Any:
     """What a call gives, so that it carries the colour; `results`: its `num_returns`. What Ray iterates over stays as it is."""
     if results in (None, 1) and not isinstance(result, Iterator):
-        return Enveloped(result, colour, under)
+        return Enveloped(result, colour)
     if isinstance(results, int) and isinstance(result, (tuple, list)):
-        return [Enveloped(item, colour, under) for item in result]
+        return [Enveloped(item, colour) for item in result]
     return result
 
 
-def opened(value: Any, colour: int, under: str = "") -> Any:
-    """What a result is where it is read; what it holds `under` a redacted name is learned there."""
+def opened(value: Any, colour: int) -> Any:
+    """What a result is where it is read."""
     ours(_heard, colour)
-    if redaction.is_active:
-        redaction.returned(under, value)
     return value
 
 

@@ -17,7 +17,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ray_snapshot import redaction
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
@@ -105,13 +104,13 @@ def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: di
     """The task is in the ledger; returns its name. None if starting it raised."""
     key = task_shape.task_key(refs)
     if key is None:
-        process.started_tasks.end(None, "", (), {}, is_retried=False)
+        process.started_tasks.end(None, "", (), is_retried=False)
         return None
     kind = function_name(task_shape.name_of(function))
     name = task_name(kind, key)
     is_retried = task_shape.is_run_again(function, options)
     wanted = demanded(of_task, options)
-    process.started_tasks.end(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs), demand=wanted)
+    process.started_tasks.end(name, kind, args, is_retried=is_retried, needs=needs(args, kwargs), demand=wanted)
     return name
 
 
@@ -131,7 +130,7 @@ def ready(original: Callable[..., Any], group: Any) -> Any:
             name = task_name(READY, ref.hex())
             groups[key] = name, ref
     finally:
-        process.started_tasks.end(name, READY, (), {}, is_retried=False, demand=demand({}, key))
+        process.started_tasks.end(name, READY, (), is_retried=False, demand=demand({}, key))
     return ref if name is None else tracked(ref, call_of_task(name))
 
 
@@ -201,18 +200,17 @@ def _begun(name: str, stamp: str, colour: int, results: Any) -> TaskRun | NoRun:
     while (process := process_here() or attach_worker(stamp, colour)) is not None:
         call_id = process.worker_tasks.enter(task_name(function_name(name), task_shape.task_here()), name, colour)
         if call_id is not None:
-            return TaskRun(process, name, call_id, colour, results)
+            return TaskRun(process, call_id, colour, results)
     return NoRun()
 
 
 class TaskRun:
     """One task, from its first step to its reply."""
 
-    __slots__ = ("call_id", "colour", "is_left", "name", "process", "result", "results", "token")
+    __slots__ = ("call_id", "colour", "is_left", "process", "result", "results", "token")
 
-    def __init__(self, process: Process, name: str, call_id: str, colour: int, results: Any) -> None:
+    def __init__(self, process: Process, call_id: str, colour: int, results: Any) -> None:
         self.process = process
-        self.name = name
         self.call_id = call_id
         self.colour = colour
         self.results = results
@@ -250,8 +248,7 @@ class TaskRun:
 
     def _end(self, error: BaseException | None) -> None:
         colour, is_ahead = self.process.worker_tasks.leave(self.call_id, is_error=error is not None)
-        is_secret = redaction.is_active and redaction.returned(self.name, self.result)
-        if (is_ahead and colour > self.colour) or is_secret:
+        if is_ahead and colour > self.colour:
             self._colour(error, colour)
         if isinstance(error, SystemExit):
             end_process()
@@ -260,7 +257,7 @@ class TaskRun:
         if error is not None:
             colour_error(error, colour)
         else:
-            self.result = enveloped(self.result, self.results, colour, self.name)
+            self.result = enveloped(self.result, self.results, colour)
 
     def generates(self, generator: Any) -> None:
         """It is a streaming generator: this one."""
@@ -277,10 +274,9 @@ class TaskRun:
 
     def _item(self, value: Any) -> Any:
         ledger = self.process.ledger
-        is_secret = redaction.is_active and redaction.returned(self.name, value)
-        if not is_secret and not (ledger.is_ahead and ledger.colour > self.colour):
+        if not (ledger.is_ahead and ledger.colour > self.colour):
             return value
-        return Enveloped(value, ledger.colour, self.name)
+        return Enveloped(value, ledger.colour)
 
 
 class NoRun:

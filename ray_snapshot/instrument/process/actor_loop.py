@@ -70,12 +70,20 @@ class ActorLoop:
         if self._is_here():
             self.is_blocked, self._blocking_call = True, call_id
 
-    def running_call(self) -> str | None:
-        """The call whose coroutine is in the middle of a step now; None if none is, or not for certain."""
-        if self.has_many_loops:
-            return None
-        running = [call for call, (_, coroutine) in self.coroutines.items() if getattr(coroutine, "cr_running", False)]
-        return running[0] if len(running) == 1 else None
+    def in_a_step(self, ledger: CallLedger, threads: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+        """The calls in the middle of a step now, outside of Ray's waits, each with its loop's thread: coroutines, and methods
+        that are not async. Of a thread one, or none for certain."""
+        calls: dict[int, list[str]] = {}
+        for call, running in ledger.running.items():
+            thread = threads.get(call)
+            if thread is None or (self.is_blocked and thread == self.thread):
+                continue
+            is_plain = call not in self.coroutines
+            if (is_plain or self.has_many_loops) and running.waits:
+                continue  # else it may be another task of the call that waits
+            if is_plain or getattr(self.coroutines[call][1], "cr_running", False):
+                calls.setdefault(thread, []).append(call)
+        return ((those[0], thread) for thread, those in calls.items() if len(those) == 1)
 
     @contextmanager
     def standing_still(self, call_id: str | None) -> Iterator[None]:
@@ -102,7 +110,8 @@ class ActorLoop:
         """The call of a method that is not async and has run on the loop since before `until`: meanwhile no other goes on."""
         if self.thread is None or self.has_many_loops:
             return None
-        plain = (call for call in ledger.running if call not in self.coroutines and threads.get(call) == self.thread)
+        here = (call for call, thread in self.in_a_step(ledger, threads) if thread == self.thread)
+        plain = (call for call in here if call not in self.coroutines)
         return next((call for call in plain if ledger.running[call].started_at <= until), None)
 
     def is_between_steps(self) -> bool:

@@ -17,22 +17,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.blocked_threads import (
-    SETTLED_S,
-    BlockedThread,
-    BlockedThreads,
-    signals_may_act,
-)
-from ray_snapshot.instrument.process.handed import awaited_thread
-from ray_snapshot.instrument.process.reports import LONG_S, LongWait
-from ray_snapshot.instrument.process.threads import is_timer_set
-from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.here import frames_of_threads
+from ray_snapshot.instrument.process.blocked_threads import SETTLED_S, BlockedThread, BlockedThreads
+from ray_snapshot.instrument.process.handed import awaited_thread, joins
+from ray_snapshot.instrument.process.reports import LongWait
+from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
+from ray_snapshot.names import DRIVER, LONG_S
+from ray_snapshot.runtime.here import frames_of_threads, place
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
@@ -48,11 +44,11 @@ class BlockedCalls:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.threads = BlockedThreads()
-        self.long: tuple[LongWait, ...] = ()
+        self.long_waits: tuple[LongWait, ...] = ()
         """The waits longer than `LONG_S` that anything but this process may end, as of the last `park`."""
         self.on_loop: str | None = None
         """The call that blocks the event loop of an async actor by such a wait, as of the last `park`."""
-        self.rests: BlockedThread | None = None
+        self.wait_at_rest: BlockedThread | None = None
         """The wait of a driver at rest: it does nothing more until a signal comes or an event is set."""
         self._calls_seen: tuple[int, frozenset[str]] = (0, frozenset())
         """How many calls have begun here, and which of them run."""
@@ -69,19 +65,20 @@ class BlockedCalls:
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
         waiting, wait_ids = list(self._calls()), list[int]()
-        others = self._others(frames, now) if waiting else []  # looked at before those whose waits they may end
+        beside = self._waits_beside(frames, now) if waiting else []  # looked at before those whose waits they may end
         for call_id, thread in waiting:
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
             is_long = now - one.since >= LONG_S
-            is_proven = self._is_all_known(one, now) and is_long and others == [] and call_id is not None
+            is_proven = self._is_all_known(one, now) and is_long and beside == [] and call_id is not None
             if call_id is None and one.is_at_rest:
-                self.rests = one if is_long and others == [] else None
-            elif is_long and not is_proven and not self._is_served(thread, frames, now):
-                waits = (one, *(each for each in others or () if now - each.since >= LONG_S))
+                self.wait_at_rest = one if is_long and beside == [] and not process.ledger.waits else None
+            elif is_long and not is_proven:
+                one = replace(one, about=one.about or self._awaited_thread(thread, frames))
+                waits = (one, *(each for each in beside or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
-                self.long = tuple(dict.fromkeys((*self.long, *long)))
+                self.long_waits = tuple(dict.fromkeys((*self.long_waits, *long)))
             if call_id is not None and not process.reloading.keeps:  # its hooks might want a lock that the call holds
                 wait_ids.append(self._note(call_id, thread, one, is_proven=is_proven))
         return wait_ids
@@ -89,7 +86,7 @@ class BlockedCalls:
     def _note(self, call_id: str, thread: int, one: BlockedThread, *, is_proven: bool) -> int:
         """Note a wait in the ledger; returns its id."""
         process = self.process
-        self.on_loop = call_id if process.actor_loop.is_async else None
+        self.on_loop = call_id if process.actor_loop.is_async and not process.actor_loop.has_many_loops else None
         self._parked[thread] = self._native(thread) or 0
         return process.ledger.wait(
             call_id,
@@ -105,7 +102,7 @@ class BlockedCalls:
 
     def forget(self) -> None:
         """Drop what the last `park` noted."""
-        self.long, self._parked, self.on_loop, self.rests = (), {}, None, None
+        self.long_waits, self._parked, self.on_loop, self.wait_at_rest = (), {}, None, None
 
     def is_loop_still(self) -> bool:
         """Whether the loop of an async actor stands still outside of Ray's calls."""
@@ -123,16 +120,16 @@ class BlockedCalls:
         """(call, its thread) of calls that run and are in no noted wait; (None, main thread) of a driver in no noted wait."""
         process = self.process
         if process.actor_loop.is_async:
-            call = process.actor_loop.running_call()
-            if call in process.threads and not process.actor_loop.is_blocked:
-                yield call, process.threads[call]
+            generators = process.streams.running
+            threads = {call: thread for call, thread in process.threads.items() if call not in generators}
+            yield from process.actor_loop.in_a_step(process.ledger, threads)
             return
         shared = Counter(process.threads.values())
         for call_id, running in process.ledger.running.items():
             thread = process.threads.get(call_id)
             if thread is not None and not running.waits and shared[thread] == 1:
                 yield call_id, thread
-        if process.machine == DRIVER and not process.ledger.waits:
+        if process.machine == DRIVER and process.program_threads.may_wait_elsewhere(process.ledger.waits):
             yield None, threading.main_thread().ident or 0
 
     def _blocked(self, thread: int, frames: Mapping[int, FrameType], now: float) -> BlockedThread | None:
@@ -142,6 +139,8 @@ class BlockedCalls:
         if frame is None or native is None or is_timer_set(thread):
             return None
         one = self.threads.look(native, frame, now)
+        if one is not None and process.actor_loop.is_async and not one.call_site:
+            return None  # the loop waits for its next step
         if one is not None and now - one.since < SETTLED_S:
             process.control.after(SETTLED_S, process.recording.record_soon)
             return None
@@ -151,20 +150,22 @@ class BlockedCalls:
         main = threading.main_thread()
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
-    def _is_served(self, thread: int, frames: Mapping[int, FrameType], now: float) -> bool:
-        """Whether a thread (its ident) waits for the end, or the result, of one that goes on."""
+    def _awaited_thread(self, thread: int, frames: Mapping[int, FrameType]) -> str:
+        """The thread whose end, or result, a thread (its ident) waits for: "the end of thread beat, which is in A.beat
+        (app.py:7)"."""
         awaited = awaited_thread(thread, frames)
-        served = [one for one in own_threads() if one.ident == awaited and awaited in frames]
-        return any(self.threads.look(one.native_id or 0, frames[one.ident or 0], now) is None for one in served)
+        name = next((one.name for one in threading.enumerate() if one.ident == awaited), None)
+        at = place(frames.get(awaited or 0))
+        is_in = "" if at is None else f", which is in {at.frame.f_code.co_qualname} ({at})"
+        return "" if name is None else f"the {'end' if joins(frames[thread]) else 'result'} of thread {name}{is_in}"
 
-    def _others(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
+    def _waits_beside(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
         """The waits of the app's own threads that something outside of this process may end; None if such a thread acts."""
         waits = []
         for thread in own_threads():
-            frame = frames.get(thread.ident or 0)
             if thread.ident in self.process.handed.waits:
                 continue
-            one = None if frame is None else self.threads.look(thread.native_id or 0, frame, now)
+            one = self.threads.wait_of(thread, frames.get(thread.ident or 0), now)
             if one is None:
                 return None
             if not one.is_local:
@@ -173,8 +174,8 @@ class BlockedCalls:
 
     def _is_all_known(self, one: BlockedThread, now: float) -> bool:
         """Whether a wait is local, and nothing but threads, calls and callbacks that are followed can end it."""
-        if not one.is_local or self.process.reloading.keeps:
-            return False
+        if not one.is_local or self.process.reloading.keeps or self.process.actor_loop.has_many_loops:
+            return False  # what stands on other loops is not followed
         collections = capacity.COLLECTIONS
         if collections.are_since(self._quiet_since(one)):
             return not (collections.may_be_called or signals_may_act())

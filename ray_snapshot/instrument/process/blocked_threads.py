@@ -17,9 +17,9 @@ import dis
 import gc
 import inspect
 import queue
-import signal
 import sys
 import threading
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ExtensionFileLoader
@@ -27,7 +27,8 @@ from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any
 
-from ray_snapshot.instrument.process.handed import joins
+from ray_snapshot.instrument.here import HARNESS
+from ray_snapshot.instrument.process.handed import is_parked, joins
 from ray_snapshot.instrument.process.kernel_waits import (
     A_SIGNAL,
     STANDARD_INPUT,
@@ -36,9 +37,8 @@ from ray_snapshot.instrument.process.kernel_waits import (
     described_child,
     kernel_wait,
 )
-from ray_snapshot.instrument.process.threads import is_handled_by_the_app, is_parked
 from ray_snapshot.names import EVENT_WAIT
-from ray_snapshot.runtime.here import RAYS, STANDARD, place, rank_of
+from ray_snapshot.runtime.here import RAYS, STANDARD, frames_of_threads, place, rank_of
 
 _LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
 _ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
@@ -49,6 +49,16 @@ SETTLED_S = 0.1
 
 MOST_LOOKS = 1_000
 """So many threads are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads of the app's own, each with its place for a person: "Thread-1 (app.py:7)"."""
+
+    acting: tuple[str, ...] = ()
+    """Threads that may act, as far as can be told."""
+    parked: tuple[str, ...] = ()
+    """Threads that wait until another thread, or a reply that comes, wakes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +121,60 @@ class BlockedThreads:
         site, inside = ("", "") if at is None else (at.call_site, at.inside)
         return BlockedThread(look.since, site, inside or _called_name(frame), about, is_local)
 
+    def wait_of(self, thread: threading.Thread, frame: FrameType | None, now: float) -> BlockedThread | None:
+        """The wait of a thread; None if it may have run since the look before.
+
+        What the frames show holds for the instant at which they were taken, for all threads; what the kernel shows, only while
+        a thread does not run.
+        """
+        one = None if frame is None else self.look(thread.native_id or 0, frame, now)
+        if one is None or frame is None or not (one.since < now or is_parked(frame) or joins(frame)):
+            return None
+        return one
+
+    def report(self, threads: Iterable[threading.Thread], now: float, waiting: Collection[int | None] = ()) -> Threads:
+        """What these threads are doing; `waiting`: those that only go on when a reply comes, which the ledger knows."""
+        frames = frames_of_threads()
+        names: dict[bool, list[str]] = {True: [], False: []}
+        for thread in threads:
+            frame = frames.get(thread.ident or 0)  # none of the one that asks, and is acting
+            where = place(sys._getframe() if thread.ident == threading.get_ident() else frame)
+            wait = self.wait_of(thread, frame, now)
+            is_idle = thread.ident in waiting or (wait is not None and wait.is_local)
+            names[is_idle].append(f"{thread.name} ({where})" if where else thread.name)
+        return Threads((*names[False], *_unlisted(frames)), tuple(names[True]))
+
     def has_run(self, thread: int, frame: FrameType | None) -> bool:
         """Whether a thread has run since it was looked at last."""
         look = self._looks.get(thread)
         return frame is None or look is None or look.key != (id(frame), frame.f_lasti, context_switches_of(thread))
+
+
+def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
+    """The places of threads that `threading` has not started (`_thread` has, or C), and that are not Ray's or ours.
+
+    A thread of Ray's that sets the result of a future has no frame of Ray's, and none of the app's either.
+    """
+    listed = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+    unlisted = [
+        frame
+        for ident, frame in frames.items()
+        if ident not in listed and not _is_begun_by(frame, (*_NOT_THE_APPS, *HARNESS))
+    ]
+    return [f"without a name ({where})" for frame in unlisted if (where := place(frame)) is not None]
+
+
+_NOT_THE_APPS = ("ray.", "ray_snapshot.")
+
+
+def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
+    """Whether the outermost frame of a thread, but for those of `threading` itself, is in one of these packages.
+
+    A debugger takes its threads out of the list of `threading`.
+    """
+    names = [str(one.f_globals.get("__name__", "")) for one, _ in walk_stack(frame)]
+    begun = [name for name in names if name != "threading"]
+    return bool(begun) and begun[-1].startswith(packages)
 
 
 def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
@@ -225,8 +285,3 @@ def _is_of_others(name: str, module: Any) -> bool:
     if name in _CALLING:
         return True
     return name.partition(".")[0] not in _HARMLESS and rank_of(str(spec.origin)) not in (STANDARD, RAYS)
-
-
-def signals_may_act() -> bool:
-    """Whether the app handles any signal: the main thread runs the handler, and may end the wait of any thread."""
-    return any(is_handled_by_the_app(signal.getsignal(one)) for one in signal.valid_signals())

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from ray_snapshot.instrument.process.threads import is_parked, is_timer_set
+from ray_snapshot.instrument.process.signals import is_timer_set
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.here import frames_of_threads
 
 _RESULTS = (Future.result.__code__, Future.exception.__code__)
+_WAIT = threading.Condition.wait.__code__
+_WORKS = executors._worker.__code__
 _RUN = executors._WorkItem.run.__code__
 _JOIN = threading.Thread.join.__code__
 _JOINS = {_JOIN, getattr(getattr(threading.Thread, "_wait_for_tstate_lock", None), "__code__", _JOIN)}
@@ -90,6 +92,19 @@ class HandedWork:
             seen.add(awaited)
             awaited = awaited_thread(awaited, frames)
         return None
+
+
+def is_parked(frame: FrameType) -> bool:
+    """Whether a thread's innermost frame waits to be notified; once notified, it is no waiter of the condition any
+    more. So does a thread of an executor that has nothing to do."""
+    if frame.f_code is _WORKS:
+        names = frame.f_locals
+        return names.get("work_item") is None and names["work_queue"].empty()
+    if frame.f_code is not _WAIT:
+        return False
+    names = frame.f_locals
+    waiter, condition = names.get("waiter"), names["self"]
+    return names.get("timeout") is None and waiter is not None and waiter in list(condition._waiters)
 
 
 def joins(frame: FrameType) -> bool:

@@ -172,7 +172,7 @@ class Process:
 
         `group`: the concurrency group that it names. `entry`: what the journal keeps of it.
         """
-        about, now = redaction.logged(method, args, kwargs), time.time()
+        about, now = tuple(redaction.arguments(method, args)), time.time()
         kept = self.reloading.keep_call(args, kwargs) if self.reloading.keeps else None
         with self.lock:
             if entry is not None:  # once more: what is numbered while all load would be made again at the start
@@ -215,7 +215,7 @@ class Process:
 
         `birth`: what the maker knows of it (`shape.options_of`, its ordinal, and its key).
         """
-        about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
+        about, is_retried = tuple(redaction.arguments("__init__", args)), bool(birth["is_retried"])
         with self.lock:
             self.making.end()
             if target is not None:

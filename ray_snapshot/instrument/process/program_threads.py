@@ -8,11 +8,11 @@ another thread than the main one is in such a wait. Used under the lock of the p
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.handed import joins
-from ray_snapshot.instrument.process.threads import is_parked
+from ray_snapshot.instrument.process.handed import is_parked, joins
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.here import frames_of_threads
 
@@ -40,6 +40,11 @@ class ProgramThreads:
     def waiting(self) -> set[int]:
         """The threads, beside the main one, that are in such a wait."""
         return {self.thread_of[wait_id] for wait_id in self.beside}
+
+    def may_wait_elsewhere(self, waits: Collection[int]) -> bool:
+        """Whether the main thread is in none of these waits, nor any thread in one that ends with its replies alone."""
+        is_in_one = threading.main_thread().ident in self.thread_of.values()
+        return not is_in_one and not self.beside and self.thread_of.keys() >= set(waits)
 
     def resolved(self, report: MachineReport) -> MachineReport:
         """The report, with the waits of threads as ones that do not act, if no thread of the program does."""

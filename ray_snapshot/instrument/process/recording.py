@@ -19,11 +19,11 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
-from ray_snapshot.instrument.process.reports import LONG_S, ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
-from ray_snapshot.instrument.process.threads import signals, threads_of
+from ray_snapshot.instrument.process.signals import signals
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.runtime.here import place_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ class Recording:
     ) -> None:
         """`began`: the thread's processor time before anything was done for this; `left`: what callbacks wait for."""
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
-        sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
+        sites = self.call_sites()
+        threads = process.blocked.threads.report(own_threads(), now, process.program_threads.waiting())
         self.kept = None
         parked = loop.park(ledger, now, sites) if between_steps else []
         acting = self._background()
@@ -150,7 +151,7 @@ class Recording:
                 told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
                 self.reports[number] = replace(
-                    told, long_waits=(*awaited, *process.blocked.long), cells=shown, cpu_s=cpu_s
+                    told, long_waits=(*awaited, *process.blocked.long_waits), cells=shown, cpu_s=cpu_s
                 )
                 process.control.report(self.reports[number])
         self._wake(parked)
@@ -170,8 +171,8 @@ class Recording:
     def _background(self) -> str:
         """What may act here besides calls and threads; "" if nothing."""
         process = self.process
-        if (rests := process.blocked.rests) is not None:
-            return f"{rests.about or f'what ends {rests.function}'} at {rests.call_site}"
+        if (rest := process.blocked.wait_at_rest) is not None:
+            return f"{rest.about or f'what ends {rest.function}'} at {rest.call_site}"
         found = process.actor_loop.background() or process.program_loop.background()
         return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
 
@@ -187,7 +188,7 @@ class Recording:
     def _rested(self, report: MachineReport) -> MachineReport:
         """A driver that waits for a verdict waits for no machine: it is passive, and so is a program at rest."""
         resting = self.process.waiting.resting
-        if self.process.blocked.rests is not None:
+        if self.process.blocked.wait_at_rest is not None:
             return replace(report, status="passive")
         if resting is None:
             return report

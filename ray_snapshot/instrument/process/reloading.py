@@ -44,7 +44,7 @@ from ray_snapshot.protocol.rollback import (
     Step,
     StopAccepting,
 )
-from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.handles import forget_places
 from ray_snapshot.runtime.refs import call_of
 
@@ -285,7 +285,7 @@ class Reloading:
                 state = states.state_of(body)
         except Exception as error:  # whatever the app's own methods raise
             found: SavedValue = states.SavedValue(
-                None, (), f"its state cannot be told: {type(error).__name__}: {safe_text_of(error)}"
+                None, (), f"its state cannot be told: {type(error).__name__}: {text_of(error)}"
             )
             return found
         found, self.handles = states.kept(state, "its state", machine_of)
@@ -469,7 +469,7 @@ class Reloading:
             _states().set_state(body, _states().opened(state, actor))
 
     def _failure(self, what: str, method: str, error: Exception) -> MachineFailedError:
-        text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {safe_text_of(error)}"
+        text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {text_of(error)}"
         return MachineFailedError(
             text, machine=self.process.machine, method=method, message=None, source=None, traceback=""
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ray_snapshot.instrument.process.threads import Threads
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.names import NO_CALL
 from ray_snapshot.protocol.calls import MachineReport
@@ -14,9 +14,6 @@ from ray_snapshot.protocol.calls import MachineReport
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.runtime.rows import MailPart
-
-LONG_S = 10.0
-"""So long a wait may last before a snapshot says that it cannot be told what ends it."""
 
 OF_A_GRAPH = "for the output of a compiled graph of"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ray_snapshot.encoding import Encoded, Patience, to_json
-from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.faults import text_of
 
 RAYS_OWN = "ray."
 """What the modules of Ray's own libraries begin with (Serve, Data, Tune, `ray.util`): megabytes that no user has made."""
@@ -25,5 +25,5 @@ class ShownStates:
         try:
             return self.patience.to_json(vars(body))
         except Exception as error:
-            text = to_json({"$error": f"the state cannot be read: {type(error).__name__}: {safe_text_of(error)}"}).text
+            text = to_json({"$error": f"the state cannot be read: {type(error).__name__}: {text_of(error)}"}).text
             return Encoded(text, True, len(text))

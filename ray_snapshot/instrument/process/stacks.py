@@ -16,18 +16,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.frames import cut_middle
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.coroutines import frames_of
 from ray_snapshot.names import DRIVER
-from ray_snapshot.redaction import REPLACEMENT
 from ray_snapshot.runtime.here import STANDARD, USERS, frames_of_threads, outward, place_in, rank_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
 
 MOST_STACKS = 50
-MOST_FRAMES = 50
-"""The innermost and the outermost."""
 MOST_CHARACTERS = 2_000
 """Of the local variables of one frame."""
 
@@ -102,8 +100,7 @@ def _of_coroutines(
 
 def _stack(of: str, call: str | None, frames: Sequence[FrameType], *, with_locals: bool) -> Stack:
     own, inside = _own(frames)
-    cut = max(0, len(own) - MOST_FRAMES)
-    half = MOST_FRAMES // 2
+    kept, cut = cut_middle(own)
     shown = [
         StackFrame(
             frame.f_code.co_qualname,
@@ -112,7 +109,7 @@ def _stack(of: str, call: str | None, frames: Sequence[FrameType], *, with_local
             _variables(frame) if with_locals else None,
             inside if place == 0 else "",
         )
-        for place, frame in enumerate([*own[:half], *own[half + cut :]])
+        for place, frame in enumerate(kept)
     ]
     return Stack(of, call, tuple(shown), cut)
 
@@ -146,4 +143,4 @@ def _without_secrets(told: Any) -> Any:
         return [_without_secrets(one) for one in told]
     if not isinstance(told, dict):
         return told
-    return {name: REPLACEMENT if _SECRET.search(name) else _without_secrets(one) for name, one in told.items()}
+    return {name: "[redacted]" if _SECRET.search(name) else _without_secrets(one) for name, one in told.items()}

@@ -70,7 +70,6 @@ class StartedTasks:
         task: str | None,
         function: str,
         args: Any,
-        kwargs: Any,
         *,
         is_retried: bool,
         needs: tuple[str | None, ...] = (),
@@ -78,7 +77,7 @@ class StartedTasks:
     ) -> None:
         """A task was started (None: that raised), in the colour that this machine has. Takes the lock."""
         process = self.process
-        about = redaction.logged(function, args, kwargs) if task is not None else None
+        about = tuple(redaction.arguments(function, args)) if task is not None else None
         with process.lock:
             process.making.end()
             if task is not None:

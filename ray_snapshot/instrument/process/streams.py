@@ -18,7 +18,7 @@ from typing import Any
 
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.process.coroutines import site_of
-from ray_snapshot.instrument.process.threads import is_timer_set
+from ray_snapshot.instrument.process.signals import is_timer_set
 from ray_snapshot.protocol.call_messages import NO_BOUND, Awaited, Stream, awaited
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.here import frames_of_threads

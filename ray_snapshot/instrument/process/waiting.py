@@ -17,7 +17,7 @@ from ray_snapshot.instrument.here import CURRENT, HOOK, is_rays_thread, machine_
 from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.handed import ThreadWait
 from ray_snapshot.instrument.process.reports import OF_A_GRAPH
-from ray_snapshot.instrument.process.threads import is_timer_set
+from ray_snapshot.instrument.process.signals import is_timer_set
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import ANYBODY

@@ -77,10 +77,6 @@ class CollectedCalls:
 
         return Tables(self).snapshot()
 
-    def lean(self) -> Snapshot:
-        """The same: all rows are there."""
-        return self.snapshot()
-
     @property
     def checkpoints(self) -> tuple[bytes, ...]:
         """What a restore needs of it; ask only if there are no obstacles."""

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.process.reports import LONG_S, LongWait, ProcessReport
-from ray_snapshot.instrument.process.threads import Threads
+from ray_snapshot.instrument.process.blocked_threads import Threads
+from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.instrument.watcher.stores import stores
-from ray_snapshot.names import DRIVER, EVENT_WAIT, NO_CALL
+from ray_snapshot.names import DRIVER, EVENT_WAIT, LONG_S, NO_CALL
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallWait, MachineReport, RunningCall, call_id_of, parsed
 from ray_snapshot.protocol.task_collector import parsed_target

@@ -30,13 +30,11 @@ from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotEr
 from ray_snapshot.glances import Glances
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
-from ray_snapshot.runtime.analyst.host_rows import TELL_S, HostsWithRows
 from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
-from ray_snapshot.runtime.faults import first_line, in_a_line, safe_text_of
-from ray_snapshot.runtime.giving_back import give_back
+from ray_snapshot.runtime.faults import first_line, in_a_line, text_of
 from ray_snapshot.runtime.pieces import put_together
 
 if TYPE_CHECKING:
@@ -102,7 +100,6 @@ class Analyst:
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
         self.writer: Any = None
-        self.hosts = HostsWithRows(self._soon)
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
@@ -118,14 +115,9 @@ class Analyst:
     def _work(self) -> None:
         self.warming.join(WARM_S)  # it loads what the first evaluation needs
         while True:
-            handed = self.arrivals.inbox.get()
-            size = sum(map(len, handed.collected.parts))
-            self._analyse(handed)
-            del handed
-            give_back(size)
+            self._analyse(self.arrivals.inbox.get())
 
     def _analyse(self, handed: Handed) -> None:
-        handed = self._with_history(handed)
         collected = handed.collected
         try:
             self._keep_trace(collected.traces)
@@ -136,20 +128,9 @@ class Analyst:
                 self.evaluated += 1
             self.loop.call_soon_threadsafe(self._tell)
 
-    def _with_history(self, handed: Handed) -> Handed:
-        """Rows that have stayed with hosts are asked for when they are written; later they are in the history, too."""
-        kept = handed.collected.kept
-        if kept is None:
-            return handed
-        self.hosts.know(kept)
-        if self.history is None:
-            return handed
-        collected = replace(handed.collected, kept=replace(kept, history=self.history))
-        return handed._replace(collected=collected)
-
     def _assembled(self, collected: Collected) -> Snapshot:
         try:
-            return collected.lean()
+            return collected.snapshot()
         except Exception as error:  # a fault of ours: said at the end, and as the reason that there is no such snapshot
             reason = f"it could not be put together: {in_a_line(error)}"
             self._fault(collected, reason, error)
@@ -170,7 +151,6 @@ class Analyst:
         if self.keeper is not None:
             snapshot = self.keeper.keep(snapshot, collected)
         found = [self._evaluate(item, snapshot) for item in detectors] if snapshot.status == "complete" else []
-        is_apart = snapshot.parted[1] is not None
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
@@ -178,11 +158,6 @@ class Analyst:
         if snapshot.machine_count >= 2 * self.warmed_for:
             self.warmed_for = snapshot.machine_count
             threading.Thread(target=_warm_up, args=(detectors, self.warmed_for), name="warm-up", daemon=True).start()
-        if collected.kept is not None:
-            self.hosts.judged(collected.kept)
-            if self.history is not None and not (mark[-1] and is_apart):
-                # it is not written, or with the rows that a detector has asked for
-                self.hosts.release({host: [collected.kept.number] for host in collected.kept.hosts})
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -190,9 +165,6 @@ class Analyst:
                 del self.marks[next(iter(self.marks))]
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
-
-    def _soon(self, work: Callable[[], None]) -> None:
-        self.loop.call_soon_threadsafe(self.loop.call_later, TELL_S, work)
 
     def _show(self, snapshot: Snapshot, found: list[Verdict], generation: int, detectors: list[Detector]) -> None:
         """To those who look on; whatever goes wrong there, snapshots are written and verdicts handed out."""
@@ -343,7 +315,7 @@ class Analyst:
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
-            self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system, hosts=self.hosts))
+            self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system))
         self.keeper, self.detectors = keeper, loaded
         if telemetry:
             self.spans = _spans(self.system, telemetry)
@@ -523,7 +495,7 @@ def _portable(verdict: Verdict) -> Verdict:
 def _failed(item: Detector, snapshot: Snapshot, error: BaseException) -> Verdict:
     from ray_snapshot.verdicts import Verdict
 
-    text = f"{type(error).__name__}: {safe_text_of(error)}"
+    text = f"{type(error).__name__}: {text_of(error)}"
     return Verdict(
         detector=item.name,
         evidence={"error": text},

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import (
     HostDiedError,
@@ -25,9 +24,8 @@ from ray_snapshot.protocol.host import Creation, HostCore, Machine
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.context import Context, attach
-from ray_snapshot.runtime.faults import as_error
+from ray_snapshot.runtime.faults import as_error, text_of
 from ray_snapshot.runtime.here import HERE
-from ray_snapshot.runtime.host.copier import text_of
 from ray_snapshot.runtime.host.notices import HOOK, Notice
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
@@ -84,8 +82,6 @@ class Actions:
             method = getattr(machine.body, name, None)
             if method is None:
                 raise self._no_such_method(machine, name, mailbox.source)
-            if redaction.is_active:
-                redaction.met(name, *opened(payload))
             if type(payload) is tuple:
                 result = method(*payload)
             else:
@@ -124,8 +120,6 @@ class Actions:
         HERE.machine = machine
         try:
             args, kwargs = opened(payload)
-            if redaction.is_active:
-                redaction.met("__init__", args, kwargs)
             body.__init__(*args, **kwargs)
         except BaseException as error:
             if self.tracer is not None:
@@ -198,7 +192,7 @@ class Actions:
             self.member.fail(self._no_such_method(machine, method, source))
             return
         message = to_json(recorded_args(payload, method)[0]).text[:500]
-        site, said = _raised_at(error), text_of(error, machine.body)
+        site, said = _raised_at(error), text_of(error)
         self.member.fail(
             MachineFailedError(
                 f"{machine.name}.{method} raised {type(error).__name__}: {said}{f' at {site}' if site else ''}"
@@ -207,7 +201,7 @@ class Actions:
                 method=method,
                 message=message,
                 source=source,
-                traceback=redaction.scrubbed("".join(traceback.format_exception(error))),
+                traceback="".join(traceback.format_exception(error)),
             )
         )
 

@@ -57,13 +57,11 @@ from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
-from ray_snapshot.runtime.kept_rows import PartialAnswer
 from ray_snapshot.runtime.leaving import EXIT_CODE, before_worker_exit
 from ray_snapshot.runtime.planning import opened_share
 from ray_snapshot.runtime.restoring import load
 
 if TYPE_CHECKING:
-    from ray_snapshot.history.host_files import Given, Wanted
     from ray_snapshot.protocol.barrier_host import BarrierCore
 
 MOST_REPLIES = 10_000
@@ -89,7 +87,6 @@ class Host:
         redaction.redact(*config.redacted)
         self.config = config
         self.service = service
-        self.collector: Any = None
         self.loop = asyncio.get_event_loop()
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
         self.post = self._new_post(config)
@@ -102,7 +99,6 @@ class Host:
 
     def _new_post(self, config: HostConfig, classes: ClassStore | None = None) -> HostPost:
         post = HostPost(config, self.service, self.loop, classes)
-        post.member.collector = self.collector
         if config.stamp is not None:
             from ray_snapshot.instrument.crossing.hosted import join
 
@@ -244,10 +240,6 @@ class Host:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
 
-    async def report_to(self, collector: list[Any]) -> None:
-        """From now on reports go to this collector."""
-        self.collector = self.post.member.collector = collector[0]
-
     async def control(self, commands: list[HostCommand], generation: int) -> bool:
         """What the coordinator says, in order; False if it was of the past, and nothing was done."""
         for command in commands:
@@ -293,31 +285,6 @@ class Host:
                 call_site_of(self.post.floor.holder or 0),
                 time.time() - found.began,
             )
-
-    async def rows(self, number: int, names: list[str] | None = None) -> Any:
-        """Rows of machines that were at rest in a snapshot, as a packed table; None if they are not kept any more."""
-        kept = self.post.at_rest.kept
-        return await self.loop.run_in_executor(kept.pool, kept.packed, number, names)
-
-    async def partial(self, number: int, header: Any, key: str, detector: bytes | None = None) -> PartialAnswer:
-        """What a detector that adds up makes of rows that are kept; `detector`: pickled, if it has not been learnt."""
-        kept = self.post.at_rest.kept
-        return await self.loop.run_in_executor(kept.pool, kept.partial, number, header, key, detector)
-
-    async def own_part(self, wanted: Wanted) -> Given:
-        """Rows of some snapshots for the history: a file that this host has written, or the rows."""
-        own = self.post.at_rest.kept.own
-        return await self.loop.run_in_executor(own.pool, own.give, wanted)
-
-    async def through_with(self, judged: list[int], settled: list[int]) -> None:
-        """All verdicts on some snapshots are there: nobody but the program may ask for their rows any more. And of
-        some the history has the rows, or will never have them."""
-        self.post.at_rest.kept.judged(judged)
-        self.post.at_rest.kept.own.release(settled)
-
-    async def lease(self, begun: list[int], over: list[int]) -> None:
-        """The rows of some snapshots are kept from now on until this process ends; of others they need not be any more."""
-        self.post.at_rest.kept.lease(begun, over)
 
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""
@@ -375,7 +342,6 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             post.notices.forget(number)
             post.core.abort(number)
             post.recorder.forget(number)
-            post.at_rest.kept.own.release([number])
         case Stopped(names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)

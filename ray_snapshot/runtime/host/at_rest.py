@@ -18,10 +18,8 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.host.kept import KeptTables
 from ray_snapshot.runtime.host.one_thread import OneThread, done
-from ray_snapshot.runtime.host.own_parts import OwnParts
-from ray_snapshot.runtime.host.resting import RestingRows
+from ray_snapshot.runtime.host.resting import Packing, RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
 from ray_snapshot.runtime.transport.membership import Membership
@@ -40,10 +38,8 @@ class AtRest:
         unchanged: Unchanged,
         reports: OneThread,
         audit: float,
-        keep_from: int | None,
-        own_from: int | None = None,
     ) -> None:
-        """`reports`: the thread that makes them; `audit`, `keep_from`, `own_from`: see `HostConfig`."""
+        """`reports`: the thread that makes them; `audit`: see `HostConfig`."""
         self.member = member
         self.core = core
         self.copying = core.copying
@@ -51,14 +47,13 @@ class AtRest:
         self.reports = reports
         self.audit = audit
         self.rows = RestingRows(member.host)
-        self.kept = KeptTables(member.host, keep_from, OwnParts(own_from))
-        """What is shown of machines at rest only to who asks."""
+        self.packing = Packing(member.host)
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
         """By snapshot of which all machines have been copied."""
         self.writes: deque[Future[None]] = deque()
         """What `stream` has begun, and may not be over."""
         self.version = redaction.version
-        """What was secret when the rows were written."""
+        """The version of `redaction` when the rows were written."""
         self.audited: list[MachineCopy] = []
         """Copies of machines at rest, to be compared with their rows."""
         self.building_s = 0.0
@@ -69,8 +64,8 @@ class AtRest:
         return self.rows.has_room and self.unchanged.rests(machine, copy)
 
     def before_turning(self) -> None:
-        """The host turns red next: what was written before more was secret holds no more."""
-        if self._is_more_secret():
+        """The host turns red next: what was written before more names were redacted holds no more."""
+        if self._is_more_redacted():
             if self.copying.uncopied:  # a recording that is not whole yet will show these
                 self._copy_again()
             self.copying.wake_all()
@@ -112,7 +107,7 @@ class AtRest:
             for number, recording in self.core.open.items()
             if recording.is_copied and recording.has_resting and number not in self.shown
         }
-        if self._is_more_secret():  # it was met while others were copied
+        if self._is_more_redacted():  # since others were copied
             self._copy_again()
         rested = self.copying.take_rested()
         audited, self.audited = self.audited, []
@@ -139,17 +134,12 @@ class AtRest:
         """A snapshot is over."""
         self.shown.pop(number, None)
 
-    def shut_down(self) -> None:
-        """No row is made any more, nor asked for."""
-        self.kept.pool.shutdown(wait=False)
-        self.kept.own.pool.shutdown(wait=False)
-
     def _fail(self, error: RaySnapshotError) -> None:
         with self.member.lock:
             self.member.fail(error)
 
-    def _is_more_secret(self) -> bool:
-        """Whether there is more to take out than when this was last asked."""
+    def _is_more_redacted(self) -> bool:
+        """Whether more is redacted than when this was last asked."""
         before, self.version = self.version, redaction.version
         return self.version != before
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from ray_snapshot import redaction
 from ray_snapshot.encoding import STATE_MS, Encoded, to_json
 from ray_snapshot.encoding_many import texts_of
 from ray_snapshot.errors import (
@@ -22,7 +21,7 @@ from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
-from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import HERE, call_site_of
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.config import HostConfig
@@ -259,7 +258,7 @@ def _ask_hooks(found: BodyCopy, body: Any, keep: Callable[[BodyCopy, Any], None]
         if keep is not None:
             keep(found, state)
     except Exception as error:
-        found.obstacle = f"snapshot_state raised {type(error).__name__}: {text_of(error, body)}"
+        found.obstacle = f"snapshot_state raised {type(error).__name__}: {text_of(error)}"
         text = to_json({"$error": found.obstacle}).text
         found.state = Encoded(text, True, len(text))
     if found.status != "passive":
@@ -275,7 +274,7 @@ def _ask_hooks(found: BodyCopy, body: Any, keep: Callable[[BodyCopy, Any], None]
         elif body.is_active():
             found.status = "active"
     except Exception as error:
-        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error, body)}"
+        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error)}"
         found.status = "active"
     return None
 
@@ -283,16 +282,9 @@ def _ask_hooks(found: BodyCopy, body: Any, keep: Callable[[BodyCopy, Any], None]
 def _shown(value: Any) -> str:
     """What a hook returned, for an error."""
     try:
-        return redaction.scrubbed(repr(value))[:200]
+        return repr(value)[:200]
     except Exception:  # the user's __repr__
         return f"an object of {type(value).__name__}"
-
-
-def text_of(error: BaseException, body: Any) -> str:
-    """An error's text as it may be recorded: without what the machine keeps secret."""
-    if redaction.is_active:
-        to_json(getattr(body, "__dict__", None))  # so that its secrets are known, whatever raised
-    return safe_text_of(error)
 
 
 def _describe(found: BodyCopy, wait: Wait) -> None:

@@ -86,8 +86,7 @@ class HostPost(Post):
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
         reports = OneThread("ray-snapshot-report")
-        keep, own = config.keep_from, config.own_from
-        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports, config.audit, keep, own)
+        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports, config.audit)
         self.reporter = Reporter(
             config, member, core, stage, self.trace, self.classes, self.notices, at_rest, copier.meter, reports
         )
@@ -178,7 +177,6 @@ class HostPost(Post):
             self.floor.close()
         self.member.cancel()
         self.reporter.shut_down()
-        self.at_rest.shut_down()
 
     def close(self) -> None:
         """Stop acting."""

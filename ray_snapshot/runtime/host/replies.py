@@ -6,9 +6,8 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, UnpicklableMessageError
-from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.reply import RaisedError, Reply
 
 
@@ -33,13 +32,11 @@ class Replies:
     def outcome(self, machine: str, method: str, result: Any, error: Exception | None) -> Reply | RaisedError:
         """What the callers of a method get, without a colour yet."""
         if error is None:
-            if redaction.is_active:
-                redaction.returned(method, result)
             try:
-                return Reply(self.run_id, None, result, method)
+                return Reply(self.run_id, None, result)
             except Exception as fault:
                 error = UnpicklableMessageError(
-                    f"{machine}.{method} returned what cannot be pickled ({type(fault).__name__}: {safe_text_of(fault)});"
+                    f"{machine}.{method} returned what cannot be pickled ({type(fault).__name__}: {text_of(fault)});"
                     " return plain values, or what pickle can rebuild",
                     machine=machine,
                     method=method,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.faults import in_a_line
-from ray_snapshot.runtime.giving_back import give_back, is_large
 from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.answers import Answers, is_small
 from ray_snapshot.runtime.host.at_rest import AtRest
@@ -176,29 +174,22 @@ class Reporter:
                 payload = replace(payload, calls=calls)
             with self.member.lock:
                 if is_first and number not in self.core.open:  # given up meanwhile: none is complete without this
-                    self._let_go(number)
+                    self.notices.forget(number)
                     return
             if self._is_over or (is_first and self._has_answered(payload)):
                 return
             await self.trace.report(payload, self.pool)
-            self._give_back(len(payload.part))
         except (RayActorError, RayTaskError):  # the service is gone, or is wrong
             raise
         except Exception as error:  # Arrow, no memory, a full store: the snapshot cannot be had, and the system goes on
             if is_first:
                 with self.member.lock:
-                    self._let_go(number)
+                    self.notices.forget(number)
             if not self._is_over:
                 self.member.service.give_up.remote(number, self.member.host, in_a_line(error))
         finally:
             if is_first:
                 self.answers.give(number, None)
-
-    def _give_back(self, size: int) -> None:
-        """In the thread that has made the report, when it has nothing else to do."""
-        if is_large(size):
-            with suppress(RuntimeError):  # it has been shut down
-                self.pool.submit(give_back, size)
 
     def _has_answered(self, payload: HostPayload) -> bool:
         is_plain = self.trace.tracer is None and payload.calls is None
@@ -207,11 +198,6 @@ class Reporter:
     @property
     def _is_over(self) -> bool:
         return self.stage.is_broken or self.member.is_retired
-
-    def _let_go(self, number: int) -> None:
-        """What was noted for a snapshot that will never be complete, by now or before."""
-        self.notices.forget(number)
-        self.at_rest.kept.own.release([number])
 
     # ---- how it is made -------------------------------------------------------------------------------------------
 
@@ -235,7 +221,7 @@ class Reporter:
             found = self._payload(*given)
         with self.member.lock:
             copying_s = self.meter.take()
-        building_s, self.at_rest.building_s = self.at_rest.building_s + self.at_rest.kept.spent(), 0.0
+        building_s, self.at_rest.building_s = self.at_rest.building_s, 0.0
         return replace(found, cpu_s=copying_s + building_s + time.thread_time() - began)
 
     def _payload(
@@ -246,7 +232,7 @@ class Reporter:
         found: HostPayload
         resting = self.at_rest.of(recording.number) if build is host_payload else None
         if resting is not None:
-            build = partial(host_payload, resting=resting, keep=self.at_rest.kept.keep, standing=self.standing)
+            build = partial(host_payload, resting=resting, pack=self.at_rest.packing.packed, standing=self.standing)
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found

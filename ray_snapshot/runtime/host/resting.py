@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import redaction
 from ray_snapshot.columns import MOST_SQUEEZED, packed
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import LateRun, LinkCounts, show
@@ -31,7 +33,7 @@ from ray_snapshot.runtime.assembly import by_name
 from ray_snapshot.runtime.checkpointing import saved_machine
 from ray_snapshot.runtime.ends import ENDS, OWNED, compact
 from ray_snapshot.runtime.host.unchanged import changed_by_itself
-from ray_snapshot.runtime.report import PartRows, Resting
+from ray_snapshot.runtime.report import Packed, PartRows, Resting
 from ray_snapshot.runtime.saved_machines import saved_table
 from ray_snapshot.shapes import Shape
 
@@ -55,13 +57,12 @@ MOST_HIDDEN = 0.25
 class Rows:
     """Some rows of a table that others share: a snapshot that keeps them takes a bit a row. They never change."""
 
-    __slots__ = ("__weakref__", "_packed", "base", "shown")
+    __slots__ = ("base", "shown")
 
     def __init__(self, base: pa.Table, shown: Booleans | None = None) -> None:
         """`shown`: which rows of `base`; None: all."""
         self.base = base
         self.shown = shown
-        self._packed: bytes | None = None
 
     @property
     def count(self) -> int:
@@ -80,10 +81,9 @@ class Rows:
         return count >= LEAST_PACKED and self.base.nbytes * count <= MOST_SQUEEZED * self.base.num_rows
 
     def packed(self) -> bytes:
-        """The rows in the order of their machines' names, as `brought` reads them; made once."""
-        if self._packed is None:
-            self._packed = packed(by_name(self.table()), "zstd").to_pybytes()
-        return self._packed
+        """The rows in the order of their machines' names, as `brought` reads them."""
+        found: bytes = packed(by_name(self.table()), "zstd").to_pybytes()
+        return found
 
     def without(self, column: str, values: Collection[str]) -> Rows:
         """Those whose `column` is none of `values`."""
@@ -102,6 +102,38 @@ class Rows:
         if base.column(0).num_chunks > MOST_CHUNKS:
             return Rows(pa.concat_tables([self.table(), more]).combine_chunks())
         return Rows(base, None if self.shown is None else np.append(self.shown, np.ones(more.num_rows, np.bool_)))
+
+
+class Packing:
+    """Packs rows that are as in the snapshot before, once (`brought`). Used by the thread that makes reports."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._before: Rows | None = None
+        """The rows of the snapshot before."""
+        self._packed: Packed | None = None
+        """The same, once they were packed."""
+
+    def packed(self, resting: Resting, recorded_at: int) -> Packed | None:
+        """These rows, packed; None if they are sent as they are: new ones, few, or such as counts do not say enough of."""
+        rows = resting.machines
+        if rows is not self._before:
+            self._before, self._packed = rows, None
+            return None
+        if resting.inputs or redaction.is_active or not rows.is_worth_packing:
+            return None
+        if self._packed is None:
+            self._packed = self._pack(rows)
+        return None if self._packed is None else replace(self._packed, recorded_at=recorded_at)
+
+    def _pack(self, rows: Rows) -> Packed | None:
+        """None if not all machines are passive."""
+        table = rows.table("class_name", "status", "state_bytes")
+        if not pc.all(pc.equal(table["status"], "passive")).as_py():
+            return None
+        counts = pc.value_counts(table["class_name"]).to_pylist()
+        classes = {one["values"]: one["counts"] for one in counts}
+        return Packed(self.host, classes, int(pc.sum(table["state_bytes"]).as_py() or 0), 0, rows.packed())
 
 
 class RestingRows:

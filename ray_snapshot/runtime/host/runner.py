@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import Creation, HostCore, Machine
 from ray_snapshot.protocol.mailbox import CALL, MAIL, Mailbox, Message
@@ -159,5 +158,5 @@ class Runner:
 
 
 def _internal(error: Exception) -> RaySnapshotError:
-    text = redaction.scrubbed("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    text = "".join(traceback.format_exception(error))
     return RaySnapshotError(f"a host's action thread failed: {named(error)}\n{text}")

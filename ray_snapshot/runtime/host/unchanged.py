@@ -56,9 +56,9 @@ class Unchanged:
     def copy_of(self, machine: Machine) -> BodyCopy | None:
         """What was recorded of the machine, if it would be recorded again.
 
-        Asked before each copy: what is kept of a copy during which a secret was learned does not hold either.
+        Asked before each copy: what is kept of a copy during which more was redacted does not hold either.
         """
-        self._forget_secrets()
+        self._forget_redacted()
         found = self.copies.get(machine.name)
         if found is None or machine.is_held or (found.status == "stopped") != machine.is_stopped:
             return None
@@ -66,12 +66,12 @@ class Unchanged:
 
     def kept_of(self, names: Sequence[str]) -> dict[str, BodyCopy]:
         """What `copy_of` may have of these machines."""
-        self._forget_secrets()
+        self._forget_redacted()
         copies = self.copies
         return {name: copy for name in names if (copy := copies.get(name)) is not None} if copies else {}
 
-    def _forget_secrets(self) -> None:
-        if self.version != redaction.version:  # what is secret now may stand in what was written before
+    def _forget_redacted(self) -> None:
+        if self.version != redaction.version:  # what is redacted now may stand in what was written before
             self.copies.clear()
             self.held_bytes, self.version = 0, redaction.version
 

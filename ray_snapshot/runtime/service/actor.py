@@ -30,7 +30,6 @@ from ray_snapshot.runtime.faults import with_place
 from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
-from ray_snapshot.runtime.service.collectors import Collectors
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course, notice
 from ray_snapshot.runtime.service.directory import Directory
@@ -61,11 +60,7 @@ class Service:
             config, course, directory, orders, coordinator, self.allowance, self.handing, self.telling, self.recovery,
             self.lost, others or NoOthers(),
         )  # fmt: skip
-        self.collectors = Collectors(
-            config.hosts_per_collector, course, directory, self.collecting.report,
-            lambda name: self.collecting.abort_all(f"{name} is gone", is_blamed=False),
-        )  # fmt: skip
-        orders.by_collector, orders.missed = self.collectors.take, self.collecting.missed
+        orders.missed = self.collecting.missed
         self.clock = Clock(self.begin_snapshot)
         self.collecting.took, self.collecting.gave_up = self.clock.took, self.clock.gave_up
         course.background(self.collecting.reap())
@@ -88,7 +83,6 @@ class Service:
         for host in [*self.coordinator.hosts]:
             self.coordinator.leave(host)
         self.directory.clear()
-        self.collectors.clear()
         self.orders.clear()
         self.recovery.begin()
 
@@ -115,7 +109,6 @@ class Service:
         for host, actor in self.directory.actors.items():
             self.coordinator.register(host)
             self.hosts.watch(actor, host, found.incarnations.get(host, 0))
-            self.collectors.enlist(host, actor)
         for source, target, port in found.declared:
             self.directory.declare(source, target, port)
         if found.every is not None:
@@ -231,7 +224,6 @@ class Service:
         A host whose config is not known is not replaced when it dies.
         """
         await self.course.opened.wait()
-        self.collectors.enlist(host, actor[0])
         await self.hosts.joined(host, actor[0], config, options)
 
     @notice
@@ -239,7 +231,6 @@ class Service:
         """The driver has started another process in the place of one that was gone."""
         await self.course.opened.wait()
         self.hosts.replaced(host, incarnation, actor[0])
-        self.collectors.enlist(host, actor[0])
 
     async def actor_of(self, host: str) -> list[Any]:
         """The Ray actor of a host, wrapped so that it travels as a handle."""

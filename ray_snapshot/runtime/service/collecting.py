@@ -24,10 +24,8 @@ from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.protocol.repose import Missed
-from ray_snapshot.runtime.collected import Collected, HostPayload, MergedPayload, SnapshotHeader, stood_in
+from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader, stood_in
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.kept_rows import KeptRows
-from ray_snapshot.runtime.known_handles import KnownHandles
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory, listed
@@ -201,7 +199,6 @@ class Collecting:
         """The same of one that was given up."""
         self.collections: dict[int, Collection] = {}
         """By number: the snapshots that are being collected."""
-        self.handles = KnownHandles()
         self.looks_at = 0.0
         """When `reap` looks next, in seconds since 1970."""
         self.is_sooner = asyncio.Event()
@@ -367,21 +364,20 @@ class Collecting:
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 
-    async def report(self, payload: HostPayload | MergedPayload) -> None:
-        """A host's part, or white messages that arrived after it; or those of several hosts, from their collector."""
-        number, payloads = payload.number, payload.payloads
-        self.traces += [one.trace for one in payloads if one.trace is not None]  # whatever becomes of the snapshot
-        calls = [report for one in payloads if one.calls is not None for report in one.calls.reports]
+    async def report(self, payload: HostPayload) -> None:
+        """A host's part, or white messages that arrived after it."""
+        number = payload.number
+        if payload.trace is not None:  # whatever becomes of the snapshot
+            self.traces.append(payload.trace)
         if not self.orders.has_driver:  # of a system that has ended, in a watch that goes on
             return
-        answer = self.coordinator.report(number, payload.counts, calls)
+        answer = self.coordinator.report(number, payload.counts, () if payload.calls is None else payload.calls.reports)
         collection = self.collections.get(number)
         if collection is None or answer is not Answer.SUCCESS:
             return
-        for one in payloads:
-            collection.add(one)
-            if one.repose is not None:
-                self.orders.stand_in.take(replace(one, trace=None), one.repose)
+        collection.add(payload)
+        if payload.repose is not None:
+            self.orders.stand_in.take(replace(payload, trace=None), payload.repose)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 
@@ -419,10 +415,6 @@ class Collecting:
         reported = {found.counts.host for found in payloads}
         header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
         found = self.others.found(header, completed, payloads)
-        if keeping := {payload.counts.host for payload in payloads if payload.keeps}:
-            actors = self.directory.actors
-            hosts = self.handles.of({host: actors[host] for host in actors if host in keeping})
-            found = replace(found, kept=KeptRows(header.snapshot_id, number, hosts))
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
         header.control_messages += len(self.coordinator.hosts) - (self.orders.stand_in.report is not None)

@@ -19,4 +19,3 @@ class ServiceConfig:
     most_failures: int = 5
     failures_within: float = 60.0
     start_timeout: float = 120.0
-    hosts_per_collector: int | None = None

@@ -51,8 +51,6 @@ class Orders:
         self.directory = directory
         self.allowance = allowance
         self.generation = generation
-        self.by_collector: Callable[[str, list[Any], int], bool] = lambda *_: False
-        """Tells a host by way of its collector, if it has one (`collectors`)."""
         self.has_driver = False
         """Whether there is a driver that asks for its commands."""
         self.driver_log: list[DriverCommand] = []
@@ -112,9 +110,7 @@ class Orders:
     def to_host(self, host: str, *commands: HostCommand) -> None:
         """Give commands to a host, by a call; none if it has left meanwhile, with its system."""
         found = [*self.lazily.pop(host, ()), *commands]
-        if not found or self.by_collector(host, found, self.generation()):
-            return
-        if (actor := self.directory.actors.get(host)) is None:
+        if not found or (actor := self.directory.actors.get(host)) is None:
             return
         number = next((command.number for command in commands if isinstance(command, Request)), None)
         if number is None:

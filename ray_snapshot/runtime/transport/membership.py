@@ -33,8 +33,6 @@ class Membership:
         self.run_id = run_id
         self.host = host
         self.service = service
-        self.collector: Any = None
-        """Takes this process's reports for the service, where hosts share collectors."""
         self.loop = loop
         self.generation = generation
         """The generation of the whole system: how often it has been rolled back."""
@@ -56,13 +54,7 @@ class Membership:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def report(self, payload: HostPayload) -> None:
-        """Give a report to the collector, or to the service if there is none, or it is gone."""
-        if self.collector is not None:
-            try:
-                await self.collector.report.remote(*in_pieces(payload))
-                return
-            except RayActorError:
-                self.collector = None
+        """Give a report to the service."""
         await self.service.report.remote(*in_pieces(payload))
 
     # ---- work on the event loop -----------------------------------------------------------------------------------

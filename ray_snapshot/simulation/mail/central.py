@@ -13,7 +13,7 @@ from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
-from ray_snapshot.simulation.mail.reports import MergedPart, Part, assembled
+from ray_snapshot.simulation.mail.reports import Part, assembled
 
 
 @dataclass(slots=True)
@@ -55,12 +55,12 @@ class Central:
         """A new host registers."""
         return ("welcome", host, self.coordinator.register(host), self.coordinator.last)
 
-    def report(self, number: int, part: Part | MergedPart) -> Answer:
+    def report(self, number: int, part: Part) -> Answer:
         """A part has come."""
         answer = self.coordinator.report(number, part.counts, part.calls)
         self.answers[answer] += 1
         if answer is Answer.SUCCESS:
-            self.parts[number] += part.parts if isinstance(part, MergedPart) else (part,)
+            self.parts[number].append(part)
         return answer
 
     def complete(self, snapshot: CompletedSnapshot, waiting: set[str], *, is_fifo: bool) -> list[Step]:

@@ -1,4 +1,4 @@
-"""When are two worlds the same? Hashable values, equal for worlds that will behave alike, for `schedules.explore`.
+"""When are two worlds the same? Hashable values, equal for worlds that will behave alike, for searches of every order.
 
 They also hold what each machine has done so far and what the snapshots have recorded, because that is what the oracle
 judges: two orders that differ only in how they interleave are one. Imports the standard library only.
@@ -32,7 +32,6 @@ def fingerprint(world: World, hosts: Hashable = None) -> Hashable:
         tuple(sorted(world.central.coordinator.pending)),
         tuple(sorted(map(repr, world.central.completed))),
         repr(sorted(world.central.parts.items())),
-        repr(sorted((name, sorted(one.parts.items())) for name, one in world.collectors.items())),
         _histories(world.log),
     )
 

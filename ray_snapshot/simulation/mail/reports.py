@@ -13,8 +13,7 @@ from typing import Any
 
 from ray_snapshot.parts.reporting import late_report, report, taken
 from ray_snapshot.protocol.call_messages import MachineReport
-from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, MergedReport
-from ray_snapshot.protocol.gathering import Gathering
+from ray_snapshot.protocol.collector import HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.protocol.mailbox import Message as Carried
@@ -74,45 +73,6 @@ class Part:
     def text(self) -> str:
         """All that it says; nothing of it changes any more once it is sent."""
         return repr(self)
-
-
-@dataclass(frozen=True)
-class MergedPart:
-    """Parts that a collector has gathered, with the sum of their counts."""
-
-    counts: MergedReport
-    parts: tuple[Part, ...]
-
-    @property
-    def calls(self) -> tuple[MachineReport, ...]:
-        """What machines recorded that call watched actors."""
-        return tuple(one for part in self.parts for one in part.calls)
-
-    @property
-    def host(self) -> str:
-        """The hosts that it is of, for a person."""
-        return ", ".join(dict.fromkeys(part.host for part in self.parts))
-
-
-@dataclass
-class Collector:
-    """A collector, and the parts that it has not passed on, by snapshot."""
-
-    gathering: Gathering = field(default_factory=Gathering)
-    parts: dict[int, list[Part]] = field(default_factory=lambda: defaultdict(list))
-
-    def gather(self, number: int, part: Part) -> Answer:
-        """A part has come."""
-        answer = self.gathering.report(number, part.counts)
-        if answer is Answer.SUCCESS:
-            self.parts[number].append(part)
-        return answer
-
-    def take(self, number: int) -> MergedPart:
-        """What is to be passed on."""
-        merged = self.gathering.take(number)
-        assert merged is not None
-        return MergedPart(merged, tuple(self.parts.pop(number)))
 
 
 def part_of(host: str, recording: Recording) -> Part:

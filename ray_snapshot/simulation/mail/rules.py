@@ -23,8 +23,7 @@ class Rules:
     """What a world that is restored from another has in common with it.
 
     With `knows_places`, every host knows from the start where each machine lives, else it asks. With `is_atomic`, an action is
-    one step. Unless `is_fifo`, channels and links reorder. `hosts_per_collector`: so many report to one collector, which passes
-    on; 0: all report to the central point.
+    one step. Unless `is_fifo`, channels and links reorder.
     """
 
     protocol: str = CHANDY_LAMPORT
@@ -35,7 +34,6 @@ class Rules:
     most_open: int = 4
     knows_places: bool = True
     is_atomic: bool = False
-    hosts_per_collector: int = 0
 
     def red_for(self, last: int) -> Any:
         """The colour of what is born after the snapshot `last`; None: white."""

@@ -2,8 +2,8 @@
 
 `World` runs the very `HostCore`, `Coordinator` and `PendingSnapshot` that the Ray runtime runs. What Ray, threads and
 clocks do out there is here a list of *steps*: `enabled()` lists them, `perform(step)` takes one, and who chooses is the
-caller's business (see `schedules`: by seed, by script, or every order). Between two steps nothing happens. The network
-may deliver batches in any order and twice, and so may the control messages come; an action is begun in one step and
+caller's business (`tests/worlds/mail/schedules`: by seed, by script, or every order). Between two steps nothing happens. The
+network may deliver batches in any order and twice, and so may the control messages come; an action is begun in one step and
 ended in another, so that anything can happen in between.
 
 Everything is logged for the oracle, which shares no code with the protocol. Imports the standard library only.
@@ -28,7 +28,7 @@ from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.machines import Behaviour, Input
 from ray_snapshot.simulation.mail.network import Carried, Network, listed
 from ray_snapshot.simulation.mail.oracle import Log, MessageId
-from ray_snapshot.simulation.mail.reports import Collector, MergedPart, Part
+from ray_snapshot.simulation.mail.reports import Part
 from ray_snapshot.simulation.mail.rules import Declared, Rules
 
 
@@ -57,9 +57,6 @@ class World:
         self.taken = 0
         """Steps taken."""
         self.hosts: dict[str, SimHost] = {}
-        self.collectors: dict[str, Collector] = {}
-        self.collector_of: dict[str, str] = {}
-        """By host; without collectors empty."""
         self.places: dict[str, str] = {}
         self.programs: dict[str, Behaviour] = {}
         """Of every machine that has ever been born."""
@@ -95,10 +92,6 @@ class World:
     def _add_host(self, host: str, born: Any, open_at_birth: Iterable[int]) -> None:
         barriers = {"on_record": self._recorded, "clock": self._clock}
         self.hosts[host] = SimHost(self.rules.core(host, born, open_at_birth, barriers))
-        if self.rules.hosts_per_collector:
-            name = f"collector-{(len(self.hosts) - 1) // self.rules.hosts_per_collector}"
-            self.collectors.setdefault(name, Collector())
-            self.collector_of[host] = name
 
     def make_room(self, host: SimHost, child: str, place: str) -> None:
         """The child that this host creates will live there."""
@@ -173,13 +166,10 @@ class World:
         steps += [("deliver", index) for index in range(len(self.network.batches))]
         steps += [("resend", index) for index in range(len(self.network.lost))]
         steps += [("control", index) for index in range(len(self.control))]
-        steps += [step for name in self.collectors for step in self.enabled_on(name)]
         return steps
 
     def enabled_on(self, name: str) -> list[Step]:
-        """The steps of one host, or of one collector."""
-        if name in self.collectors:
-            return [("pass_on", name, number) for number in self.collectors[name].gathering.waiting()]
+        """The steps of one host."""
         if not self.runs(name):
             return []
         return self.hosts[name].steps(self._callers(name), self.places, self.rules.window)
@@ -381,21 +371,13 @@ class World:
         return f"patience with {number} is over"
 
     def _report(self, name: str, number: int) -> str:
-        self._send_part(name, number, self.hosts[name].report(number))
+        self.control.append(("part", number, self.hosts[name].report(number)))
         return f"reports {number}"
 
     def _late(self, name: str, number: int) -> str:
         part = self.hosts[name].late(number)
-        self._send_part(name, number, part)
+        self.control.append(("part", number, part))
         return f"reports late for {number}: {sum(map(len, part.channels.values()))} messages"
-
-    def _send_part(self, name: str, number: int, part: Part) -> None:
-        collector = self.collector_of.get(name)
-        self.control.append(("part", number, part) if collector is None else ("gather", collector, number, part))
-
-    def _pass_on(self, name: str, number: int) -> str:
-        self.control.append(("part", number, self.collectors[name].take(number)))
-        return f"passes on {number}"
 
     def _control(self, index: int) -> str:
         return self.hear(self.control.pop(index))
@@ -410,8 +392,6 @@ class World:
         if kind in ("part", "register"):
             is_past = self.lineage.is_past(self.generation)
             return f"of generation {self.generation}: refused" if is_past else self._hear_centrally(message)
-        if kind == "gather":
-            return f"{where} has {rest[1].host} for {rest[0]}: {self.collectors[where].gather(*rest).value}"
         if kind == "start":  # all have loaded
             self.lineage.gates[where].step(Asked(RollbackStep.START, self.generation))
             self.lineage.started(where)
@@ -435,15 +415,14 @@ class World:
         self.control.append(self.central.welcome(where))
         return f"{where} registers"
 
-    def _part(self, number: int, part: Part | MergedPart) -> str:
+    def _part(self, number: int, part: Part) -> str:
         answer = self.central.report(number, part)
         if answer is Answer.SUCCESS:
             snapshot = self.central.coordinator.completed(number)
             if snapshot is not None:
                 (self.complete if self.abroad is None else self.abroad.completed)(snapshot)
         elif answer is Answer.DISCARDED:  # the number is over
-            parts = part.parts if isinstance(part, MergedPart) else (part,)
-            self.control += [("abort", one.host, number) for one in parts]
+            self.control.append(("abort", part.host, number))
         return f"report of {part.host} for {number}: {answer.value}"
 
     def complete(self, snapshot: CompletedSnapshot) -> None:
@@ -477,7 +456,6 @@ _STEPS: dict[str, Callable[..., str]] = {
     "notice": World._notice,
     "report": World._report,
     "late": World._late,
-    "pass_on": World._pass_on,
     "control": World._control,
     "echo": World._echo,
 }

@@ -15,7 +15,7 @@ from ray_snapshot.web.asked import Asked, Part
 from ray_snapshot.web.served import Place, Served
 
 MOST_COMPARED = 300_000
-"""Snapshots of more machines are not held against each other here: `ray-snapshot diff` does."""
+"""Snapshots of more machines are not held against each other here: `ray-snapshot ask HISTORY diff` does."""
 MOST_FIELDS = 100
 
 
@@ -51,7 +51,10 @@ def compare(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Com
     if not other or at < 0:
         return _noted(nothing, "The run has no other complete snapshot.")
     if (row["machine_count"] or 0) > MOST_COMPARED:
-        return _noted(nothing, f"It has {row['machine_count']:,} machines, too many for a page: see ray-snapshot diff.")
+        return _noted(
+            nothing,
+            f"It has {row['machine_count']:,} machines, too many for a page: ray-snapshot ask HISTORY diff.",
+        )
     key = ("diff", place.key, snapshot_id, other, reading.born(place))
     found = served.kept.get(
         key, lambda: diff(place.history, other, snapshot_id), lambda tables: sum(one.nbytes for one in tables.values())

@@ -45,7 +45,7 @@ def ledgers(served: Served, place: Place, asked: Asked) -> Ledgers:
     run = asked.text("run")
     counted = listed if run is None else listed.filter(pc.equal(listed["run_id"], run))
     if (pc.sum(counted["machine_count"]).as_py() or 0) > MOST_COUNTED:
-        note = "The history has too many rows to count them for a page: choose a run, or see ray-snapshot conservation."
+        note = "The history has too many rows to count them for a page: choose a run, or ray-snapshot ask HISTORY conservation."
         return Ledgers(place.key, (), (), (), (), Part.of(asked, 0), runs, note)
     wanted = (asked.text("system"), run, asked.text("detector"))
     key = ("ledgers", place.key, *wanted, reading.commits(place, "snapshots"), reading.commits(place, "verdicts"))

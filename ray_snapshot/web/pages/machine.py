@@ -14,7 +14,7 @@ from ray_snapshot.json_text import parsed_json
 from ray_snapshot.reports.changes import changed_fields
 from ray_snapshot.reports.machines import Card, cards
 from ray_snapshot.reports.texts import plain
-from ray_snapshot.reports.waits import open_waits
+from ray_snapshot.reports.waits import wait_records
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views.report import wait_lines
 from ray_snapshot.web import reading
@@ -91,7 +91,7 @@ def _machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMa
     own = _own(whole, row, name)
     messages, total = reading.messages_of(served, place, snapshot_id, {"target": name}, MOST_MESSAGES)
     shown = tuple(map(message_of, messages))
-    records, more = open_waits(own)
+    records, more = wait_records(own)
     return OneMachine(
         place=place.key,
         snapshot_id=snapshot_id,

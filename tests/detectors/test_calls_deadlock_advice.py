@@ -1,0 +1,181 @@
+"""What a deadlock among calls is said to be, and what is advised against it: queues, locks, slots, generators."""
+
+from __future__ import annotations
+
+import pytest
+from calls_by_hand import App, stuck_calls
+
+from ray_snapshot.detectors import Deadlock
+from ray_snapshot.views.report import deadlock_report, wait_line
+
+
+def test_two_bounded_queues_used_in_opposite_order() -> None:
+    """Two puts parked inside full queues: each waits for any later call to its queue, by whoever has a handle."""
+    app = App().actor("Queue-0", 1_000).actor("Queue-1", 1_000).actor("A-0").actor("B-0")
+    for one, worker in (("Queue-0", "A-0"), ("Queue-1", "B-0")):
+        put = app.runs(one, worker, "put", "queue.py:1")
+        app.waits_for(app.runs(worker, "driver", "work", "app.py:2"), put)
+        app.waits += [
+            {"machine": one, "call_id": put, "k": 1, "on_machine": other, "on_call_id": None}
+            for other in (one, "A-0", "B-0")
+        ]
+    verdict = app.verdict()
+    assert verdict.holds is True
+    assert stuck_calls(verdict.evidence["members"]) == [
+        ("Queue-0", "put"),
+        ("A-0", "work"),
+        ("Queue-1", "put"),
+        ("B-0", "work"),
+    ]
+    assert verdict.evidence["cycle"] == ["Queue-0", "A-0"]
+    assert verdict.sentence.startswith(
+        "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a later call to Queue-0, by any of A-0, B-0;"
+        " A-0 in A.work (app.py:2) waits for Queue.put of Queue-0;"
+    )
+    assert verdict.evidence["advice"] == [
+        "Queue-0 in Queue.put (queue.py:1), Queue-1 in Queue.put (queue.py:1) wait for later calls to them, which were never"
+        " made, or can never come: A-0 is stuck in A.work (app.py:2), B-0 is stuck in B.work (app.py:2)."
+    ]
+    put = verdict.evidence["members"][0]
+    assert (put["waits_for"], put["waits_for_later_call"]) == (["Queue-0", "A-0", "B-0"], True)
+    assert "waits_for_later_call" not in verdict.evidence["members"][1]
+    app.queues("Queue-0", "driver", "get")
+    assert app.verdict().holds is False, "a call on its way to the queue may take an item out"
+    app.messages.clear()
+    app.coverage["uncovered"] = ["plain tasks"]
+    assert app.verdict().holds is None, "a plain task may have a handle of the queue"
+
+
+def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_became_of_them() -> None:
+    """A `get` of an empty queue: of those who might put something in one has ended, one is at rest, one waits for it."""
+    app = (
+        App()
+        .actor("Queue-0", 1_000)
+        .actor("Gone-0", status="stopped")
+        .actor("Idle-0", status="passive")
+        .actor("driver")
+    )
+    get = app.runs("Queue-0", "driver", "get", "queue.py:1")
+    app.waits_for("driver", get)
+    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "main.py:3"})
+    app.waits += [
+        {"machine": "Queue-0", "call_id": get, "k": 1, "on_machine": other, "on_call_id": None}
+        for other in ("Queue-0", "Gone-0", "Idle-0", "driver")
+    ]
+    sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
+    verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
+    assert verdict.evidence["advice"] == [
+        "Queue-0 in Queue.get (queue.py:1) waits for a later call to Queue-0, which was never made, or can never come:"
+        " Gone-0 has ended, Idle-0 does nothing, driver is stuck in (the program) (main.py:3); tasks that have ended make no"
+        " more calls."
+    ]
+    assert "waits for a later call to Queue-0, by any of Gone-0, Idle-0, driver" in deadlock_report(
+        verdict.evidence, "app", "s"
+    )
+
+
+def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_help_and_is_not_advised() -> None:
+    app = App().actor("Seats-0", 1).actor("A-0")
+    acquire = app.runs("Seats-0", "driver", "acquire", "seats.py:1")
+    row = {"machine": "Seats-0", "call_id": acquire, "k": 1, "on_call_id": None, "satisfied": False}
+    app.waits += [{**row, "on_machine": other} for other in ("Seats-0", "A-0")]
+    release = app.queues("Seats-0", "A-0", "release")
+    app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), release)
+    advice = app.verdict().evidence["advice"]
+    assert any(one.startswith("Raise max_concurrency of Seats to 2, so that Seats.release") for one in advice), advice
+    assert all("async actor" not in one for one in advice)
+    assert all("do not wait for its reply" not in one for one in advice)
+    assert any(one.endswith("or give it a concurrency group of its own.") for one in advice)
+    app.coverage["primitives"] = {acquire: "asyncio.Semaphore"}
+    (advice,) = app.verdict().evidence["advice"]
+    assert "let it end these waits by loop.call_soon_threadsafe" in advice, "a group has an event loop of its own"
+
+
+def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_needed() -> None:
+    app = App().actor("Server-0", 2).actor("driver")
+    running = [app.runs("Server-0", "driver", "generate", "app.py:7") for _ in range(2)]
+    app.waits += [
+        {"machine": "Server-0", "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
+        for call in running
+        for other in ("Server-0", "driver")
+    ]
+    for _ in range(3):
+        app.queues("Server-0", "driver", "generate")
+    app.waits_for("driver", app.queues("Server-0", "driver", "wake_up"))
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.startswith("Raise max_concurrency of Server to 6, so that Server.wake_up")
+
+
+def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advised_to_begin() -> None:
+    app = App().actor("Server-0", 1).actor("Caller-0", 1).actor("driver")
+    generate = app.runs("Server-0", "driver", "generate", "app.py:7")
+    row = {"machine": "Server-0", "call_id": generate, "k": 1, "on_call_id": None, "satisfied": False}
+    app.waits += [{**row, "on_machine": "Server-0"}]
+    app.waits_for(app.runs("Caller-0", "driver", "call", "app.py:9"), app.queues("Server-0", "Caller-0", "wake_up"))
+    app.waits_for("driver", app.queues("Caller-0", "driver", "call"))
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.startswith("Raise max_concurrency of Server to 2, so that Server.wake_up (called at app.py:9)")
+    app.messages = [one for one in app.messages if one["method"] != "wake_up"]
+    app.waits = [one for one in app.waits if one["machine"] != "Caller-0"]
+    app.waits_for("Caller-0", generate)
+    (advice,) = app.verdict().evidence["advice"]
+    assert "Raise" not in advice, "what stands behind another actor is no cause"
+
+
+def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None:
+    """A lock is held over a call whose answer needs the same lock."""
+    app = App().actor("Ledger-0", 1_000).actor("Auditor-0").actor("driver")
+    add = app.runs("Ledger-0", "driver", "add", "ledger.py:14")
+    check = app.runs("Auditor-0", "Ledger-0", "check", "ledger.py:19")
+    read = app.runs("Ledger-0", "Auditor-0", "read", "ledger.py:9")
+    app.waits_for(add, check)
+    app.waits_for(check, read)
+    app.waits_for("driver", add)
+    app.waits += [
+        {"machine": "Ledger-0", "call_id": read, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
+        for other in ("Ledger-0", "Auditor-0", "driver")
+    ]
+    app.coverage["primitives"] = {read: "asyncio.Lock held by Ledger.add"}
+    verdict = app.verdict()
+    assert verdict.evidence["advice"] == [
+        "Ledger-0 in Ledger.read (ledger.py:9, in asyncio.Lock held by Ledger.add) waits: Ledger.add holds asyncio.Lock while"
+        " it waits (ledger.py:14) for Auditor.check of Auditor-0: leave the `async with` before that wait."
+    ]
+    (record,) = [one for one in verdict.evidence["members"] if one["method"] == "read"]
+    assert (record["primitive"], record["held_by"]) == ("asyncio.Lock held by Ledger.add", "Ledger.add")
+    assert "in asyncio.Lock held by Ledger.add) waits for Ledger.add to give it back" in wait_line(record)
+    assert record["call_site"] == "ledger.py:9"
+
+
+@pytest.mark.parametrize("kind", ["asyncio.Lock", "asyncio.Semaphore", "asyncio.Queue.put, 1 of 1 in the queue"])
+def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> None:
+    app = App().actor("Lock-0", 1_000).actor("Lock-1", 1_000).actor("A-0").actor("B-0")
+    takes = {
+        name: app.runs(name, source, "take", "lock.py:1") for name, source in (("Lock-0", "A-0"), ("Lock-1", "B-0"))
+    }
+    app.waits += [
+        {"machine": name, "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
+        for name, call in takes.items()
+        for other in (name, "A-0", "B-0")
+    ]
+    app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), takes["Lock-0"])
+    app.waits_for(app.runs("B-0", "driver", "work", "app.py:2"), takes["Lock-1"])
+    app.coverage["primitives"] = dict.fromkeys(takes.values(), kind)
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.endswith("Take them in the same order everywhere.") is ("Queue" not in kind)
+    assert f"Lock-0 in Lock.take (lock.py:1, in {kind})" in advice
+
+
+def test_of_a_generator_that_keeps_the_only_slot_the_advice_is_to_take_its_items() -> None:
+    app = App().actor("driver").actor("Lines-0")
+    lines = app.runs("Lines-0", "driver", "lines", "app.py:7")
+    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "app.py:20"})
+    app.waits_for("driver", app.queues("Lines-0", "driver", "ready"))
+    app.waits.append({"machine": "Lines-0", "call_id": lines, "k": 1, "on_machine": "driver", "satisfied": False})
+    app.coverage["held_generators"] = [lines]
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice == (
+        "Take the items of Lines.lines before Lines.ready (called at app.py:20) is waited for, drop that generator, or raise"
+        " its _generator_backpressure_num_objects; or raise max_concurrency of Lines to 2 (2 of its calls then run at once:"
+        " lock what they change, but not while they wait)."
+    )
