@@ -19,9 +19,9 @@ LINE = re.compile(r"^\| ([a-z_.]+) \| ([^|\d]+) \| ([^|\d]*) \|$", re.MULTILINE)
 LIBRARIES = ("ray", "pyspark")
 
 INSIDE = """
-base: commands 3, detectors 1, history 1, instrument 3, reports 2, runtime 6
-commands: detectors 5, doctor 3, history 15, instrument 10, questions 6, reports 13, runtime 9, simulation.tokens 3, synth 2,\
- testing 12, unprepared 4, web 9, witness 16
+base: commands 1, detectors 1, history 1, instrument 3, reports 2, runtime 6
+commands: detectors 2, doctor 3, history 23, instrument 10, questions 6, reports 11, runtime 10, simulation.tokens 3, synth 2,\
+ testing 13, unprepared 4, web 9, witness 16
 doctor: history 3, instrument 4, spark_jobs.engine 2, unprepared 3
 history: reports 2
 instrument: detectors 7, history 1
@@ -29,7 +29,7 @@ instrument.hooks: instrument.crossing 1
 reports: simulation.mail 1, witness 1
 runtime: instrument 1, instrument.hooks 1
 runtime.driver: runtime.host 2
-runtime.host: history 6, instrument.crossing 1
+runtime.host: instrument.crossing 1
 runtime.service: runtime.host 1
 spark_jobs: witness 4
 spark_jobs.engine: commands 1
