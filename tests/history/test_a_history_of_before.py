@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import pickletools
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -16,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored import Store
+import ray
+from clean import clean_environment, on_cluster
+from stored import Store, environment
 
 from ray_snapshot import cli, detectors
 from ray_snapshot.addresses import parse
@@ -27,6 +31,7 @@ HISTORIES = Path(__file__).parents[1] / "histories"
 BEFORE = HISTORIES / "before"
 MACHINES = str(HISTORIES / "machines_of_before.py")
 KEY = "the key of the history of before"
+PROGRAM = str(Path(sys.executable).with_name("ray-snapshot"))
 
 SNAPSHOTS = {"bank": 20, "desks": 6}
 VERDICTS = 154
@@ -127,6 +132,39 @@ def test_the_traced_run_is_witnessed_and_blamed(said: Callable[..., Any], its_mo
     assert (code, answer["was_right"], answer["actions"]) == (0, True, 80)
     code, (answer,) = said(*blame, "machines_of_before:modest")
     assert (code, answer["machine"], answer["number"], answer["after"]["balance"]) == (1, "account-2", 4, 115)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("place", ["folder", "store"])
+def test_it_is_restored_and_its_handles_lead_to_its_machines(
+    request: pytest.FixtureRequest, tmp_path: Path, place: str
+) -> None:
+    """The program's new history is a folder; from the store it goes on with a Ray of its own."""
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        if place == "folder":
+            request.getfixturevalue("ray_cluster")
+            source, variables = str(BEFORE), on_cluster(ray.get_runtime_context().gcs_address)
+        else:
+            store = request.getfixturevalue("store")
+            source = request.getfixturevalue("stored")
+            variables = clean_environment(**environment(store.address), RAY_TMPDIR=folder)
+        done = subprocess.run(
+            [PROGRAM, "restore", source, saved(), "program_of_before.py", str(tmp_path / "new"), "saved"],
+            env={**variables, checkpoints.KEY_VARIABLE: KEY},
+            cwd=HISTORIES,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "restored_from": saved(),
+        "total": 300,
+        "signed": ["<machine notary-clerk>", "time", [1, 2]],
+        "counted": 40,
+        "rows": [number * number for number in range(40)],
+    }
 
 
 PICKLED = {
