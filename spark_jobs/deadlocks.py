@@ -140,8 +140,9 @@ def _edge(
 
 
 def _brief(snapshot: Snapshot, machine: str) -> dict[str, Any]:
-    """The wait of a machine that has no rows of `waits`, only the short form."""
-    on = snapshot.machines[machine].waits_for
+    """The wait of a machine that has no rows of `waits`, only the short form; of one that is not made yet, not even that."""
+    recorded = snapshot.machines.get(machine)
+    on = recorded.waits_for if recorded else ()
     return {**dict.fromkeys(EDGE.names), "machine": machine, "on_machine": ", ".join(on) or None}
 
 

@@ -594,6 +594,11 @@ def actor_state(key: str) -> tuple[str | None, int]:
     return (None, 0) if not found else (str(found.get("State")), int(found.get("NumRestarts") or 0))
 
 
+def names_of_actors() -> set[str]:
+    """The names of the cluster's actors that live or are to."""
+    return {str(one["name"]) for one in ray.util.list_named_actors(all_namespaces=True)}
+
+
 def has_crashed(key: str) -> bool:
     """Whether an actor that is dead was meant to live, and Ray does not start it again.
 

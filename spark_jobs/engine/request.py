@@ -40,9 +40,8 @@ class Option:
     @property
     def jobs(self) -> tuple[str, ...]:
         """The jobs that take it: all, or those that its help begins with."""
-        names, colon, _ = self.help.partition(": ")
-        found = tuple(names.split(", "))
-        return found if colon and JOBS.keys() >= {*found} else tuple(JOBS)
+        found = tuple(self.help.partition(": ")[0].split(", "))
+        return found if JOBS.keys() >= {*found} else tuple(JOBS)
 
     def in_program(self) -> dict[str, str | None]:
         """How the program of a job explains it; it leaves the options that are its own to `docs/howto/spark.md`."""

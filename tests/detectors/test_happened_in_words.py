@@ -63,6 +63,7 @@ def test_what_is_of_another_form_is_left_out(told: Any) -> None:
     assert detectors.Deadlock().evaluate(snapshot(told)).holds is False
 
 
+@pytest.mark.contract
 def test_while_an_actor_is_started_again_and_again_it_cannot_be_told() -> None:
     found = detectors.Deadlock().evaluate(snapshot(LOOP, RAISED))
     assert (found.holds, found.evidence["depends_on"]) == (None, ["whether Model-0 stays alive"])

@@ -95,5 +95,11 @@ def solvent(snapshot: rs.Snapshot) -> bool:
 
 
 def is_rich(machines: Any) -> bool:
-    """For the Spark job `possibly`: could somebody have had more than all had at first?"""
+    """For the Spark job `possibly`: has somebody more than 110?"""
     return any(getattr(machine, "balance", 0) > 110 for machine in machines.values())
+
+
+@rs.detector(stable=False, alarm_when=False)
+def modest(snapshot: rs.Snapshot) -> bool:
+    """For `blame`: nobody has more than 110."""
+    return all((machine.state or {}).get("balance", 0) <= 110 for machine in snapshot.machines.values())

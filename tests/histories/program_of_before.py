@@ -25,10 +25,10 @@ MACHINES = [
     detectors.TokenConservation(total=BALANCE * len(NAMES), state="$.balance", messages={"deposit": "$[0]"}),
     detectors.UniqueToken(),
     detectors.Reached("$.round", 3, machines=["account-*"]),
-    detectors.Garbage("notary*"),
+    detectors.from_spec({"type": "garbage", "unless": "notary*"}),
     detectors.OrphanedWait(),
     detectors.Infeasible(),
-    detectors.VirtualTime(),
+    detectors.from_spec({"type": "virtual-time"}),
     "machines_of_before:solvent",
 ]
 

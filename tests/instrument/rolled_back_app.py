@@ -385,6 +385,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     """Nothing here starts a thread, asks Ray, or waits for the time."""
     patch.setattr(controls.Control, "start", lambda _: None)
     patch.setattr(shape, "actor_state", lambda key: app.states.get(key, ("ALIVE", 0)))
+    patch.setattr(shape, "names_of_actors", set)
     patch.setattr(shape, "actors_of_job", lambda: ({}, {}))
     patch.setattr(shape, "ended_actors_of_job", set)
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")

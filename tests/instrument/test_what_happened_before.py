@@ -11,7 +11,7 @@ import pytest
 from app_runner import Done, Runner
 from until import until
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 CLOCK = r"\d\d:\d\d:\d\d"
 UNTOLD = "killed by a signal, or by os._exit: Ray records no exit code"

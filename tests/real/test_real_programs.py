@@ -11,8 +11,6 @@ import pytest
 from catalogue import ALL, Program
 from comparing import compare
 
-pytestmark = pytest.mark.contract
-
 
 def _marks(program: Program) -> Iterator[pytest.MarkDecorator]:
     if program.needs_libraries:
