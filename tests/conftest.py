@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -112,6 +113,36 @@ def bucket(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in environment(store.address).items():
         monkeypatch.setenv(name, value)
     return store.bucket()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str], list[str]]]:
+    """Runs a command line in this process: (exit code, lines of stdout, lines of stderr)."""
+    from ray_snapshot import cli
+
+    def execute(*arguments: str) -> tuple[int, list[str], list[str]]:
+        capsys.readouterr()
+        code = cli.main(arguments)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, captured.out.splitlines(), captured.err.splitlines()
+
+    return execute
+
+
+@pytest.fixture
+def rows(run: Callable[..., tuple[int, list[str], list[str]]]) -> Callable[..., list[dict[str, Any]]]:
+    """The rows that a command prints with --json, parsed strictly."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    def execute(*arguments: str) -> list[dict[str, Any]]:
+        code, out, err = run(*arguments, "--json")
+        assert (code, err) == (0, [])
+        return [json.loads(line, parse_constant=refuse) for line in out]
+
+    return execute
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,35 +30,6 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> str:
     size = ["--machines", "48", "--snapshots", "24", "--seed", "3", "--anomalies", "leak,deadlock"]
     assert cli.main(["synth", *size, "--out", folder]) == 0
     return folder
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """(exit code, lines of stdout, lines of stderr) of a command line."""
-
-    def execute(*arguments: str) -> Said:
-        capsys.readouterr()
-        code = cli.main(arguments)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out.splitlines(), captured.err.splitlines()
-
-    return execute
-
-
-@pytest.fixture
-def rows(run: Callable[..., Said]) -> Callable[..., list[dict[str, Any]]]:
-    """The rows that a command prints with --json, parsed strictly."""
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
-
-    def execute(*arguments: str) -> list[dict[str, Any]]:
-        code, out, err = run(*arguments, "--json")
-        assert (code, err) == (0, [])
-        return [json.loads(line, parse_constant=refuse) for line in out]
-
-    return execute
 
 
 def text(said: Said) -> str:

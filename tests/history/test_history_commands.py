@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
 from started import started
 
-from ray_snapshot import Snapshot, cli
+from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import TABLES
 
@@ -34,33 +34,6 @@ def history(tmp_path: Path) -> str:
         writer.add_verdicts([verdict("bank-00002", "termination", holds=None, alarm=False)])
         writer.add_verdicts([verdict("ring-00000", sentence="[red]\x1b[31mred\nline")])
     return str(tmp_path / "history")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command line in this process: (exit code, lines of stdout, lines of stderr)."""
-
-    def execute(*arguments: str) -> tuple[int, list[str], list[str]]:
-        code = cli.main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out.splitlines(), captured.err.splitlines()
-
-    return execute
-
-
-@pytest.fixture
-def rows(run: Any) -> Any:
-    """The rows that a command prints with --json, parsed strictly."""
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
-
-    def execute(*arguments: str) -> list[dict[str, Any]]:
-        code, out, err = run(*arguments, "--json")
-        assert (code, err) == (0, [])
-        return [json.loads(line, parse_constant=refuse) for line in out]
-
-    return execute
 
 
 def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, history: str) -> None:
