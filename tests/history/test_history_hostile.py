@@ -19,7 +19,7 @@ from histories import snapshot, verdict
 
 from ray_snapshot import cli
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, HistoryWriter, tables
+from ray_snapshot.history import History, HistoryWriter
 
 FLAG = "RAY_SNAPSHOT_EXECUTED"
 
@@ -159,17 +159,6 @@ def test_json_that_no_reader_should_take_harms_nobody(
     states = pa.array([text] * rows.num_rows)
     pq.write_table(rows.set_column(rows.schema.get_field_index("state"), "state", states), file)
     all_commands(capsys, path)
-
-
-def test_a_log_entry_that_is_far_too_long_is_not_read(
-    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "MOST_LOG_BYTES", 10_000)
-    log = path / "machines" / "_delta_log" / f"{3:020d}.json"
-    log.write_text(log.read_text() + json.dumps({"commitInfo": {"x": "x" * 20_000}}) + "\n")
-    code, said = answer(capsys, "show", str(path))
-    assert code == 2
-    assert f"{log} has " in said
 
 
 @pytest.mark.contract
