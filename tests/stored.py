@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import subprocess
 import sys
@@ -144,11 +143,6 @@ class Proxy:
 
 class Refused(Exception):
     """No answer comes."""
-
-
-def set_environment(address: str) -> None:
-    """Use a store from this process on."""
-    os.environ.update(environment(address))
 
 
 def copy(source: str, target: str) -> str:

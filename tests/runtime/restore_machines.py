@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import ray
@@ -57,10 +56,6 @@ class Keeper(rs.SnapshotMixin):
         self.seen = [*state, "restored"]
 
     def note(self, item: Any) -> None:
-        self.seen.append(item)
-
-    def note_slowly(self, item: Any, seconds: float) -> None:
-        time.sleep(seconds)
         self.seen.append(item)
 
     def keep(self, item: Any) -> None:

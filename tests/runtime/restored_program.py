@@ -43,9 +43,6 @@ class Purse(rs.SnapshotMixin):
         self.tokens -= amount
         self.spawn(Purse, amount, name="hired")
 
-    def whether_made_anew(self) -> bool:
-        return hasattr(self, "is_made_anew")
-
 
 def told(snapshot: rs.Snapshot) -> None:
     """One line of JSON about a snapshot."""
