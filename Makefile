@@ -3,7 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Whole files, in the order of tests/conftest.py: those that take minutes begin first.
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
-export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
 .PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs screenshots bench lint types clean

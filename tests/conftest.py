@@ -51,9 +51,10 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
     assert left == (path, arguments, main, folder)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_is_redacted() -> None:
-    """What other files redact would be left out here, too."""
+@pytest.fixture(autouse=True)
+def _nothing_is_redacted() -> Iterator[None]:
+    """What a test redacts would be left out in the next, too."""
+    yield
     from ray_snapshot import redaction
 
     if redaction.is_active:

@@ -21,6 +21,8 @@ from ray_snapshot import cli
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, HistoryWriter
 
+pytestmark = pytest.mark.contract
+
 FLAG = "RAY_SNAPSHOT_EXECUTED"
 
 
@@ -91,7 +93,6 @@ def first_file(path: Path, table: str) -> Path:
     return Path(History(path).files(table)[0])
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     "trick",
     [
@@ -121,7 +122,6 @@ def test_a_log_cannot_name_a_file_outside_of_its_table(
     assert (path.parent / "outside.parquet").exists()
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("target", ["outside", "/dev/zero", "itself"])
 def test_a_link_in_the_place_of_a_file_is_not_followed(
     path: Path, capsys: pytest.CaptureFixture[str], target: str
@@ -137,7 +137,6 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(
     assert outside.exists()
 
 
-@pytest.mark.contract
 def test_a_pickle_in_the_place_of_a_state_stays_text(path: Path) -> None:
     file = first_file(path, "machines")
     rows = pq.read_table(file, partitioning=None)
@@ -149,7 +148,6 @@ def test_a_pickle_in_the_place_of_a_state_stays_text(path: Path) -> None:
         History(path).machines()
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 100_000, '"\\ud800"', "NaN"])
 def test_json_that_no_reader_should_take_harms_nobody(
     path: Path, capsys: pytest.CaptureFixture[str], text: str
@@ -161,7 +159,6 @@ def test_json_that_no_reader_should_take_harms_nobody(
     all_commands(capsys, path)
 
 
-@pytest.mark.contract
 def test_a_record_of_a_writer_that_somebody_forged_removes_nothing_that_exists(path: Path) -> None:
     records = path / "_writers"
     records.mkdir(exist_ok=True)

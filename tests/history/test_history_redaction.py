@@ -12,20 +12,13 @@ import pytest
 from histories import START, verdict
 
 import ray_snapshot as rs
-from ray_snapshot import Snapshot, redaction
+from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.schema import ACTIONS
 from ray_snapshot.snapshot import Absent
 
 SECRET = "hunter2-of-bob"
 LOGIN = {"user": "bob", "password": SECRET}
-
-
-@pytest.fixture(autouse=True)
-def nothing_redacted_elsewhere() -> Iterator[None]:
-    redaction.forget()
-    yield
-    redaction.forget()
 
 
 def texts_of(path: Path) -> Iterator[tuple[Path, str]]:
@@ -121,6 +114,7 @@ def test_rows_that_come_packed_are_looked_at_too(tmp_path: Path) -> None:
     assert [one.machine for one in History(tmp_path).machines("bank-1")] == ["a", "b"]
 
 
+@pytest.mark.contract
 def test_json_that_cannot_be_parsed_is_not_kept(tmp_path: Path) -> None:
     rs.redact("password")
     given = logging_in("bank-1")

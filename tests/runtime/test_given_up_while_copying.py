@@ -81,7 +81,6 @@ def test_what_was_copied_again_for_a_redacted_name_gives_way_to_a_later_copy(mon
         _act_and_rest(host, 4)
         holds.clear()
         assert _total(host, 5) == 1
-    redaction.forget()
 
 
 def test_what_was_audited_for_a_snapshot_that_was_given_up_is_not_compared_with_a_later_copy(

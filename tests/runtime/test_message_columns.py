@@ -194,14 +194,6 @@ def test_no_text_of_plain_arguments_is_longer_than_any_may_be() -> None:
     assert PLAIN_ITEMS * (PLAIN_CHARACTERS * len("\\u0000") + len('{"$machine":""},')) < MOST_BYTES
 
 
-@pytest.fixture
-def _nothing_secret() -> Iterator[None]:
-    redaction.forget()
-    yield
-    redaction.forget()
-
-
-@pytest.mark.usefixtures("_nothing_secret")
 def test_what_is_secret_is_not_written_together() -> None:
     redaction.redact("password")
     redaction.know(type("Login", (), {"enter": lambda self, name, password: None}))

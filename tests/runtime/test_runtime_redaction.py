@@ -13,9 +13,8 @@ import ray
 from pydantic import BaseModel, SecretStr
 
 import ray_snapshot as rs
-from ray_snapshot import redaction
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 SECRETS = tuple(f"hunter2-{which}" for which in ("first", "second", "third", "fourth", "fifth"))
 
@@ -50,12 +49,6 @@ class Door(rs.SnapshotMixin):
     def ask(self, other: Any) -> None:
         other.login.send("bob", SECRETS[1])
         self.handle.login.send_after(3_600.0, "bob", password=SECRETS[2])
-
-
-@pytest.fixture(autouse=True)
-def nothing_redacted_elsewhere() -> Iterator[None]:
-    yield
-    redaction.forget()
 
 
 def texts_of(path: Path) -> Iterator[str]:

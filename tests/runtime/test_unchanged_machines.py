@@ -331,18 +331,15 @@ class Notebook(Resting):
 
 @pytest.mark.parametrize("audit", [0.0, 100.0])
 def test_a_name_that_is_redacted_later_reaches_the_rows_of_machines_at_rest(audit: float) -> None:
-    try:
-        with resting_host(audit=audit) as host:
-            program = Program(host)
-            rows = program.run([("spawn", 0, Notebook), *[("snapshot",)] * 3])
-            assert "m0" in host.post.at_rest.rows.shapes
-            redaction.redact("note")
-            rows = program.run([("snapshot",)] * 2)
-            assert host.service.of("fail") == []
-        states = [row["state"] for held in rows for row in held["machines"]]
-        assert ["account-99" in state for state in states] == [True] * 3 + [False] * 2
-    finally:
-        redaction.forget()
+    with resting_host(audit=audit) as host:
+        program = Program(host)
+        rows = program.run([("spawn", 0, Notebook), *[("snapshot",)] * 3])
+        assert "m0" in host.post.at_rest.rows.shapes
+        redaction.redact("note")
+        rows = program.run([("snapshot",)] * 2)
+        assert host.service.of("fail") == []
+    states = [row["state"] for held in rows for row in held["machines"]]
+    assert ["account-99" in state for state in states] == [True] * 3 + [False] * 2
 
 
 def test_rows_that_are_not_written_stop_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
