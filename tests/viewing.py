@@ -8,12 +8,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from incidents import judged
 from starlette.testclient import TestClient
 
+from ray_snapshot import Snapshot
+from ray_snapshot.glances import Glances
 from ray_snapshot.web.app import make_app
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Terms
-from ray_snapshot.web.served import Live, Served
+from ray_snapshot.web.served import Live, Running, Served
 
 TOKEN = "t" * 32
 BASE = "http://127.0.0.1:8266"
@@ -52,6 +55,37 @@ def viewer(
     app = make_app(served, Terms(TOKEN, root=root), Events(served))
     with TestClient(app, base_url=BASE, root_path=root) as client:
         yield Viewer(served, client)
+
+
+class Bank:
+    """A system that runs, and whose last glances are asked for."""
+
+    def __init__(self, history: Path | None = None) -> None:
+        self.glances = Glances()
+        self.is_silent = False
+        """Whether its cluster has not answered yet."""
+        self.trouble = ""
+        self.history = None if history is None else str(history)
+
+    def take(self, *snapshots: Snapshot, generation: int = 0) -> None:
+        for one in snapshots:
+            self.glances.add(one, judged(one) if one.status == "complete" else [], generation)
+
+    def systems(self) -> list[Running]:
+        if self.is_silent:
+            return []
+        seen = {"totals": self.glances.totals, "last": self.glances.last}
+        about = {"run_id": "run-1", "history": self.history, **seen}
+        return [Running("bank", about, tuple(self.glances.kept), trouble=self.trouble)]
+
+    def not_asked(self) -> list[str]:
+        return []
+
+    def take_snapshot(self, name: str) -> tuple[str, str]:
+        raise NotImplementedError
+
+    def restore(self, name: str, snapshot_id: str) -> None:
+        raise NotImplementedError
 
 
 class Told(HTMLParser):

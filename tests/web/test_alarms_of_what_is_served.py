@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from incidents import deadlocked, healthy, incident, judged, written
+from viewing import Bank
 
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.alarms import Alarm
@@ -16,7 +17,7 @@ from ray_snapshot.history import History
 from ray_snapshot.verdicts import evaluate
 from ray_snapshot.web import alarms as served_alarms
 from ray_snapshot.web.alarms import Alarms
-from ray_snapshot.web.served import Running, Served
+from ray_snapshot.web.served import Served
 
 
 class Told:
@@ -35,34 +36,6 @@ class Told:
         """What came since the last time."""
         found, self.alarms = self.alarms, []
         return [(one.event, one.detector, one.snapshot_id) for one in found]
-
-
-class Bank:
-    """A system that runs, and whose last glances are asked for."""
-
-    def __init__(self, history: Path | None = None) -> None:
-        self.glances = Glances()
-        self.is_silent = False
-        """Whether its cluster has not answered yet."""
-        self.about = {"run_id": "run-1", "history": None if history is None else str(history)}
-
-    def take(self, *snapshots: Snapshot) -> None:
-        for one in snapshots:
-            self.glances.add(one, judged(one) if one.status == "complete" else [])
-
-    def systems(self) -> list[Running]:
-        if self.is_silent:
-            return []
-        return [Running("bank", self.about, tuple(self.glances.kept))]
-
-    def not_asked(self) -> list[str]:
-        return []
-
-    def take_snapshot(self, name: str) -> tuple[str, str]:
-        raise NotImplementedError
-
-    def restore(self, name: str, snapshot_id: str) -> None:
-        raise NotImplementedError
 
 
 def looking(*histories: Path, live: Bank | None = None) -> tuple[Alarms, Told]:

@@ -20,47 +20,23 @@ from typing import Any
 import pytest
 import uvicorn
 from clean import clean_environment
-from incidents import deadlocked, healthy, judged
+from incidents import deadlocked, healthy
 from prometheus_client.parser import text_string_to_metric_families
 from started import started
 from until import until
-from viewing import TOKEN, viewer
+from viewing import TOKEN, Bank, viewer
 
 from ray_snapshot import Snapshot
-from ray_snapshot.glances import MOST_KEPT, Glances
+from ray_snapshot.glances import MOST_KEPT
 from ray_snapshot.metrics import METRICS
 from ray_snapshot.web.app import make_app
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Terms
-from ray_snapshot.web.served import Running, Served
+from ray_snapshot.web.served import Served
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = shutil.which("prometheus")
 BOUND_S = 120.0
-
-
-class Bank:
-    """A system that runs, and is asked by pages."""
-
-    def __init__(self) -> None:
-        self.glances = Glances()
-        self.trouble = ""
-
-    def take(self, snapshot: Snapshot, generation: int = 0) -> None:
-        self.glances.add(snapshot, judged(snapshot) if snapshot.status == "complete" else [], generation)
-
-    def systems(self) -> list[Running]:
-        about = {"run_id": "r", "totals": self.glances.totals, "last": self.glances.last}
-        return [Running("bank", about, tuple(self.glances.kept), trouble=self.trouble)]
-
-    def not_asked(self) -> list[str]:
-        return []
-
-    def take_snapshot(self, name: str) -> tuple[str, str]:
-        raise NotImplementedError
-
-    def restore(self, name: str, snapshot_id: str) -> None:
-        raise NotImplementedError
 
 
 def given_up(number: int) -> Snapshot:
@@ -117,7 +93,7 @@ def test_a_system_that_does_not_answer_has_no_values_but_that() -> None:
 def test_an_analyst_that_takes_the_place_of_another_counts_from_its_first_snapshot_on() -> None:
     bank = Bank()
     for number, generation in enumerate((5, 5, 6)):
-        bank.take(healthy(number), generation)
+        bank.take(healthy(number), generation=generation)
     assert bank.glances.totals.restores == 1
 
 
