@@ -122,25 +122,17 @@ def address(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.mark.contract
 @pytest.mark.ray
-@pytest.mark.parametrize("name", pages_that_run(at_night=False))
+@pytest.mark.parametrize(
+    ("name", "at_night"),
+    [(name, False) for name in pages_that_run(at_night=False)]
+    + [pytest.param(name, True, marks=pytest.mark.nightly) for name in pages_that_run(at_night=True)],
+)
 def test_what_a_page_shows_is_so(
-    name: str, address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, at_night: bool, address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path)
-        Folder(PAGES[name], tmp_path, address).carry_out(at_night=False)
-
-
-@pytest.mark.contract
-@pytest.mark.nightly
-@pytest.mark.ray
-@pytest.mark.parametrize("name", pages_that_run(at_night=True))
-def test_what_a_page_shows_that_takes_longer_is_so(
-    name: str, address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.chdir(tmp_path)
-        Folder(PAGES[name], tmp_path, address).carry_out(at_night=True)
+        Folder(PAGES[name], tmp_path, address).carry_out(at_night=at_night)
 
 
 @pytest.mark.contract
