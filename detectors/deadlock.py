@@ -484,7 +484,9 @@ def _all_clear(waits: WaitGraph) -> str:
 def _still_come(waits: WaitGraph, blocked: Integers) -> str:
     if not len(blocked):
         return "no machine is blocked"
-    return f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
+    return (
+        f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
+    )
 
 
 def _may_still_come(waits: WaitGraph) -> str:
