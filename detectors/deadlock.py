@@ -21,7 +21,8 @@ moves as soon as anything at all can; where nothing can, it is not known whether
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
 answer is None. So it is in place of False while a wait has lasted for long of which it cannot be told what ends it
-(`unexplained`), or calls wait for one that occupies their event loop (`busy_loops`), and where others hold the room that
+(`unexplained`), calls wait for one that occupies their event loop (`busy_loops`), or an actor is started again and again
+(`happened`), and where others hold the room that
 something needs on a node (`outside_room`). A machine held at a full mailbox is blocked on the receiver: the same graph.
 """
 
@@ -53,6 +54,7 @@ from ray_snapshot.detectors.common import (
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
 from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
+from ray_snapshot.detectors.happened import happened, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
@@ -75,7 +77,8 @@ class Deadlock:
     Evidence: `members` (the core: all in a knot, a set out of which no wait leads), `stuck_behind` (those that
     only wait for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
     empty if the core waits for stopped machines, or for passive ones that no machine is left to wake),
-    `advice` (what a person can change, a sentence each), `member_count`, `stuck_behind_count`, `core_count`; lists
+    `advice` (what a person can change, a sentence each), `happened` (deaths, restarts and errors that nobody has read,
+    before it, a sentence each; if there are any), `member_count`, `stuck_behind_count`, `core_count`; lists
     stop at 1,000 records and 100 cores. Where machines run calls there is a record for each call. If None:
     the same for what would be stuck if nothing unobserved acts, and `depends_on`.
 
@@ -105,14 +108,23 @@ class Deadlock:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
+        verdict, told = self._decided(snapshot), happened(snapshot)
+        return verdict.model_copy(update={"evidence": {**verdict.evidence, "happened": told}}) if told else verdict
+
+    def _decided(self, snapshot: Snapshot) -> Verdict:
+        """None in place of False as long as something lasts of which it cannot be told what ends it."""
         verdict = self._without_others(snapshot)
-        if verdict.holds is not False:
-            return verdict
-        waits: list[Undecided] = [*unexplained(snapshot), *busy_loops(snapshot)]
+        waits: list[Undecided] = []
+        if verdict.holds is False:
+            waits += [*unexplained(snapshot), *busy_loops(snapshot)]
+        if not verdict.holds:
+            waits += restart_loops(snapshot)
         if not waits:
             return verdict
-        depends_on = list(dict.fromkeys(one.depends_on for one in waits))
-        evidence = {**verdict.evidence, "depends_on": depends_on, "advice": remedies(waits)}
+        old = verdict.evidence
+        depends_on = dict.fromkeys([*old.get("depends_on", ()), *(one.depends_on for one in waits)])
+        advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
+        evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
         return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}.")
 
     def _without_others(self, snapshot: Snapshot) -> Verdict:

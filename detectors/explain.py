@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, texts
+from ray_snapshot.detectors.happened import died_behind
 from ray_snapshot.detectors.reduction import edges_of
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.names import HELD_BY
@@ -523,7 +524,10 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
         then = f"wait in a method that is called afterwards, not in {target.class_name}.__init__."
     else:
         when = f" can begin only when the event loop of {target.machine} is free: "
-        then = "await the reply there instead of ray.get."
+        nodes = (about.nodes[one] for one in about.alternatives if about.nodes[one].machine == target.machine)
+        is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
+        in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
+        then = in_a_thread or "await the reply there instead of ray.get."
     return _Change(str(target.call), _CALLED, when + then)
 
 
@@ -580,14 +584,16 @@ _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
 
 
 def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
-    """ "B-0 has ended, A-0 is stuck in A.work (app.py:2)" of those that might have called it."""
+    """ "C-0 has died, B-0 has ended, A-0 is stuck in A.work (app.py:2)" of those that might have called it."""
     waits = about.waits
     choices = [choice for node in parked for _, choice in about.alternatives.get(node, [])]
     on = dict.fromkeys(other for choice in choices for other in choice if not about.nodes[other].is_call)
     flags = {about.nodes[other].machine: (waits.stopped[other], waits.passive[other]) for other in on}
     at = _calls(about.snapshot, list(who[:_MOST_FATES]))
-    told = []
-    for name in who[:_MOST_FATES]:
+    machines = {about.nodes[node].machine for node in parked}
+    dead = [f"{name} has died" for name in died_behind(about.snapshot, machines)]
+    told = dead[:_MOST_FATES]
+    for name in who[: _MOST_FATES - len(told)]:
         has_ended, is_passive = flags[name]
         method, call_site = at.get(name, (None, None))
         kind = next((about.nodes[other].class_name for other in on if about.nodes[other].machine == name), None)
@@ -595,9 +601,9 @@ def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
         place = inside + (f" ({call_site})" if call_site else "")
         told.append(f"{name} {'has ended' if has_ended else 'does nothing' if is_passive else f'is stuck{place}'}")
     channels = about.snapshot.tables["channels"]
-    machines = {about.nodes[node].machine for node in parked}
     have_ended = bool((is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], *machines)).any())
-    return listed(told, len(who), most=_MOST_FATES) + "; tasks that have ended make no more calls" * have_ended
+    text = listed(told, len(dead) + len(who), most=_MOST_FATES)
+    return text + "; tasks that have ended make no more calls" * have_ended
 
 
 def _impossible(about: _About, node: int, stuck: set[int]) -> str:

@@ -127,7 +127,8 @@ def make_app(*arguments: str) -> typer.Typer:
     groups = [one for one in app.registered_groups if one.name == only]
     if commands or groups:
         app.registered_commands, app.registered_groups = commands, groups
-    of_groups = (one for group in app.registered_groups for one in group.typer_instance.registered_commands)
+    made = (group.typer_instance for group in app.registered_groups)
+    of_groups = (one for group in made if group is not None for one in group.registered_commands)
     for one in (*app.registered_commands, *of_groups):
         one.epilog = epilog(_name_of(one))
     return app

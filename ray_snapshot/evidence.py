@@ -44,7 +44,7 @@ def deadlock_evidence(evidence: Any) -> dict[str, Any]:
     if not isinstance(evidence, Mapping):
         return {"members": []}
     found: dict[str, Any] = {name: records(evidence.get(name)) for name in ("members", "stuck_behind")}
-    found["advice"] = names_in(evidence, "advice")
+    found |= {name: names_in(evidence, name) for name in ("advice", "happened")}
     counts = ("member_count", "stuck_behind_count")
     return found | {name: value for name in counts if type(value := evidence.get(name)) is int}
 

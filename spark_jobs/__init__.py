@@ -14,8 +14,6 @@ JOBS = {
     "traffic": "messages per channel and interval, hot machines, growing backlogs, heads of line that do not move",
     "progress": "what is active, blocked and in flight over time, in which phases, and when nothing moved any more",
     "cost": "what snapshots cost, which were given up, and which host made the slow ones slow",
-    "compare": "two runs side by side",
     "possibly": "of each traced run: could it have been looked at when a predicate held, and must it have passed such a moment",
-    "verify": "whether each snapshot is consistent by its rows alone, and what each verdict says is so",
 }
 """Each job's name (its module) and the question it answers."""

@@ -1,15 +1,14 @@
 """Which machines appeared, vanished or were replaced, and which fields of their states changed, where and from what to what?
 
-With `--machine`, `--field` and `--value` it is blame: in which snapshot did this field of this machine get this value? With
-`--between A..B` two snapshots are held against each other, else each with the one before it in its run. Everything is in
-Spark's own expressions, and goes over the machines once: states are parsed only where their text differs.
+With `--machine`, `--field` and `--value` it is blame: in which snapshot did this field of this machine get this value? Each
+snapshot is held against the one before it in its run; `ray-snapshot ask HISTORY diff` holds any two against each other.
+Everything is in Spark's own expressions, and goes over the machines once: states are parsed only where their text differs.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -65,19 +64,16 @@ def run(
     machine: str | None = None,
     field: str | None = None,
     value: str | None = None,
-    between: tuple[str, str] | None = None,
 ) -> dict[str, DataFrame]:
     """`machines`, `fields` (a row a field of a class) and `changes` (a row a machine, snapshot and field).
 
-    `between`: two snapshot ids, the earlier first. `value`: as text, what the field became. Raises `SettingError` for a
-    machine that none of the snapshots has.
+    `value`: as text, what the field became. Raises `SettingError` for a machine that none of the snapshots has.
     """
-    selection = selection or Selection()
-    tables = Tables(spark, history, selection if between is None else replace(selection, ids=between))
+    tables = Tables(spark, history, selection or Selection())
     rows = tables.rows("machines")
     if machine is not None:
         rows = _of_machine(rows, machine)
-    known = places(tables.complete, one_run=between is not None)
+    known = places(tables.complete)
     found = changes(known, rows)
     if field is not None:
         found = found.where(F.col("field") == field)
@@ -87,36 +83,11 @@ def run(
     return {**results({"machines": machines(found), "fields": fields(found, known)}, out), "changes": found}
 
 
-def options(
-    machine: str | None = None, field: str | None = None, value: str | None = None, between: str | None = None
-) -> dict[str, Any]:
+def options(machine: str | None = None, field: str | None = None, value: str | None = None) -> dict[str, Any]:
     """Check what the command line gave before Spark starts; raises `SettingError`."""
     if value is not None and field is None:
         raise SettingError("--value: say of which field, with --field NAME")
-    first, dots, second = (between or "..").partition("..")
-    if between is not None and not (dots and first and second):
-        raise SettingError(f"--between {between!r} is not FIRST..SECOND: two snapshot ids, their beginnings, or -2..-1")
-    return {"machine": machine, "field": field, "value": value, "between": None if between is None else (first, second)}
-
-
-def prepare(history: History, selection: Selection, **given: Any) -> dict[str, Any]:
-    """Find the two snapshots that `between` means, the earlier first; raises `HistoryNotFoundError`, `SettingError`."""
-    if given.get("between") is None:
-        return given
-    first, second = (history.resolve(text, system=selection.system) for text in given["between"])
-    if first == second:
-        raise SettingError(f"--between: both are the snapshot {first}")
-    listed = {row.snapshot_id: row for row in history.snapshots(selection.system) if row.snapshot_id in (first, second)}
-    for row in listed.values():
-        if row.status != "complete":
-            raise SettingError(f"--between: snapshot {row.snapshot_id} was aborted and has no states to compare")
-    earlier, later = sorted((first, second), key=lambda one: listed[one].started_at)
-    one, other = (listed[end].system for end in (earlier, later))
-    if one != other:
-        raise SettingError(
-            f"--between: {earlier} is of the system {one}, and {later} of {other}: name two of one system"
-        )
-    return {**given, "between": (earlier, later)}
+    return {"machine": machine, "field": field, "value": value}
 
 
 def _of_machine(rows: DataFrame, machine: str) -> DataFrame:
@@ -128,15 +99,14 @@ def _of_machine(rows: DataFrame, machine: str) -> DataFrame:
     return found
 
 
-def places(snapshots: DataFrame, *, one_run: bool = False) -> DataFrame:
-    """Each snapshot's place in its run, and the last place of that; `one_run`: as if they were all of one run."""
-    key = ("system",) if one_run else ("system", "run_id")
-    run = Window.partitionBy(*key)
+def places(snapshots: DataFrame) -> DataFrame:
+    """Each snapshot's place in its run, and the last place of that."""
+    run = Window.partitionBy("system", "run_id")
     by_time = run.orderBy("started_at", "snapshot_id")
     return snapshots.select(
         "snapshot_id",
         "system",
-        F.col("run_id") if not one_run else F.first("run_id").over(by_time).alias("run_id"),
+        "run_id",
         "sequence",
         "started_at",
         F.row_number().over(by_time).alias("place"),
@@ -269,7 +239,7 @@ def fields(changes: DataFrame, places: DataFrame) -> DataFrame:
         F.min("first").alias("first"),
         F.max("last").alias("last"),
     )
-    # Nothing is told of a first snapshot, and of two that are compared only the second is told of.
+    # Nothing is told of a first snapshot.
     ids = places.where("place > 1").select("system", "run_id", "sequence", "snapshot_id")
     for end in ("first", "last"):
         named = ids.withColumnsRenamed({"sequence": end, "snapshot_id": f"{end}_id"})

@@ -48,8 +48,6 @@ class Selection:
     run: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    runs: tuple[str, ...] = ()
-    """Only snapshots of these runs, if there are some."""
     ids: tuple[str, ...] = ()
     """Only these snapshots, if there are some."""
 
@@ -87,8 +85,7 @@ class Tables:
         """
         selection = self.selection
         frame = self._selected_partitions(read_table(self.spark, self.history, table, selection.ids))
-        runs = [*filter(None, [selection.run]), *selection.runs]
-        return frame.where(F.col("run_id").isin(*runs)) if runs else frame
+        return frame if selection.run is None else frame.where(F.col("run_id") == selection.run)
 
     def _selected_partitions(self, frame: DataFrame) -> DataFrame:
         """Leave out whole folders; rows carry the date on which their snapshot started."""
@@ -204,7 +201,7 @@ def moved(known: DataFrame, machines: DataFrame) -> DataFrame:
     )
 
 
-def whole_run_id(history: History, given: str | None, option: str = "--run") -> str | None:
+def whole_run_id(history: History, given: str | None) -> str | None:
     """The run id that begins with what was given, if only one does, for sixteen digits are much to type. Raises
     `SettingError`."""
     if given is None:
@@ -214,7 +211,7 @@ def whole_run_id(history: History, given: str | None, option: str = "--run") -> 
     if given in known or not found:
         return given
     if len(found) > 1:
-        raise SettingError(f"{option}: {given!r} may be any of {', '.join(found[:MOST_NAMED])}: write more of it")
+        raise SettingError(f"--run: {given!r} may be any of {', '.join(found[:MOST_NAMED])}: write more of it")
     return str(found[0])
 
 
@@ -233,8 +230,6 @@ def _selects(selection: Selection) -> Column:
     chosen = F.lit(True)
     if selection.run is not None:
         chosen &= F.col("run_id") == selection.run
-    if selection.runs:
-        chosen &= F.col("run_id").isin(*selection.runs)
     if selection.ids:
         chosen &= F.col("snapshot_id").isin(*selection.ids)
     if selection.since is not None:

@@ -14,7 +14,6 @@ from ray_snapshot.commands.beginnings import Beginning
 from ray_snapshot.errors import RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
-    from ray_snapshot.testing.faults import Faults
     from ray_snapshot.testing.schedules import Schedule
     from ray_snapshot.testing.stepping import Choice, Walk
 
@@ -32,13 +31,15 @@ HELP = (
 )
 
 
-def walk(begin: Beginning, faults: Faults, mailbox_bound: int | None, schedule: str | None) -> None:
-    """Ask which step comes next, until `q`; along the schedule first, with its faults and its mailbox bound."""
+def walk(begin: Beginning, counts: tuple[int, bool, int, int], mailbox_bound: int | None, schedule: str | None) -> None:
+    """Ask which step comes next, until `q`; along the schedule first, with its bounds."""
+    from ray_snapshot.testing.faults import Faults
     from ray_snapshot.testing.runs import bound_of, faults_of
     from ray_snapshot.testing.schedules import schedule_of
     from ray_snapshot.testing.stage import Stage
     from ray_snapshot.testing.stepping import Walk
 
+    faults = Faults(*counts)
     way = None if schedule is None else schedule_of(schedule)
     if way is not None:
         faults = faults.beside(faults_of(way.settings))

@@ -39,7 +39,7 @@ OF: dict[str, dict[int, str]] = {
     "verify": {0: "all passed", 1: "something did not"},
     "compact": {0: "done"},
     "vacuum": {0: "done, or told with --dry-run"},
-    "analyze": {0: "done", 1: "done, and `verify` found something, or a detector of `detections` raised"},
+    "analyze": {0: "done", 1: "done, and a detector of `detections` raised"},
     "synth": {0: "made"},
     "simulate": {0: "every snapshot is as its protocol promises", 1: "one is not"},
     "explore": {

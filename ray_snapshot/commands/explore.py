@@ -116,10 +116,9 @@ def explore(
                 "--by-hand asks you for each step: leave out what a search looks for, --diagram and --json"
             )
         from ray_snapshot.commands.by_hand import walk
-        from ray_snapshot.testing.faults import Faults
 
         with this_folder_first():
-            walk(begin, Faults(crashes, rollback, duplicates, overtakes), mailbox_bound, schedule)
+            walk(begin, (crashes, rollback, duplicates, overtakes), mailbox_bound, schedule)
         return
     if reach or avoid:
         if always or never or eventually or protocol is not None:

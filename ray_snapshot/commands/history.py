@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.commands.synth import synth
 from ray_snapshot.views.wrapping import print_text
@@ -60,10 +61,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands on histories to the command line."""
     group = typer.Typer()
     app.add_typer(group, name="history", help="List, show, check, shrink or make up histories.")
-    for name, command in {
+    commands: dict[str, Callable[..., Any]] = {
         "list": list_snapshots, "show": show, "verdicts": verdicts, "verify": verify, "compact": compact,
         "vacuum": vacuum, "synth": synth,
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, command in commands.items():
         settings = {"ignore_unknown_options": name == "show"}  # -1 is no option
         group.command(name, context_settings=settings)(command)
         app.command(name, hidden=True, context_settings=settings)(command)
@@ -73,10 +75,9 @@ def list_snapshots(
     history: HistoryPath, system: System = None, run: Run = None, limit: Limit = None, json: Json = False
 ) -> None:
     """List the snapshots, latest last."""
-    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = History(history)
+    opened = open_history(history)
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
@@ -114,10 +115,9 @@ def verdicts(
     json: Json = False,
 ) -> None:
     """List the verdicts of the detectors, latest last."""
-    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = History(history)
+    opened = open_history(history)
     _check_known(opened, system, run, detector)
     snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
@@ -152,9 +152,8 @@ def show(
 
     And the verdicts on it.
     """
-    from ray_snapshot.history import History
 
-    opened = History(history)
+    opened = open_history(history)
     _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
     found = opened.wholes.whole(snapshot_id)
@@ -175,9 +174,8 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
 
     count = bad = bad_tables = 0
     unchecked: list[str] = []
-    from ray_snapshot.history import History
 
-    opened = History(history).as_stored()
+    opened = open_history(history).as_stored()
     _check_known(opened, system)
     for checked, problems in opened.verify(system, unchecked):
         is_table = checked is not None and checked.startswith("table ")
@@ -241,10 +239,9 @@ def compact(
 
     --keep and --keep-every remove snapshots first.
     """
-    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = History(history)
+    opened = open_history(history)
     _retain(opened, keep, keep_every, dry_run, json)
     if dry_run:
         return
@@ -274,10 +271,9 @@ def vacuum(
 
     --keep and --keep-every remove snapshots first.
     """
-    from ray_snapshot.history import History
     from ray_snapshot.views import tables
 
-    opened = History(history)
+    opened = open_history(history)
     _retain(opened, keep, keep_every, dry_run, json)
     deleted = opened.vacuum(keep_hours, dry_run=dry_run)
     rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
+from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
@@ -91,9 +92,8 @@ def conservation(
 
     The ledger, and what changed where it broke.
     """
-    from ray_snapshot.history import History
 
-    opened = History(history)
+    opened = open_history(history)
     from ray_snapshot.questions import conservation as ask
 
     found = ask(opened, system=system, run=run, detector=detector)
@@ -132,9 +132,8 @@ def since(
 
     And how often it held: by the live verdicts.
     """
-    from ray_snapshot.history import History
 
-    opened = History(history)
+    opened = open_history(history)
     from ray_snapshot.questions import since as ask
 
     found = ask(opened, system=system, run=run, detector=detector)["detectors"]
@@ -177,9 +176,8 @@ def diff(
 
     Machines that came, went or moved, and fields of their states.
     """
-    from ray_snapshot.history import History
 
-    opened = History(history)
+    opened = open_history(history)
     from ray_snapshot.questions import diff as ask
     from ray_snapshot.questions import two_snapshots
 

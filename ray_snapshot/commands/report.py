@@ -10,6 +10,7 @@ import typer
 
 from ray_snapshot.commands.files import write_file
 from ray_snapshot.commands.history import System
+from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 
 if TYPE_CHECKING:
@@ -52,9 +53,8 @@ def report(
     for path in files:
         if path.suffix.lower() not in (*_PAGES, *_TEXTS):
             raise SettingError(f"--out {path}: a report is a file that ends in .html or .md")
-    from ray_snapshot.history import History
 
-    opened = History(history)
+    opened = open_history(history)
     snapshot_id = choose(opened, snapshot, system)
     if not files and not markdown:
         files = [Path(f"report-{re.sub(r'[^A-Za-z0-9_.-]', '_', snapshot_id)[:100]}.html")]

@@ -154,7 +154,7 @@ def _diagnose_system(name: str, address: str | None, timeout: float, json: bool,
             for machine, those in told.items()
             for one in those
         ]
-        _print(rows, as_json=True)
+        _print([*snapshot.coverage.get("happened", ()), *rows], as_json=True)
     else:
         print_text("\n".join([*found.lines, *stack_lines(told, with_locals=stacks.with_locals)]))
     return found.exit_code

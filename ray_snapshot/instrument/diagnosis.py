@@ -17,6 +17,7 @@ from ray_snapshot.views.report import (
     chain,
     deadlock_report,
     first_run,
+    happened_lines,
     machine_place,
     open_waits,
     short_sites,
@@ -78,6 +79,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         pending = [_without(line, first.evidence) for line in pending]
     else:
         pending = [*pending, *map(short_sites, why_queued(snapshot))]
+        lines += happened_lines(first.evidence.get("happened", ()))
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]

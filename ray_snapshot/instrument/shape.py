@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
+import heapq
 import inspect
 import pickle
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import ray
 import ray.actor
+from ray.exceptions import RayError
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument import cluster_shape
+from ray_snapshot.instrument.deaths import MOST_LIVES, Life, is_meant, lives_of
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours as guarded
 from ray_snapshot.instrument.guard import replaced
@@ -35,6 +38,7 @@ with importing():
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.function_manager import FunctionActorManager
     from ray._private.serialization import SerializationContext
+    from ray.core.generated import gcs_pb2
     from ray.remote_function import RemoteFunction
     from ray.util.placement_group import PlacementGroup
 
@@ -103,6 +107,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         (f"{module.__name__}.{EXIT}", functools.partial(getattr, module, EXIT), ("ray_terminate_msg", "exit_code"))
         for module in (ray._raylet, ray_worker)
     ),
+    ("RayError.from_bytes", lambda: RayError.from_bytes, ("b",)),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
 )
 
@@ -230,6 +235,12 @@ def replace_ends(actor_ends: Callable[..., Any], exits: Callable[..., Any]) -> N
 def replace_unhandled(unhandled: Callable[..., Any]) -> None:
     """Put this in place of what says that the error of a call was never asked for; it gets the original first."""
     _replace("unhandled", ray_worker, "_unhandled_error_handler", unhandled)
+
+
+def replace_errors(read: Callable[..., Any]) -> None:
+    """Put this in place of what unpickles the error of a call where it is read; it gets the original as its first argument."""
+    own = RayError.from_bytes
+    _put("errors", RayError, "from_bytes", staticmethod(_dressed(_with(read, own), own)), staticmethod(own))
 
 
 def replace_listing(named_actors: Callable[..., Any]) -> None:
@@ -583,23 +594,36 @@ def actor_state(key: str) -> tuple[str | None, int]:
     return (None, 0) if not found else (str(found.get("State")), int(found.get("NumRestarts") or 0))
 
 
+def names_of_actors() -> set[str]:
+    """The names of the cluster's actors that live or are to."""
+    return {str(one["name"]) for one in ray.util.list_named_actors(all_namespaces=True)}
+
+
 def has_crashed(key: str) -> bool:
     """Whether an actor that is dead was meant to live, and Ray does not start it again.
 
     Not if it was killed by `ray.kill`, has left by itself, or nothing held a handle of it: Ray says so only in words.
     """
-    cause = str(ray._private.state.actors(key).get("DeathCause") or "")
-    return not any(f"reason: {reason}" in cause for reason in _MEANT) and "INTENDED_USER_EXIT" not in cause
+    return not is_meant(str(ray._private.state.actors(key).get("DeathCause") or ""))
 
 
-_MEANT = ("RAY_KILL", "OUT_OF_SCOPE", "REF_DELETED")
-
-
-def actors_of_job() -> dict[str, str]:
-    """The actors of this job that live or are to, ours among them: class names by id."""
+def actors_of_job() -> tuple[dict[str, str], dict[str, Life]]:
+    """The actors of this job that live or are to, ours among them: class names by id; and those of all that have died last, or
+    were started again last, at most `MOST_LIVES` of each."""
     job = ray.get_runtime_context().get_job_id()
-    found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
-    return {row["ActorID"]: row["ActorClassName"] for row in found.values() if row["State"] != "DEAD"}
+    found = {row["ActorID"]: row for row in ray._private.state.actors(job_id=ray.JobID.from_hex(job)).values()}
+    living = {key: row["ActorClassName"] for key, row in found.items() if row["State"] != "DEAD"}
+    dead = heapq.nlargest(MOST_LIVES, found.keys() - living.keys(), key=lambda key: found[key]["EndTime"] or 0)
+    again = [key for key in living if found[key].get("NumRestarts")]
+    again = heapq.nlargest(MOST_LIVES, again, key=lambda key: found[key]["Timestamp"] or 0)
+    return living, lives_of({key: found[key] for key in (*dead, *again)})
+
+
+def exit_details(pids: Collection[int]) -> dict[int, str]:
+    """By process id: what Ray records of the end of a worker."""
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    rows = map(gcs_pb2.WorkerTableData.FromString, accessor.get_worker_table())
+    return {row.pid: row.exit_detail for row in rows if row.pid in pids and not row.is_alive}
 
 
 def ended_actors_of_job() -> set[str]:

@@ -94,11 +94,6 @@ def function_of(task: str) -> str:
     return unquote(task.partition(_TASK)[0], errors="surrogatepass")
 
 
-def is_all_of_a_function(machine: str) -> bool:
-    """Whether this names all tasks of a function."""
-    return machine.endswith(_TASK)
-
-
 def worker_name(key: str, session: int) -> str:
     """What a worker is called between processes: it takes part from its first task on until it idles, then anew."""
     return f"{_WORKER}{key[:16]}.{session}"
@@ -212,7 +207,6 @@ __all__ = [
     "call_of_task",
     "function_name",
     "function_of",
-    "is_all_of_a_function",
     "is_task",
     "is_worker",
     "task_name",

@@ -108,6 +108,9 @@ def _waiting(report: Report) -> Iterator[str]:
         yield from _list(map(_text, report.waiting.behind))
     if report.waiting.note:
         yield _text(report.waiting.note)
+    if report.waiting.before:
+        yield "Before that:"
+        yield from _list(map(_text, report.waiting.before))
     if report.waiting.advice:
         yield "### What to do"
         yield from _list(map(_text, report.waiting.advice))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import with_workers
+from ray_snapshot.detectors.happened import happened
 from ray_snapshot.evidence import names, records
 from ray_snapshot.reports.rows import classes_of, rows_by
 from ray_snapshot.reports.texts import cut, distinct, plain
@@ -32,6 +33,8 @@ class Waiting:
     lines: tuple[str, ...]
     """Of a deadlock: what can never move again; else what waits."""
     behind: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """What has happened before."""
     advice: tuple[str, ...] = ()
     note: str = ""
 
@@ -46,7 +49,8 @@ def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[
         return None, []
     lines = wait_lines(rows, len(rows) + more)
     note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
-    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), note=note)
+    before = tuple(sentence(snapshot, text) for text in happened(snapshot))
+    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), before=before, note=note)
     return told, rows
 
 
@@ -72,6 +76,7 @@ def _deadlock(
         picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
         lines=tuple(_with_workers(snapshot, wait_lines(members, counts[0]))),
         behind=tuple(_with_workers(snapshot, wait_lines(behind, counts[1]))),
+        before=tuple(sentence(snapshot, text) for text in names(evidence_of(row, "happened"))[:MOST_ADVICE]),
         advice=tuple(advice),
         note=_as_long_as((*members, *behind)),
     )

@@ -47,10 +47,10 @@ JOBS = {
     "slow": ("cost",),
     "abort": ("cost",),
     "stall": ("progress",),
-    "tear": ("verify",),
-    "lie": ("verify", "detections"),
+    "tear": (),
+    "lie": ("detections",),
 }
-"""Which Spark jobs tell of it."""
+"""Which Spark jobs tell of it; of `tear`, `ray-snapshot history verify`."""
 
 BLOCK = 8
 """Machines that one anomaly has for itself."""

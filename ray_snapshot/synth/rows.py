@@ -24,7 +24,6 @@ _OUTER, _INNER = "bank.py:41", "bank.py:58"
 """Call sites: where a transfer waits for an audit, and where an audit waits for the next one."""
 
 _TRANSFER, _AUDIT = "transfer", "audit"
-_Call = tuple[str, str, str, str, str | None]
 
 
 class Rows:

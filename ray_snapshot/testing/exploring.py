@@ -147,9 +147,6 @@ def told_within(name: str, outside: int) -> str:
     return f" within {name}: {outside:,} of them {'is' if outside == 1 else 'are'} outside, and not gone on from"
 
 
-Births = tuple[Any, ...]
-
-
 class _FullError(Exception):
     """There are more states than are to be looked at."""
 

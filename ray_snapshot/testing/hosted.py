@@ -1,12 +1,12 @@
 """The user's machines on simulated hosts, under a protocol: the very `HostCore` and `Coordinator` that run on Ray.
 
-The world is the simulator's (`simulation.mail.world`), whose machines are pure functions; here the actions of the user's own
-classes take their place (`stage`). Snapshots are those that the protocol takes. Read
-`hosted_runs` next. Never imports Ray unless a machine calls.
+The hosts are the simulator's (`simulation.mail.simulated`); what their machines do are actions of the user's own classes
+(`stage`). Snapshots are those that the protocol takes. Read `hosted_runs` next. Never imports Ray unless a machine calls.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +18,9 @@ from ray_snapshot.simulation.mail.fingerprints import carried_mark, fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Action, MessageId
+from ray_snapshot.simulation.mail.rules import Rules
 from ray_snapshot.simulation.mail.sharing import TO_A_HOST, Keeper
-from ray_snapshot.simulation.mail.world import _STEPS, World
+from ray_snapshot.simulation.mail.simulated import STEPS, SimulatedHosts
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.history import Performed
 from ray_snapshot.testing.hosted_sharing import SharedHosts
@@ -27,13 +28,6 @@ from ray_snapshot.testing.records import Inside, Mail, Rest, Unborn
 from ray_snapshot.testing.space import raise_if_begun_wrong
 from ray_snapshot.testing.stage import NO_REFS, Stage
 from ray_snapshot.testing.values import as_bytes, encoded
-
-
-@dataclass(frozen=True)
-class _Joins:
-    """What the simulator's world asks of a behaviour, of a user's class."""
-
-    joins: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass
@@ -71,7 +65,7 @@ def _is_through(host: SimHost, target: str) -> None:
     host.core.outputs[target].in_flight -= 1
 
 
-class HostedWorld(World):
+class HostedWorld(SimulatedHosts):
     """Hosts with machines of the user's classes."""
 
     def __init__(self, known: int, protocol: str, hosts: int | None) -> None:
@@ -106,7 +100,16 @@ class HostedWorld(World):
         """Hosts whose steps may be others by now; None: all."""
         self._arounds: dict[str, Around] = {}
         self._has_shared_central = False
-        super().__init__({DRIVER: (DRIVER, _Joins(), Rest(0, b""))}, protocol=protocol, is_atomic=True)  # type: ignore[dict-item]
+        self.replies: Counter[tuple[str, str]] = Counter()
+        """How many answers there have been, by who answers and to whom."""
+        super().__init__(Rules(protocol=protocol))
+        self.add_host(DRIVER, None)
+        self.central.coordinator.register(DRIVER)
+        core = self.hosts[DRIVER].core
+        core.end_action(core.born(DRIVER, Body(Rest(0, b""))))
+        core.resolve(DRIVER, DRIVER)
+        self.places[DRIVER] = DRIVER
+        self.log.lengths[DRIVER] = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be found again is not copied with a world, nor what is told of a run alone."""
@@ -196,8 +199,6 @@ class HostedWorld(World):
         network = self.network
         if network.batches:
             steps += _deliveries(len(network.batches))
-        if network.lost:
-            steps += [("resend", index) for index in range(len(network.lost))]
         if self.control:
             steps += [("control", index) for index in range(len(self.control))]
         if not (self.dues or self.timeouts):
@@ -290,8 +291,8 @@ class HostedWorld(World):
             batches.append(Carried(name, target, batch))
         return ""
 
-    def _arrive(self, carried: Carried) -> str:
-        """No batch comes twice here, and none from another generation."""
+    def _deliver(self, index: int) -> str:
+        carried = self.network.batches.pop(index)
         source, target, hosts = carried.source, carried.target, self.hosts
         if type(hosts) is SharedHosts:
             hosts.change(source, ("is through", target), lambda host: _is_through(host, target))
@@ -364,7 +365,7 @@ class HostedWorld(World):
         there = [self.came[ref] for ref in record.wait.refs if ref in self.came]
         for _, _, colour in there:
             host.core.note(colour, machine)
-        self._boundary(host)
+        self.boundary(host)
         host.core.resume(machine)
         inputs = (*record.inputs, ("answer", *answer, self._around(host)))
         accepted = [message for message, _, _ in there]
@@ -373,16 +374,15 @@ class HostedWorld(World):
 
     def _be_born(self, name: str) -> None:
         host = self.hosts[name]
-        self._boundary(host)
+        self.boundary(host)
         creation = host.core.next_birth()
         assert creation is not None
         record: Unborn = creation.payload
         joins = tuple(self.stage.joins[record.kind])
         machine = host.core.machine(creation.child)
         machine.is_suspended = True  # not to act before its constructor is done
-        host.core.born(creation.child, Body(_Joins(joins), Rest(record.kind, b"")), joins)  # type: ignore[arg-type]
+        host.core.born(creation.child, Body(Rest(record.kind, b"")), joins)
         self.unbuilt.discard(creation.child)
-        self.programs[creation.child] = _Joins(joins)  # type: ignore[assignment]
         machine.is_suspended = False
         act = Act(creation.child, record.kind, None, record.method, (record.payload,), around=self._around(host))
         accepted = [(creation.creator, creation.child, "creation", 1)]
@@ -399,7 +399,7 @@ class HostedWorld(World):
 
     def _lose(self, name: str) -> None:
         """A host is gone: who waits for a machine of it hears so."""
-        World._crash(self, name)
+        self._crash(name)
         on_its_way = {message[2] for message in self.control if message[0] == "answer"}
         for ref, target in sorted(self.owed.items()):
             if self.places.get(target) == name and ref not in self.came and ref not in on_its_way:
@@ -409,7 +409,7 @@ class HostedWorld(World):
         host = self.hosts[self.places[ref[0]]]
         error = HostDiedError(f"the host of {target} died", host=self.places[target], machines=[target])
         answer = Answer(encoded(error).data, is_error=True)
-        self._answer(ref, self.waits.next_reply(target, ref[0]), answer, host.core.colour)
+        self._answer(ref, self._next_reply(target, ref[0]), answer, host.core.colour)
 
     def hear(self, message: Step) -> str:
         """A control message arrives."""
@@ -492,13 +492,18 @@ class HostedWorld(World):
             return
         calls = [mail.call for _, _, mail in taken if type(mail) is Mail and mail.call is not None]
         for ref in calls:
-            sent_reply = self.waits.next_reply(machine.name, ref[0])
+            sent_reply = self._next_reply(machine.name, ref[0])
             self._answer(ref, sent_reply, end.answer, host.core.colour_of(machine))  # type: ignore[union-attr]
             logged.sent.append(sent_reply)
         if type(end) is Raised and not calls:
             self.failure = self.failure or end.text
             raise_if_begun_wrong(act, end)
         host.core.end_action(machine)
+
+    def _next_reply(self, source: str, target: str) -> MessageId:
+        """What the next answer is called."""
+        self.replies[source, target] += 1
+        return source, target, "reply", self.replies[source, target]
 
     def _answer(self, ref: Ref, sent: MessageId, answer: Answer, colour: Any) -> None:
         self.control.append(("answer", ref[0], ref, sent, answer, colour))
@@ -587,15 +592,16 @@ _OWN: dict[str, Callable[..., None]] = {
 }
 
 _ALL: dict[str, Callable[..., Any]] = {
-    **_STEPS,
+    **STEPS,
     **_OWN,
+    "deliver": HostedWorld._deliver,
     "flush": HostedWorld._flush,
     "copy": HostedWorld._copy,
 }
 
 _COPIED = (
-    "network", "control", "waits", "dues", "timeouts", "inside", "unbuilt", "came", "calls", "owed", "places",
-    "programs", "in_flight", "stops", "_listed", "_arounds",
+    "network", "control", "replies", "dues", "timeouts", "inside", "unbuilt", "came", "calls", "owed", "places",
+    "in_flight", "stops", "_listed", "_arounds",
 )  # fmt: skip
 """What steps change of a world, beside its hosts, its log and the central point."""
 

@@ -17,7 +17,7 @@ from ray_snapshot.simulation.mail.hosts import SimHost
 from ray_snapshot.simulation.mail.sharing import FrozenHost, Keeper
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.mail.world import World
+    from ray_snapshot.simulation.mail.simulated import SimulatedHosts
 
 
 def _no_time() -> float:
@@ -32,7 +32,9 @@ def new_keeper() -> Keeper:
 class SharedHosts(dict[str, SimHost]):
     """The hosts of one world, by name."""
 
-    def __init__(self, world: World, keeper: Keeper, kept: dict[str, FrozenHost], hosts: dict[str, SimHost]) -> None:
+    def __init__(
+        self, world: SimulatedHosts, keeper: Keeper, kept: dict[str, FrozenHost], hosts: dict[str, SimHost]
+    ) -> None:
         super().__init__(hosts)
         self.world = world
         self.keeper = keeper
@@ -80,7 +82,7 @@ class SharedHosts(dict[str, SimHost]):
         shared = self.shared
         return tuple([shared[name].mark for name in sorted(shared)])
 
-    def of(self, world: World) -> SharedHosts:
+    def of(self, world: SimulatedHosts) -> SharedHosts:
         """The same hosts, for another world."""
         self.keep()
         return SharedHosts(world, self.keeper, self.shared.copy(), self)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ray_snapshot.instrument.deaths import MOST_RESTARTS, RESTARTED_S
 from ray_snapshot.names import LONG_S, NAMESPACE
 from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Graph, Stuck, moved
-from ray_snapshot.unprepared.records import ALIVE, Job, Look, Task
+from ray_snapshot.unprepared.records import ALIVE, RUNNING, Actor, Job, Look, Task
 from ray_snapshot.unprepared.stacks import ACTS, PARKED, UNSEEN, WAITS, Reading, reading
 
 SUSPECTED, NONE, UNKNOWN = "suspected", "none", "unknown"
@@ -24,8 +25,6 @@ MOST_CPU = 0.05
 _POLLS, _TICKS = 3.5, 0.3
 """Context switches a second of a thread: in a wait of Ray's it looks for signals once a second."""
 
-MOST_RESTARTS, RESTARTED_S = 3, 60.0
-"""An actor that has been restarted so often, the last time so lately, may be started again and again for ever."""
 
 _LONGEST_NAME = 15
 """Of a thread's name Linux keeps so much."""
@@ -77,7 +76,7 @@ def judge(first: Look, second: Look, told: Told, jobs: Iterable[str]) -> list[Fi
     doubtful = graph.stuck(acting, leaf)
     still = graph.stuck(changed | _those(read, ACTS), _leaf(read, {WAITS: ANY}, ALONE))
     judged = [
-        _Judging(graph, read, sure, doubtful, still, second.jobs[job], graph.stuck(acting, leaf, job)).finding()
+        _Judging(graph, read, sure, doubtful, still, second.jobs[job], graph.stuck(acting, leaf, job), first).finding()
         for job in jobs
     ]
     counts = Counter(task.job for task in second.tasks.values())
@@ -147,6 +146,8 @@ class _Judging:
     job: Job
     alone: Stuck
     """If other programs keep the room that they hold."""
+    before: Look
+    """The first look."""
 
     @property
     def look(self) -> Look:
@@ -166,18 +167,29 @@ class _Judging:
 
     def _restarting(self) -> list[str]:
         """Actors that are started again and again while something of theirs is unfinished."""
-        unfinished: dict[str, set[str]] = defaultdict(set)
+        unfinished: dict[str, list[Task]] = defaultdict(list)
         for task in self.look.tasks.values():
             if task.job == self.job.key and task.actor:
-                unfinished[task.actor].add(task.name)
+                unfinished[task.actor].append(task)
         found = []
-        for key, names in unfinished.items():
+        for key, tasks in unfinished.items():
             actor = self.look.actors.get(key)
             if actor is not None and actor.restarts >= MOST_RESTARTS and self._age(actor.changed_ms) <= RESTARTED_S:
                 period = f" in {self._age(actor.began_ms):.0f} s" if actor.began_ms else ""
-                what = ", ".join(sorted(names))
-                found.append(f"{{{key}}} has been restarted {actor.restarts} times{period}, and has still to do {what}")
+                text = f"{{{key}}} has been restarted {actor.restarts} times{period}, {self._died_in(actor, tasks)}"
+                pid = self.before.actors[key].pid if key in self.before.actors else 0
+                found.append(", ".join(filter(None, (text, self.look.exits.get(pid)))))
         return found
+
+    def _died_in(self, actor: Actor, tasks: Iterable[Task]) -> str:
+        """In which call it was when it died: of those that were begun as often, the one that runs, or the only one."""
+        often = [task for task in tasks if task.attempt >= actor.restarts - 1]
+        often = [task for task in often if task.state in RUNNING] or often
+        if len(often) != 1:
+            return f"and has still to do {', '.join(sorted({task.name for task in tasks}))}"
+        read = self.read.get(often[0].key)
+        place = f" ({read.frames[0].file}:{read.frames[0].line})" if read and read.frames else ""
+        return f"each time inside {often[0].name}{place}"
 
     def _age(self, ms: int) -> float:
         return self.look.at_s - ms / 1_000

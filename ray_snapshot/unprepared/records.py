@@ -18,6 +18,7 @@ import ray
 from ray_snapshot.errors import ClusterError
 from ray_snapshot.instrument import cluster_shape
 from ray_snapshot.instrument.capacity import AUTOSCALING_STATUS, may_grow
+from ray_snapshot.instrument.deaths import MOST_LIVES, MOST_RESTARTS, in_words, is_meant
 from ray_snapshot.instrument.private import importing
 
 with importing():
@@ -94,6 +95,21 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
+class Dead:
+    """An actor that has died."""
+
+    key: str
+    job: str
+    kind: str
+    name: str
+    began_ms: int
+    ended_ms: int
+    cause: str
+    """In words; "" if it was not read."""
+    is_meant: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A program."""
 
@@ -158,6 +174,9 @@ class Look:
     """So many the control store keeps; 0: not known."""
     grows: bool | None = False
     """Whether an autoscaler may add nodes; None: not known."""
+    dead: Mapping[str, Dead] = field(default_factory=dict)
+    exits: Mapping[int, str] = field(default_factory=dict)
+    """By process that has ended: why, in words; asked for if an actor is started again and again."""
 
     @property
     def may_be_incomplete(self) -> bool:
@@ -214,10 +233,12 @@ class Records:
             for row in self._accessor.get_node_table()
             if row["Alive"]
         }
+        rows = [*map(gcs_pb2.ActorTableData.FromString, self._accessor.get_actor_table(None, None))]
+        living = actors(rows)
         return Look(
             time.time(),
             tasks,
-            actors(self._accessor.get_actor_table(None, None)),
+            living,
             jobs(self._accessor.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)),
             groups(self._accessor.get_placement_group_table()),
             nodes,
@@ -225,7 +246,13 @@ class Records:
             count,
             self._maximum(),
             self._grows(nodes),
+            dead(rows),
+            self._exits() if any(one.restarts >= MOST_RESTARTS for one in living.values()) else {},
         )
+
+    def _exits(self) -> dict[int, str]:
+        rows = map(gcs_pb2.WorkerTableData.FromString, self._accessor.get_worker_table())
+        return {row.pid: in_words(row.exit_detail) for row in rows if not row.is_alive}
 
     def _maximum(self) -> int:
         try:
@@ -294,10 +321,10 @@ def _task(event: Any, key: str) -> Task:
     )
 
 
-def actors(rows: Iterable[bytes]) -> dict[str, Actor]:
+def actors(rows: Iterable[Any]) -> dict[str, Actor]:
     """The actors that are not dead, by key."""
     found: dict[str, Actor] = {}
-    for row in map(gcs_pb2.ActorTableData.FromString, rows):
+    for row in rows:
         if row.state != DEAD:
             key = row.actor_id.hex()
             node = row.address.node_id.hex()
@@ -318,6 +345,16 @@ def actors(rows: Iterable[bytes]) -> dict[str, Actor]:
                 row.num_restarts,
                 row.timestamp,
             )
+    return found
+
+
+def dead(rows: Iterable[Any]) -> dict[str, Dead]:
+    """The actors that have died, the latest first, by key."""
+    found: dict[str, Dead] = {}
+    for row in sorted((one for one in rows if one.state == DEAD), key=lambda one: -one.end_time):
+        cause, key = str(row.death_cause) if len(found) < MOST_LIVES else "", row.actor_id.hex()
+        about = row.job_id.hex(), row.class_name, row.name, row.start_time, row.end_time
+        found[key] = Dead(key, *about, in_words(cause) if cause else "", is_meant(cause))
     return found
 
 

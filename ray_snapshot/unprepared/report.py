@@ -9,13 +9,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
+from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.instrument.frames import cut_middle
 from ray_snapshot.names import LONG_S
 from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
-from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
-from ray_snapshot.views.report import MOST_LINES, chain, wait_lines
+from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Actor, Dead, Look, Task
+from ray_snapshot.views.report import MOST_LINES, chain, happened_lines, wait_lines
 
 _MOST_TARGETS = 4
 _MOST_ROWS = 1_000
@@ -39,12 +41,13 @@ class Names:
         self.look = look
         self._actors: dict[str, str] = {}
         counts: Counter[tuple[str, str]] = Counter()
-        for actor in sorted(look.actors.values(), key=lambda one: (one.began_ms or 1 << 60, one.key)):
+        every: list[Actor | Dead] = [*look.actors.values(), *look.dead.values()]
+        for actor in sorted(every, key=lambda one: (one.began_ms or 1 << 60, one.key)):
             number = counts[actor.job, actor.kind]
             counts[actor.job, actor.kind] += 1
             self._actors[actor.key] = actor.name or f"{actor.kind}-{number}"
             if job not in ("", actor.job):
-                detached = "detached " if actor.is_detached else ""
+                detached = "detached " if isinstance(actor, Actor) and actor.is_detached else ""
                 self._actors[actor.key] += f" (a {detached}{actor.kind} of job {actor.job})"
         self._tasks: dict[str, str] = {}
         running = (task for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING)
@@ -100,10 +103,21 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
         "pending": pending(own, finding, look, names)[:_MOST_ROWS],
         "actors": busy_actors(own, look, names)[:_MOST_ROWS],
         "stacks": _stacks(finding, names),
+        "died": _deaths(finding, look, names),
         "reasons": [names.filled(text) for text in finding.reasons],
         "records": look.count,
         "may_be_incomplete": look.may_be_incomplete,
     }
+
+
+def _deaths(finding: Finding, look: Look, names: Names) -> list[str]:
+    """The actors of a program that have died, the latest first; those that were meant to only if killed, and others wait."""
+    dead = [one for one in look.dead.values() if one.job == finding.job.key and one.cause]
+    own = [one for one in dead if not one.is_meant or (finding.verdict != NONE and one.cause == KILLED)]
+    return [
+        f"{names.of(one.key)} died at {datetime.fromtimestamp(one.ended_ms / 1_000):%H:%M:%S} ({one.cause})"
+        for one in own
+    ][:MOST_LINES]
 
 
 def _still_for(finding: Finding, look: Look) -> float | None:
@@ -310,6 +324,7 @@ def lines(told: Mapping[str, Any], refusal: str | None) -> list[str]:
         found += ["  has not begun:", *(f"    {_pending(one)}" for one in others[:MOST_LINES])]
     if verdict != NONE:
         found += _shown_stacks(told["stacks"])
+    found += happened_lines(told["died"])
     found += [f"  {'not known' if verdict == UNKNOWN else 'note'}: {text}" for text in told["reasons"]]
     if verdict != NONE:
         found += _advice(told, refusal)

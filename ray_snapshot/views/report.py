@@ -50,9 +50,16 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
         lines += wait_lines(behind, evidence.get("stuck_behind_count", len(behind)))
     if any(record.get("needs") for record in (*members, *behind)):
         lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
+    lines += happened_lines(evidence.get("happened", ()))
     advice = (short_sites(text) for text in evidence.get("advice", ()))
     lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
     return "\n".join(lines)
+
+
+def happened_lines(sentences: Iterable[str]) -> list[str]:
+    """What has happened before, the newest first."""
+    shown = [f"    {short_sites(text)}" for text in sentences][:MOST_LINES]
+    return ["  before that:", *shown] if shown else []
 
 
 def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -> list[str]:

@@ -78,8 +78,6 @@ def _answer(module: ModuleType, request: Request, near: _Near) -> int:
     if request.follow:
         return _follow(module, request, near, selection, options)
     check_selection(history, selection)
-    if hasattr(module, "prepare"):
-        options = module.prepare(history, selection, **options)
     out = prepare_out(request.out or default_out(request.history, job), request.history)
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)

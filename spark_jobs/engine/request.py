@@ -40,9 +40,8 @@ class Option:
     @property
     def jobs(self) -> tuple[str, ...]:
         """The jobs that take it: all, or those that its help begins with."""
-        names, colon, _ = self.help.partition(": ")
-        found = tuple(names.split(", "))
-        return found if colon and JOBS.keys() >= {*found} else tuple(JOBS)
+        found = tuple(self.help.partition(": ")[0].split(", "))
+        return found if JOBS.keys() >= {*found} else tuple(JOBS)
 
     def in_program(self) -> dict[str, str | None]:
         """How the program of a job explains it; it leaves the options that are its own to `docs/howto/spark.md`."""
@@ -90,8 +89,6 @@ class Request:
     machine: str | None = _own("--machine", "changes: only of this machine.")
     field: str | None = _own("--field", "changes: only of this field of the states.")
     value: str | None = _own("--value", "changes: only to this value (with --field).")
-    between: str | None = _own("--between", "changes: between two snapshots (ids, or such as -2..-1).", metavar="A..B")
-    against: str | None = _own("--against", "compare: the run to hold against --run.")
     predicate: str | None = _own(
         "--predicate", "possibly: module:name of a function of the machines, functions by machine, or a detector."
     )

@@ -9,6 +9,7 @@ import asyncio
 import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,12 @@ class Count:
         return self.count
 
 
+def _await(begun: Any, count: int) -> None:
+    """Calls of an async actor begin in any order."""
+    while ray.get(begun.now.remote()) < count:
+        time.sleep(0.05)
+
+
 class GroupedServer(Server):
     """With a group of its own for that call."""
 
@@ -74,8 +81,7 @@ def slots(remedy: str) -> Any:
     begun = Count.remote()
     server = ray.remote(**options)(GroupedServer if is_grouped else Server).remote(begun)
     out = [server.generate.remote(n) for n in range(8)]
-    while ray.get(begun.now.remote()) < 4:  # calls of an async actor begin in any order
-        time.sleep(0.05)
+    _await(begun, 4)
     ray.get(server.wake_up.remote())
     return ray.get(out)
 
@@ -228,10 +234,11 @@ def _bounded(ref: Any, remedy: str) -> Any:
 class Job:
     """A method that is not async occupies the event loop, and the call that would end it stands behind it."""
 
-    def __init__(self) -> None:
-        self.is_stopped = False
+    def __init__(self, begun: Any) -> None:
+        self.is_stopped, self.begun = False, begun
 
     def run(self) -> str:
+        self.begun.add.remote()
         while not self.is_stopped:
             time.sleep(0.05)
         return "stopped"
@@ -242,6 +249,7 @@ class Job:
 
 class AsyncJob(Job):
     async def run(self) -> str:  # type: ignore[override]
+        self.begun.add.remote()
         while not self.is_stopped:
             await asyncio.sleep(0.05)
         return "stopped"
@@ -253,13 +261,52 @@ class ThreadedJob(Job):
 
 
 def occupied(remedy: str) -> Any:
-    job = ray.remote(num_cpus=0)({"async": AsyncJob, "in a thread": ThreadedJob}.get(remedy, Job)).remote()
+    job = ray.remote(num_cpus=0)({"async": AsyncJob, "in a thread": ThreadedJob}.get(remedy, Job)).remote(
+        begun := Count.remote()
+    )
     out = job.run.remote()
+    _await(begun, 1)
     return _bounded(job.stop.remote(), remedy) or ray.get(out)
+
+
+class Locked:
+    """A method waits on the event loop for a lock, and the call that would release it stands behind it."""
+
+    def __init__(self, begun: Any) -> None:
+        self.lock, self.begun = threading.Lock(), begun
+        self.lock.acquire()
+
+    def take(self) -> str:
+        self.begun.add.remote()
+        self.lock.acquire()
+        return "taken"
+
+    async def release(self) -> None:
+        self.lock.release()
+
+
+class ThreadedLocked(Locked):
+    async def take(self) -> str:  # type: ignore[override]
+        self.begun.add.remote()
+        await asyncio.to_thread(self.lock.acquire)
+        return "taken"
+
+
+def on_loop(remedy: str) -> Any:
+    locked = ray.remote(num_cpus=0)(ThreadedLocked if remedy == "in a thread" else Locked).remote(
+        begun := Count.remote()
+    )
+    taken = locked.take.remote()
+    _await(begun, 1)
+    ray.get(locked.release.remote())
+    return ray.get(taken)
 
 
 class Store:
     """It makes an object, and gives the id away: Ray counts no ref for that."""
+
+    def number(self) -> int:
+        return 7
 
     def make(self, is_whole: bool) -> Any:
         ref = ray.put(7)
@@ -285,7 +332,7 @@ def too_large(remedy: str) -> Any:
 OTHERS = """
 import ray, time
 ray.init("{address}", namespace="jobs", log_to_driver=False)
-holder = ray.remote(resources=dict(seat=1))(type("Holder", (), dict(ready=lambda self: 7)))
+holder = ray.remote(resources={{"node:__internal_head__": 1}})(type("Holder", (), dict(ready=lambda self: 7)))
 ray.get(holder.options(name="held", lifetime="detached", num_cpus=0).remote().ready.remote())
 """
 
@@ -294,10 +341,11 @@ def detached(remedy: str) -> Any:
     """An actor of another job, which has ended, holds what is asked for."""
     address = ray.get_runtime_context().gcs_address
     subprocess.run([sys.executable, "-c", OTHERS.format(address=address)], check=True, stdout=subprocess.DEVNULL)
-    made = ray.remote(num_cpus=0, resources={"seat": 1})(Store).remote().make.remote(True)
-    if remedy == "ray.kill":
-        ray.kill(ray.get_actor("held", namespace="jobs"))
-    return _bounded(made, remedy)
+    made = ray.remote(num_cpus=0, resources={"node:__internal_head__": 1})(Store).remote().number.remote()
+    read = ray.remote(num_cpus=0)(Reader).remote().read.remote([made])
+    answer = None if remedy == "ray.kill" else _bounded(read, remedy)
+    ray.kill(ray.get_actor("held", namespace="jobs"))
+    return answer or _bounded(read, remedy)
 
 
 PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
@@ -306,6 +354,7 @@ PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "order": (order, ("the same order",)),
     "behind_get": (behind_get, ("2", "a group of its own")),
     "occupied": (occupied, ("async", "in a thread")),
+    "on_loop": (on_loop, ("in a thread",)),
     "as_an_id": (as_an_id, ("the ref itself",)),
     "too_large": (too_large, ("less",)),
     "detached": (detached, ("ray.kill",)),
@@ -315,7 +364,7 @@ PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
 
 
 def main() -> None:
-    ray.init(resources={"seat": 1})
+    ray.init()
     if sys.argv[1] != "all":
         print(PROGRAMS[sys.argv[1]][0](HANGS))
         return

@@ -48,6 +48,7 @@ def main(steps):
     where = {"address": os.environ["CLUSTER"]} if "system-at" in steps else {}
     with rs.System("shop", **where) as system:
         till = system.spawn(Till, name="till")
+        ray.get(till.add.remote(0))  # it has begun, so it is in the snapshot
         clerk = ray.remote(num_cpus=0)(Clerk).remote(till)
         try:
             print("paid", ray.get([clerk.pay.remote(3), clerk.pay.remote(4)]))

@@ -51,6 +51,18 @@ def test_a_call_that_blocks_its_event_loop_keeps_every_other_call_out() -> None:
     ]
 
 
+def test_one_that_waits_in_a_lock_there_is_advised_to_wait_in_a_thread() -> None:
+    app = App().actor("driver").actor("Async-0", 1_000)
+    get = app.runs("Async-0", "driver", "get", "loop.py:5")
+    app.coverage |= {"blocked_loops": {"Async-0": get}, "primitives": {get: "self.lock.acquire"}}
+    app.waits_for("driver", app.queues("Async-0", "driver", "release"))
+    app.waits.append({"machine": "Async-0", "call_id": get, "k": 1, "on_machine": "Async-0", "satisfied": False})
+    assert app.verdict().evidence["advice"] == [
+        "Async.release can begin only when the event loop of Async-0 is free:"
+        " let Async.get wait in a thread (await asyncio.to_thread(...))."
+    ]
+
+
 def test_a_coroutine_that_has_begun_needs_the_blocked_loop_too() -> None:
     app = App().actor("Async-0", 1_000).actor("B-0", status="active")
     get, begun = app.runs("Async-0", "driver", "get"), app.runs("Async-0", "driver", "begun")

@@ -106,7 +106,7 @@ def test_another_thread_may_load_rows_at_any_time(detector: Any, monkeypatch: py
             found = parted(taken)
             left[0] -= 1
             if not left[0]:
-                taken.load()
+                taken.to_arrow()
             return found
 
         with monkeypatch.context() as patch:

@@ -14,12 +14,12 @@ from itertools import product
 from typing import Any
 
 from worlds.mail.rows import rows_of
+from worlds.mail.world import World
 
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Reached, Termination, TokenConservation
 from ray_snapshot.simulation.mail.machines import Call, Input, Output, Reply, Send
 from ray_snapshot.simulation.mail.oracle import RecordedSnapshot, Replay
-from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.waits import Alternative, Wait
 
 Needs = tuple[tuple[int, tuple[str, ...]], ...]

@@ -271,7 +271,7 @@ def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:
     assert execute("list", history, "--json", LC_ALL="C", PYTHONUTF8="0").returncode == 0
     helped = execute()
     assert (helped.returncode, execute("--help").stdout) == (0, helped.stdout)
-    assert "verdicts" in helped.stdout
+    assert "witness" in helped.stdout
 
 
 def test_help_loads_nothing_heavy() -> None:

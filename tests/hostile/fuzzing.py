@@ -166,7 +166,6 @@ STARTING = {"run", "demo", "systems", "snapshot", "diagnose", "synth"}
 JOB_OPTIONS: dict[str, Sequence[Sequence[str]]] = {
     "conservation": ([], ["--state", "$.balance"], ["--state", "$.balance", "--total", "1"]),
     "changes": ([], ["--between", "-2..-1"], ["--machine", "a", "--field", "balance"]),
-    "compare": (["--run", "run", "--against", "traced"],),
     "detections": ([], ["--follow", "--once"]),
     "possibly": (["--predicate", "deadlock"], ["--predicate", "termination", "--definitely"]),
 }

@@ -35,6 +35,7 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "doctor": [["{history}"], ["{history}", "--json"]],
     "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
+    "explore": [["--by-hand", "--from", "{history}", "latest", *more] for more in ([], ["--until", "a:1"])],
     "blame": [["{history}"], ["{history}", "latest", "--json"], ["{history}", "--detector", "conservation"]],
     "restore": [["{history}", "latest", PROGRAM]],
     "run": [["--history", "{history}", PROGRAM]],
@@ -45,7 +46,11 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
 def commands_on_histories() -> set[str]:
     """The names of all commands that have a parameter for a history, by what the command line itself says."""
     commands = each_command(typer.main.get_command(make_app()))
-    every = {words[0] for words, one in commands if len(words) == 1 and "history" in {item.name for item in one.params}}
+    every = {
+        words[0]
+        for words, one in commands
+        if len(words) == 1 and {"history", "start"} & {item.name for item in one.params}
+    }
     return every - {SERVER}
 
 

@@ -258,9 +258,30 @@ def killed(times: str) -> None:
         say("killed", counts=counts(a, b), obstacles=snapshot.obstacles)
 
 
+def bereaved(history: str, *again: str) -> None:
+    """Actors are killed before the program goes back; it makes others of their names where it is told to."""
+    with rs.watch("bereaved", history=history, checkpoint=True) as system:
+        nodes = [Node.options(name="a").remote(), Node.remote()]
+        ray.get([node.add.remote(3) for node in nodes])
+        snapshot = None if system.restored else system.snapshot(timeout=BOUND_S)
+        for node in nodes:
+            ray.kill(node)
+        if snapshot is not None:
+            say("refused", id=snapshot.snapshot_id, **error_of(lambda: system.restore(snapshot)))
+        if again:
+            nodes = [Node.options(name=name).remote() for name in ("a", "Node-0")]
+        if snapshot is None:
+            system.start()
+        else:
+            system.restore(snapshot)
+        say("back", counts=counts(*nodes))
+
+
 if __name__ == "__main__":
     ray.init(logging_level="ERROR")
     if sys.argv[1] == "--killed":
         killed(sys.argv[2])
+    elif sys.argv[1] == "--bereaved":
+        bereaved(*sys.argv[2:])
     else:
         main(sys.argv[1])

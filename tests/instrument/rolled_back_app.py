@@ -18,8 +18,8 @@ import pytest
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process import blocked_threads, recording, reloading
 from ray_snapshot.instrument.process import control as controls
-from ray_snapshot.instrument.process import recording, reloading, threads
 from ray_snapshot.instrument.process.journal import Entry
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
@@ -385,7 +385,8 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     """Nothing here starts a thread, asks Ray, or waits for the time."""
     patch.setattr(controls.Control, "start", lambda _: None)
     patch.setattr(shape, "actor_state", lambda key: app.states.get(key, ("ALIVE", 0)))
-    patch.setattr(shape, "actors_of_job", dict)
+    patch.setattr(shape, "names_of_actors", set)
+    patch.setattr(shape, "actors_of_job", lambda: ({}, {}))
     patch.setattr(shape, "ended_actors_of_job", set)
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
     patch.setattr(shape, "actor_key", lambda handle: "a host's")
@@ -400,7 +401,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "ids_in_use", set)
     patch.setattr(shape, "call_again", app.make_again)
     patch.setattr(recording, "own_threads", tuple)
-    patch.setattr(threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
+    patch.setattr(blocked_threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
     patch.setattr(reloading, "own_threads", tuple)
     patch.setattr(reloading.Reloading, "_look", lambda *_: None)
     patch.setattr(reloading.Reloading, "_begin_load", reloading.Reloading.load)

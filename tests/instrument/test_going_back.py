@@ -95,3 +95,20 @@ def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
 @pytest.mark.nightly
 def test_actors_that_die_again_and_again_come_back_with_every_call_counted_once(runner: Runner) -> None:
     assert said(runner.plain(PROGRAM, "--killed", "12"))["killed"]["counts"] == [12 * CALLS, 12 * CALLS]
+
+
+@pytest.mark.nightly
+def test_of_actors_that_were_dead_before_the_error_says_what_to_do_and_done_it_helps(
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the run itself, and by the command."""
+    monkeypatch.setenv(KEY_VARIABLE, "the key of these tests")
+    program, remedy = (PROGRAM, "--bereaved"), "make actors of these names, with .options(name=...)"
+    told = said(runner.plain(*program, str(tmp_path / "first"), "again"))
+    restore = ("restore", str(tmp_path / "first"), told["refused"]["id"], *program)
+    refused = runner.command(*restore, str(tmp_path / "second"))
+    assert (refused.exit_code, refused.errors.count("\n"), refused.output) == (2, 1, "")
+    for text in (told["refused"]["text"], refused.errors):
+        assert f"cannot be restored: actors not there any more: Node-0, a; {remedy}" in text
+    helped = said(runner.command(*restore, str(tmp_path / "third"), "again"))
+    assert told["back"]["counts"] == helped["back"]["counts"] == [3, 3]

@@ -61,9 +61,7 @@ def test_actors_that_the_program_does_not_make_are_named() -> None:
         found = await taken(app)
         as_of_another_run(app, found)
         app.watcher.processes.roster.facts["B:b"]["shown"] = "bob"
-        with pytest.raises(
-            NotRestorableError, match=r"actors not made by the program: B-0; they are told apart"
-        ) as caught:
+        with pytest.raises(NotRestorableError, match=r"actors not made by the program: B-0; make actors of") as caught:
             await app.watcher.go_back(found.header.snapshot_id, 0.1)
         assert caught.value.obstacles == ["B-0"]
         assert app.watcher.processes.rolling.generation == 0

@@ -29,6 +29,11 @@ ADVICE = {
         "Raise max_concurrency of Buffer to 2, so that Buffer.put (called at ",
         f") can begin (2 {LOCK}, or give it a concurrency group of its own.",
     ),
+    "on_loop": (
+        "Locked.release (called at ",
+        ") can begin only when the event loop of Locked-0 is free: let Locked.take wait in a thread (await"
+        " asyncio.to_thread(...)).",
+    ),
     "asks_back": (
         "Raise max_concurrency of Account to 2, or make Account an async actor that awaits, so that Account.balance (called",
         f") can begin (2 {LOCK}; or give its value along with the call, so that nobody asks back; or do not wait for its",
@@ -42,6 +47,7 @@ REMEDIES = {
     "order": ("the same order",),
     "behind_get": ("2", "a group of its own"),
     "occupied": ("async", "in a thread"),
+    "on_loop": ("in a thread",),
     "as_an_id": ("the ref itself",),
     "too_large": ("less",),
     "detached": ("ray.kill",),
@@ -59,7 +65,7 @@ UNDECIDED = {
 }
 """By program that is no deadlock: what is advised."""
 
-BY_NIGHT = ("relock", "order", "behind_get", "asks_back", "as_an_id", "too_large", "detached")
+BY_NIGHT = ("relock", "order", "behind_get", "on_loop", "asks_back", "as_an_id", "too_large", "detached")
 
 
 def test_each_program_ends_with_each_of_its_remedies(runner: Runner) -> None:

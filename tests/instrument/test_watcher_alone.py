@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -12,9 +13,11 @@ import pytest
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
+from ray_snapshot.detectors.happened import happened
 from ray_snapshot.errors import RaySnapshotError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
+from ray_snapshot.instrument.deaths import Life
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes, surroundings
 from ray_snapshot.instrument.watcher import processes as watchers
@@ -54,9 +57,10 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.actors: dict[str, str] = {}
+        self.lives: dict[str, Life] = {}
         self.states: dict[str, tuple[str, int]] = {}
         self.ledgers: dict[str, CallLedger] = {}
-        monkeypatch.setattr(shape, "actors_of_job", lambda: self.actors)
+        monkeypatch.setattr(shape, "actors_of_job", lambda: (self.actors, self.lives))
         monkeypatch.setattr(shape, "ended_actors_of_job", set)
         monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
@@ -191,14 +195,32 @@ def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> 
     assert found.header.uncovered[-1] == "Busy-0, which does not report"
 
 
-def test_of_one_that_does_not_report_it_is_said_how_often_it_has_been_restarted(world: World) -> None:
-    async def scenario(watcher: Watcher) -> list[str]:
-        await world.join(watcher, "A:a", key="a", **{"class": "A"})
-        return [watcher.processes._unseen("A:a") for watcher.processes.roster.facts["A:a"]["incarnation"] in (0, 1, 41)]
+def test_deaths_and_restarts_that_ray_lists_are_in_the_coverage_by_peoples_names(world: World) -> None:
+    async def scenario(watcher: Watcher) -> Any:
+        await world.join(watcher, DRIVER)
+        for name in ("a", "b", "c"):
+            await world.join(watcher, f"A:{name}", key=name, **{"class": "A"})
+        watcher.processes.ended("A:a")
+        watcher.processes.happened.ended_at["A:b"] = [("work", "app.py:7"), ("work", "app.py:9")]
+        now = time.time()
+        cause = "Worker exits with an exit code 3. reason: WORKER_DIED"
+        world.lives = {
+            "a": Life(True, 0, now - 9, now - 5, cause),
+            "b": Life(False, 41, now - 90, now - 1),
+            "c": Life(False, 2, now - 90, now - 1),
+        }
+        number = await _snapshot(watcher)
+        for machine in (DRIVER, "A:b", "A:c"):
+            await world.record(watcher, machine, number)
+        while not watcher.processes.analyst.taken:
+            await asyncio.sleep(0)
+        return watcher.processes.analyst.taken[0].snapshot()
 
-    never, once, often = world.run(scenario)
-    assert never == once == "A-0, which does not report"
-    assert often == "A-0, which does not report: it has been restarted 41 times"
+    found = world.run(scenario)
+    again, died = happened(found)
+    assert again.startswith("A-1 has been restarted 41 times in ")
+    assert again.endswith(", each time inside A.work (app.py:9)")
+    assert re.fullmatch(r"A-0 died at \d\d:\d\d:\d\d \(exit code 3\)", died)
 
 
 def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gone_is_not(world: World) -> None:
@@ -322,7 +344,7 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
         monkeypatch.setattr(surroundings, "LIST_S", 0.0)
-        monkeypatch.setattr(shape, "actors_of_job", dict)
+        monkeypatch.setattr(shape, "actors_of_job", lambda: ({}, {}))
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
 
     world.run(scenario)

@@ -47,7 +47,7 @@ def main(history: str) -> dict[str, Any]:
         snapshot = system.snapshot(timeout=30)
         snapshot.verify()
         verdict = system.wait_for("termination", timeout=30)
-        actors = sorted(shape.actors_of_job().values())
+        actors = sorted(shape.actors_of_job()[0].values())
         namesake = stranger.remote()
         ray.get(namesake.ready.remote())
         return {

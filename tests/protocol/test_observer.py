@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from nets import Net
+from worlds.mail.behaviours import Script
 from worlds.mail.schedules import PROFILES, check_all, run_script, run_seeded
+from worlds.mail.world import World
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.chandy_lamport import (
@@ -30,10 +32,9 @@ from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
 from ray_snapshot.simulation.mail import rules
-from ray_snapshot.simulation.mail.machines import Script, Send
+from ray_snapshot.simulation.mail.machines import Send
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.reports import part_of
-from ray_snapshot.simulation.mail.world import World
 
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
 STATES = {

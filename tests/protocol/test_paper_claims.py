@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 from nets import Net
+from worlds.mail.behaviours import Script
 from worlds.mail.schedules import PROFILES, run_seeded
 
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record, SendMarker
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation.mail.machines import Input, Output, Script, Send
+from ray_snapshot.simulation.mail.machines import Input, Output, Send
 from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check
 
 SEEDS = range(20)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from comparing import Result
-from shares import Share
+from shares import KINDS, Share
 
 HEAD = """# Programs of others
 
 Each program runs plainly (`python PROGRAM`) and watched (`ray-snapshot run --every 0.5 --history DIR PROGRAM`), each time in an
 environment made from nothing. *Same* means: the same lines in the same order, the same exit code, the same exception shown, and
 nothing said of a fault. Some run a third time, with `rs.install()` as their first line. A verdict is *definite* if it is true
-or false; where it is None ("cannot be told") it names what is missing, and the last column has the cause that most snapshots
-name: d for `deadlock`, t for `termination`.
+or false; where it is None ("cannot be told") it names what is missing. The last column counts the snapshots that name each
+kind of it (one may name several): d for `deadlock`, t for `termination`. The second table explains the kinds.
 
 Made by `make real-programs`; the programs are in `tests/real/programs`. Wall times are on {where}: with a load above
 the number of cores they say little.
@@ -29,7 +30,7 @@ COLUMNS = (
     "snapshots",
     "deadlock definite (%)",
     "termination definite (%)",
-    "main cause of None",
+    "why None, in how many snapshots",
 )
 
 
@@ -38,7 +39,7 @@ def page(results: Iterable[Result], where: str) -> str:
     every = list(results)
     rows = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * 6 + "---|"]
     rows += ["| " + " | ".join(cells(one)) + " |" for one in every]
-    return HEAD.format(where=where) + "\n".join(rows) + "\n\n" + _sums(every)
+    return HEAD.format(where=where) + "\n".join(rows) + "\n\n" + _kinds(every) + "\n\n" + _sums(every)
 
 
 def cells(result: Result) -> list[str]:
@@ -62,11 +63,27 @@ def _percent(share: Share) -> str:
     return "-" if share.percent is None else f"{share.percent:.0f}"
 
 
-def _causes(deadlock: Share, termination: Share) -> str:
-    told = [f"{name}: {one.main_cause}" for name, one in (("d", deadlock), ("t", termination)) if one.main_cause]
-    if deadlock.main_cause and deadlock.main_cause == termination.main_cause:
-        told = [f"d, t: {deadlock.main_cause}"]
+def _causes(*shares: Share) -> str:
+    told = [
+        f"{letter}: " + ", ".join(f"{kind} {count}" for kind, count in _most_first(share.causes))
+        for letter, share in zip("dt", shares, strict=True)
+        if share.causes
+    ]
     return "; ".join(told).replace("|", "/")
+
+
+def _most_first(causes: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(causes.items(), key=lambda one: (-one[1], one[0]))
+
+
+def _kinds(results: list[Result]) -> str:
+    """Every kind that is in the table of programs: what it is, and in how many snapshots of all programs."""
+    causes: Counter[str] = Counter()
+    for result in results:
+        for share in result.shares.values():
+            causes.update(share.causes)
+    rows = [f"| {kind} | {KINDS.get(kind, '')} | {count} |" for kind, count in _most_first(causes)]
+    return "\n".join(["| why None | what that is | snapshots |", "|---|---|---:|", *rows])
 
 
 def _sums(results: list[Result]) -> str:

@@ -10,15 +10,50 @@ from pathlib import Path
 from typing import Any
 
 import ray_snapshot as rs
+from ray_snapshot.names import NO_CALL
 
-_NUMBERS = re.compile(r"[-_ ]?\b\d[\d.-]*\b|\b[0-9a-f]{8,}\b|(?<=[A-Za-z])[-_]\d+\b|\(0x[0-9a-f]+\)")
-_KINDS = (
-    (re.compile(r"^thread (.*) of (.*)$"), r"a thread of \2 (\1)"),
-    (re.compile(r"^the snapshot was aborted.*$"), "the snapshot was aborted"),
-    (re.compile(r"^the reply to call .*$"), "the reply to a call that neither runs nor is in flight"),
-    (re.compile(r"^who called .* without a header$"), "calls without a header"),
-    (re.compile(r"^what (.*) of (.*) waits for$"), r"what \2.\1 waits for"),
+KINDS = {
+    "no verdict": "the detector had not answered when the program ended",
+    "aborted": "the snapshot was given up: a process did not record in time",
+    "thread": "a thread of the program or of a library that may act",
+    "loop": "tasks, timers or sockets on an event loop that may wake a coroutine",
+    "signal": "a timer or a handler of signals that may act",
+    "plain task": "a plain task that may hold a handle or a ref and reports nothing yet",
+    "starting": "an actor whose constructor runs",
+    "no header": "a call that came from a process that is not watched",
+    "generator": "nobody is known who takes the items of a generator",
+    "not recorded": "an actor that is in no report yet, or in none any more",
+    "dead": "a process that died while the snapshot was open",
+    "lost call": "a call that neither runs nor is in flight",
+    "not observed wait": "a wait of which no row says for what",
+    "object of no call": "a wait for an object that no watched call gives",
+    "wait in Python": "a lock, queue, socket or child process that is waited for, for more than ten seconds",
+    "busy loop": "a call that occupies the event loop of its actor",
+    "room": "room on a node that others hold, or that may be given back",
+    "node": "a node of which nothing is seen",
+}
+"""What a verdict None depends on: kinds by name."""
+
+_FIRST = (
+    ("aborted", r"the snapshot was aborted|the cut is not consistent"),
+    ("thread", r"thread .* of |who calls actors from a thread of "),
+    ("loop", r".*\bon the loops?\b|the event loop \("),
+    ("signal", r"a timer\b|the handler of "),
+    ("plain task", r"plain tasks|what plain tasks"),
+    ("starting", r"what .* was starting$"),
+    ("no header", r"who called .* without a header$"),
+    ("generator", r"who takes the items of the generator "),
+    ("dead", r".* while the snapshot was open$|mail of .*, which is gone$"),
+    ("node", r"actors on node |.*nodes that "),
+    ("not recorded", r".*, which (is (sent to|waited for) but not recorded|does not report)|actor .* \(\w+\)$|host "),
+    ("lost call", r"the reply to call "),
+    ("object of no call", rf"what ends the wait of .* {NO_CALL}$"),
+    ("wait in Python", r"what ends "),
+    ("not observed wait", r"what .* waits for\b"),
+    ("busy loop", r"whether .* ends without "),
+    ("room", r".* needs |whether a handle of "),
 )
+"""By kind: how a text of it begins; the first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +66,7 @@ class Share:
     alarms: int
     """With the answer True."""
     causes: dict[str, int]
-    """What is missing where the answer is None: how many snapshots each cause was named in."""
+    """What is missing where the answer is None: how many snapshots name each kind."""
 
     def plus(self, other: Share) -> Share:
         """Of the snapshots of both."""
@@ -44,11 +79,6 @@ class Share:
     def percent(self) -> float | None:
         """None without a snapshot."""
         return 100.0 * self.definite / self.snapshots if self.snapshots else None
-
-    @property
-    def main_cause(self) -> str:
-        """The one that most snapshots name; nothing where each has an answer."""
-        return max(self.causes, key=lambda cause: self.causes[cause]) if self.causes else ""
 
 
 def shares(histories: Iterable[Path]) -> dict[str, Share]:
@@ -73,19 +103,16 @@ def _share(every: list[str], verdicts: Any) -> Share:
             alarms += bool(verdict.holds)
         else:
             told = ["no verdict"] if verdict is None else causes_of(verdict.evidence, verdict.sentence)
-            causes.update(list(dict.fromkeys(told)))  # in the order in which they are named
+            causes.update(set(told))
     return Share(len(every), definite, alarms, dict(causes))
 
 
 def causes_of(evidence: dict[str, Any], sentence: str) -> list[str]:
-    """What a verdict None names as missing, without the numbers that tell one actor from the next."""
+    """The kind of each thing that a verdict None names as missing."""
     named = evidence.get("depends_on") or evidence.get("uncovered") or [sentence.partition(": ")[2] or sentence]
     return [_kind(str(item)) for item in named]
 
 
 def _kind(text: str) -> str:
-    for pattern, kind in _KINDS:
-        if pattern.match(text):
-            text = pattern.sub(kind, text)
-            break
-    return re.sub(r"[-_](?=\s|$)", "", _NUMBERS.sub("", text)).strip()
+    """A text of no known kind is its own: the page shows that it has no name yet."""
+    return next((kind for kind, begin in _FIRST if re.match(begin, text)), text)

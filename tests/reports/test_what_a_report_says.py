@@ -65,6 +65,17 @@ def test_what_came_before_is_told_from_the_last_snapshot_without_the_alarm(histo
     assert not [one for one in past.changes if one.what == "state: owner"]
 
 
+def test_what_happened_before_a_deadlock_stands_on_the_page_and_in_the_text(tmp_path: Path) -> None:
+    died = {"kind": "died", "machine": "c", "class": "Account", "at": START.isoformat(), "cause": "exit code 3"}
+    snapshot = deadlocked(1, coverage={"uncovered": [], "happened": [died]})
+    report = gather(History(written(tmp_path / "history", [snapshot])), "bank-00001", has_charts=False)
+    assert report.waiting is not None
+    (said,) = report.waiting.before
+    assert said.startswith("c died at ")
+    assert said in html(report)
+    assert "Before that:" in markdown(report)
+
+
 def test_a_machine_that_was_not_there_before_is_told_as_one(tmp_path: Path) -> None:
     history = History(written(tmp_path / "history", [healthy(0, ("c", "d")), deadlocked(1)]))
     changes = gather(history, "bank-00001", has_charts=False).past.changes

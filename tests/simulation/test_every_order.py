@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from worlds.mail.behaviours import Script
 from worlds.mail.every_order import Explored
+from worlds.mail.fingerprints import fingerprint
 from worlds.mail.schedules import EAGER, explore
+from worlds.mail.world import World
 
 from ray_snapshot.protocol.colours import Independent
-from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.machines import Call, Create, Later, Output, Script, Send
+from ray_snapshot.simulation.mail.machines import Call, Create, Later, Output, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import World
 
 COPIES_TOO = (*EAGER, "copy")
 

@@ -9,12 +9,13 @@ is given up, whenever each host hears of it. Numbers are pinned: explain a chang
 from __future__ import annotations
 
 import pytest
+from worlds.mail.behaviours import Script
 from worlds.mail.orders import Orders, every_order
+from worlds.mail.world import World
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS, UNALIGNED
-from ray_snapshot.simulation.mail.machines import Output, Script, Send
+from ray_snapshot.simulation.mail.machines import Output, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import World
 
 
 def machine(*go: Output, **sends: Output) -> Script:

@@ -7,10 +7,11 @@ import inspect
 from copy import deepcopy
 
 import pytest
+from worlds.mail.behaviours import Script
 from worlds.mail.schedules import run_seeded
 
 from ray_snapshot.simulation.mail import machines, oracle
-from ray_snapshot.simulation.mail.machines import Script, Send
+from ray_snapshot.simulation.mail.machines import Send
 from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check, check_run
 
 

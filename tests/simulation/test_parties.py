@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from worlds.calls.programs import Call as ActorCall
 from worlds.calls.programs import Kind, Post, Work
+from worlds.mail import world as hosts
+from worlds.mail.actions import Answered
+from worlds.mail.behaviours import Script
 from worlds.mail.every_order import Explored
+from worlds.mail.world import World
 from worlds.parties.rows import rows_of
 from worlds.parties.schedules import explore, run_parties
 from worlds.parties.world import ERRORS, PartyWorld, Turn
@@ -27,11 +31,8 @@ from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, PendingSnapshot
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.senders import Senders
-from ray_snapshot.simulation.mail import world as hosts
-from ray_snapshot.simulation.mail.actions import Answered
-from ray_snapshot.simulation.mail.machines import Ask, Input, Script, Send, Tell
+from ray_snapshot.simulation.mail.machines import Ask, Input, Send, Tell
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch
@@ -261,7 +262,7 @@ def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
         is_actors = reply.message[0] in "ab"
         if not is_actors:
             host.core.note(reply.colour, machine)
-        self._boundary(host)
+        self.boundary(host)
         host.core.resume(machine)
         self.waits.suspended.discard(name)
         assert self.abroad is not None
@@ -269,7 +270,7 @@ def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
         inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
         return self._react(host, machine, [reply.message], inputs, choice)
 
-    patch.setitem(hosts._STEPS, "resume", resume)
+    patch.setitem(hosts._ALL, "resume", resume)
 
 
 def an_actor_does_not_hear_the_colour_of_a_machines_reply(patch: Patch) -> None:

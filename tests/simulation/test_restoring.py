@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from worlds.following import check_agreement
+from worlds.mail import world as world_module
+from worlds.mail.behaviours import Script
 from worlds.mail.every_order import calm
 from worlds.mail.schedules import check_all, check_quiet, run_script
+from worlds.mail.world import World
 from worlds.rollback import restoring, storms
 from worlds.rollback.flows import Flow, Operator, Source, effects, random_flow, sums_of
 from worlds.rollback.restoring import beginning, obstacles, prepared, repeated, restored
@@ -23,10 +26,8 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.protocol.turning import Turning
-from ray_snapshot.simulation.mail import world as world_module
-from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Script, Send
+from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Send
 from ray_snapshot.simulation.mail.oracle import OracleError, RecordedSnapshot
-from ray_snapshot.simulation.mail.world import World
 
 WRITER = Script(
     unasked=("one", "two", "late", "child", "ask"),
@@ -329,7 +330,7 @@ def lost_batches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         self.network.batches.pop(index)
         return ""
 
-    patch.setitem(world_module._STEPS, "drop", forget)
+    patch.setitem(world_module._ALL, "drop", forget)
 
 
 def duplicates_are_not_counted(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from worlds.mail.behaviours import Script
+from worlds.mail.generations import Lineage
+from worlds.mail.world import World
 from worlds.rollback import storms
 from worlds.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
 from worlds.rollback.storms import run_storm
@@ -22,10 +25,8 @@ from ray_snapshot.protocol.rollback import (
     RollbackHost,
     Step,
 )
-from ray_snapshot.simulation.mail.generations import Lineage
-from ray_snapshot.simulation.mail.machines import Create, Script
+from ray_snapshot.simulation.mail.machines import Create
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import World
 
 Patch = pytest.MonkeyPatch
 

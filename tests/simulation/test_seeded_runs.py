@@ -14,6 +14,7 @@ from replaying import check_replay
 from worlds import __main__ as command
 from worlds.mail import schedules
 from worlds.mail.schedules import PROFILES, run_seeded
+from worlds.mail.world import World
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.barriers import Alignment, Forced
@@ -21,7 +22,6 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import World
 
 SEEDS = 60
 

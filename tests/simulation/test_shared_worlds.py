@@ -7,16 +7,17 @@ import random
 from typing import Any
 
 import pytest
+from worlds.mail.behaviours import Purse, Script, Wanderer
+from worlds.mail.fingerprints import fingerprint
 from worlds.mail.orders import every_order
+from worlds.mail.sharing import CHANGING, NEVER_FULL, SharedWorld
+from worlds.mail.world import World
 
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 from ray_snapshot.protocol.colours import Independent
-from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.machines import Create, Purse, Script, Send, Wanderer
+from ray_snapshot.simulation.mail.machines import Create, Send
 from ray_snapshot.simulation.mail.network import Carried
-from ray_snapshot.simulation.mail.sharing import CHANGING, NEVER_FULL, SharedWorld
-from ray_snapshot.simulation.mail.world import World
 
 CHATTER = Script(
     (("go", (Send("b", "x", 1), Send("c", "x", 1))), ("x", (Send("a", "y", 2),)), ("y", (Send("c", "z", 3),))), ("go",)

@@ -8,12 +8,12 @@ from typing import Any
 
 from worlds.mail.every_order import calm
 from worlds.mail.rows import rows_of
+from worlds.mail.world import World
 
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.simulation.mail.machines import Input, Output, Send
 from ray_snapshot.simulation.mail.oracle import check_run
-from ray_snapshot.simulation.mail.world import World
 
 Dealt = tuple[tuple[str, str], ...]
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from worlds.mail.behaviours import Script
 from worlds.mail.schedules import check_quiet, run_script
+from worlds.mail.world import World
 
 from ray_snapshot.cli import main
-from ray_snapshot.simulation.mail.machines import Create, Script, Send
+from ray_snapshot.simulation.mail.machines import Create, Send
 from ray_snapshot.simulation.mail.oracle import RecordedSnapshot, check_run
-from ray_snapshot.simulation.mail.world import World
 
 FOLDER = Path(__file__).parent / "transcripts"
 

@@ -159,9 +159,7 @@ def between(spark: Any, history: History, first: str, second: str, **more: str) 
     from ray_snapshot.spark_jobs import changes
     from ray_snapshot.spark_jobs.tables import Selection
 
-    options = changes.options(between=f"{first}..{second}", **more)
-    found: dict[str, Any] = changes.run(spark, history, **changes.prepare(history, Selection(), **options))
-    return found
+    return changes.run(spark, history, selection=Selection(ids=(first, second)), **more)
 
 
 def test_two_snapshots_differ_as_the_job_says(spark: Any, planted: History) -> None:

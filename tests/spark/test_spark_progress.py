@@ -11,9 +11,7 @@ from small_histories import live, rows, snapshot, write
 
 from ray_snapshot import questions
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.errors import SettingError
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.tables import Selection
 
 pytestmark = pytest.mark.spark
 
@@ -118,7 +116,7 @@ def changing() -> list[Snapshot]:
 
 def test_what_was_sent_is_never_less_than_nothing(spark: Any, tmp_path: Path) -> None:
     """A machine that is gone takes nothing along, a new or a restarted one began at nought, and a restore begins anew."""
-    from ray_snapshot.spark_jobs import compare, progress
+    from ray_snapshot.spark_jobs import progress
 
     history = write(tmp_path / "history", [*changing(), snapshot("app-2", 0, at_s=9)])
     found = rows(progress.run(spark, history)["snapshots"].where("run_id = 'app-1'"), "sequence")
@@ -130,25 +128,3 @@ def test_what_was_sent_is_never_less_than_nothing(spark: Any, tmp_path: Path) ->
     (query,) = re.findall(r"```sql\n(.*?)```", page[7], re.DOTALL)
     answered = [row["sent_since"] for row in questions.sql(history, query).rows.to_pylist() if row["run_id"] == "app-1"]
     assert answered == [None, 2, 5, 5, None, 3]
-    rates = rows(compare.run(spark, history)["metrics"], "metric")
-    assert rates["sent_per_s"]["one"] == pytest.approx(15 / 4)
-
-
-def test_changes_between_two_systems_are_refused(tmp_path: Path) -> None:
-    from ray_snapshot.spark_jobs import changes
-
-    history = write(tmp_path / "history", [snapshot("bank-1", 0), snapshot("ring-1", 0)])
-    with pytest.raises(SettingError, match="bank-1-0000 is of the system bank, and ring-1-0000 of ring"):
-        changes.prepare(history, Selection(), between=("bank-1-0000", "ring-1-0000"))
-
-
-def test_by_itself_compare_takes_the_last_run_and_the_one_before_it_of_the_same_system(tmp_path: Path) -> None:
-    from ray_snapshot.spark_jobs.compare import pair
-
-    order = ("bank-1", "ring-1", "bank-2", "ring-2", "ring-3", "bank-3")
-    history = write(tmp_path / "history", [snapshot(run, 0, at_s=at) for at, run in enumerate(order)])
-    assert pair(history, Selection(), None) == ("bank-2", "bank-3")
-    assert pair(history, Selection(system="ring"), None) == ("ring-2", "ring-3")
-    assert pair(history, Selection(run="ring-1"), None) == ("ring-1", "ring-3")
-    two = write(tmp_path / "two", [snapshot(run, 0, at_s=at) for at, run in enumerate(("bank-1", "ring-1"))])
-    assert pair(two, Selection(), None) == ("bank-1", "ring-1")

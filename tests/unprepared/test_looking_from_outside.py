@@ -6,6 +6,7 @@ One Ray, which asks for a token where Ray does so; the programs of `hanging.py` 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -250,6 +251,26 @@ def test_processes_of_other_nodes_are_looked_at_by_a_task_there(tmp_path: Path) 
     place = " (" if spy() else ""  # the line is known from the stack
     assert f"Account-0 in Account.transfer{place}" in done.stdout
     assert f"Account-1 in Account.both{place}" in done.stdout
+
+
+def test_who_has_died_and_what_is_started_again_and_again_is_told_with_time_and_cause(terminal: Terminal) -> None:
+    wanted = {
+        "permit": r"Embedder-[01] died at \d\d:\d\d:\d\d \(killed by a signal, or by os._exit: Ray records no exit code\)",
+        "killed": r"Embedder-[01] died at \d\d:\d\d:\d\d \(killed by ray.kill\)",
+        "loop": r"Model-0 has been restarted \d+ times in \d+ s, each time inside Model\.load.*, killed by a signal,",
+    }
+
+    def told(rows: dict[str, dict[str, Any]], name: str) -> bool:
+        return (
+            name in rows
+            and rows[name]["verdict"] in ("unknown", "suspected")
+            and any(re.match(wanted[name], text) for text in (*rows[name]["died"], *rows[name]["reasons"]))
+        )
+
+    with terminal.running(str(HERE.parent / "apps" / "before.py"), [*wanted]):
+        rows = until(terminal.rows, good=lambda rows: all(told(rows, name) for name in wanted), seconds=90.0)
+        shown = terminal.diagnose("--job", rows["permit"]["job"])
+    assert re.search(f"\n  before that:\n    {wanted['permit']}\n", shown.stdout), shown.stdout
 
 
 def test_what_is_asked_wrongly_is_told_in_one_line(terminal: Terminal) -> None:

@@ -10,11 +10,12 @@ import pytest
 from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, LOOP, NODE, QUEUED, RUNS, Made, user
 
 from ray_snapshot.errors import ClusterError
+from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.unprepared import looking, report
 from ray_snapshot.unprepared.graph import Graph
 from ray_snapshot.unprepared.judging import judge
 from ray_snapshot.unprepared.looking import exit_code
-from ray_snapshot.unprepared.records import Task, driver_of
+from ray_snapshot.unprepared.records import Dead, Task, driver_of
 
 
 def ring(count: int = 2) -> tuple[Made, list[str]]:
@@ -292,6 +293,38 @@ def test_room_that_an_actor_of_an_ended_program_holds_makes_it_unknown_and_the_a
     made.tasks[need] = replace(made.tasks[need], since_s=10.0)
     made.has = {"CPU": 3.0}
     assert made.judged().verdict == "none"
+
+
+def test_of_what_is_started_again_and_again_it_is_said_in_which_call_and_how_it_died() -> None:
+    made = Made()
+    key = made.actor("Model", restarts=41, changed_ms=99_000)
+    call = made.call(key, made.driver, method="Model.load")
+    made.call(key, made.driver, QUEUED, method="Model.ask")
+    made.process(made.actors[key].pid, user("load"))
+    made.tasks[call] = replace(made.tasks[call], attempt=41)
+    made.more = {"exits": {made.actors[key].pid: "exit code 3"}}
+    assert "41 times in 100 s, each time inside Model.load (/home/u/app.py:7), exit code 3" in told(made)
+    made.more = {}
+    made.tasks = {name: replace(task, state=QUEUED, attempt=41) for name, task in made.tasks.items()}
+    assert told(made).count("and has still to do Model.ask, Model.load") == 1, "either may be the one"
+
+
+def test_the_dead_are_named_in_the_order_of_birth_and_those_that_were_meant_to_die_only_in_a_hang() -> None:
+    made = Made()
+    made.actor("Embedder")
+    made.actors = {key: replace(one, began_ms=5) for key, one in made.actors.items()}
+    (dead, killed, left) = (
+        Dead(f"{number:024x}{JOB}", JOB, "Embedder", "", number, 1_000 * number, cause, is_meant)
+        for number, cause, is_meant in ((2, "exit code 3", False), (3, KILLED, True), (4, "by exit_actor", True))
+    )
+    made.more = {"dead": {one.key: one for one in (killed, dead, left)}}
+    healthy = report.row(made.judged(), made.look(), "", 3.0)
+    assert [text[: text.index(" at ")] for text in healthy["died"]] == ["Embedder-0 died"]
+    (living,) = made.actors
+    made.call(living, made.call(living, made.driver), QUEUED, "Embedder.value")
+    hangs = report.row(made.judged(), made.look(), "", 3.0)
+    assert [text[: text.index(" at ")] for text in hangs["died"]] == ["Embedder-1 died", "Embedder-0 died"]
+    assert hangs["members"][0]["machine"] == "Embedder-3"
 
 
 def test_an_actor_that_is_started_again_and_again_is_named_and_makes_it_unknown() -> None:

@@ -63,6 +63,6 @@ def test_amounts_inside_a_group_have_their_plain_names() -> None:
 
 def test_dead_actors_and_removed_groups_are_left_out() -> None:
     rows = [gcs_pb2.ActorTableData(actor_id=bytes([number]), state=number) for number in range(5)]
-    assert len(actors(row.SerializeToString() for row in rows)) == 4
+    assert len(actors(rows)) == 4
     removed = gcs_pb2.PlacementGroupTableData(placement_group_id=b"x", state=3)
     assert groups([removed.SerializeToString()]) == {}

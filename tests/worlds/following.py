@@ -13,12 +13,12 @@ from __future__ import annotations
 import random
 
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
-from ray_snapshot.simulation.mail.machines import Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import Action, Log, OracleError, RecordedSnapshot
-from ray_snapshot.simulation.mail.world import World
 from worlds import replay
+from worlds.mail.behaviours import Purse, Wanderer
 from worlds.mail.every_order import calm
 from worlds.mail.schedules import check_all, check_quiet
+from worlds.mail.world import World
 from worlds.rollback.storms import Run, weather
 
 LOOSE = f"{OBSERVER} over channels that reorder"

@@ -32,7 +32,7 @@ from ray_snapshot.instrument.here import (
     take_early_refs,
 )
 from ray_snapshot.instrument.hooks import calls, ends, headers, hiding, tasks, tracking
-from ray_snapshot.instrument.process import callbacks, unfollowed, worker_tasks
+from ray_snapshot.instrument.process import callbacks, failures, unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
 from ray_snapshot.instrument.process.until_heard import until_heard
@@ -44,6 +44,9 @@ from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
 
 REGISTER_S = 30.0
 """How long the watcher may take to answer a process that joins; the first ones may be there before it."""
+
+FIRST_LOOK_S = 0.05
+"""So soon an actor that was started again says where it is, for it may not be there to be asked."""
 
 ONCE_MORE_S = 3.0
 """The same where it did not answer this process the last time."""
@@ -58,6 +61,7 @@ def replace_ray() -> None:
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
+    shape.replace_errors(failures.read)
     shape.replace_ends(ends.actor_ends, ends.exits)
     shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
     shape.replace_listing(hiding.named_actors)
@@ -253,6 +257,8 @@ def _attached(stamp: str, watcher: Any, welcome: Welcome, *, about: dict[str, An
     ENTRANCES[:] = [_Entrance(process)]
     ON_HOSTS_LEFT[:] = [forget_all_handles]
     process.body = body
+    if welcome.incarnation:
+        process.tell_where(FIRST_LOOK_S)
     for machine in take_early_refs():
         ledger.may_read(machine)
     if welcome.terms.keeps:

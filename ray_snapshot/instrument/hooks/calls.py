@@ -24,6 +24,7 @@ from ray_snapshot.instrument.guard import Own, give_up, is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER, packed, recovering, unpacked
+from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
@@ -434,6 +435,10 @@ class _Run:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
+        if error is not None or FAILURES.raised:
+            running = self.process.ledger.running.get(self.call_id)
+            method, is_retried = "" if running is None else running.method, bool(self.header and self.header.is_retried)
+            FAILURES.ended(self.call_id, method, error, is_retried)
         colour = self.process.leave(self.call_id, is_error=error is not None)
         if self.header is not None and colour > self.header.colour:
             self._colour(error, colour)

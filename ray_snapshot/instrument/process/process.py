@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -24,6 +24,7 @@ from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.blocked_calls import BlockedCalls
 from ray_snapshot.instrument.process.control import Control
+from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
@@ -107,6 +108,8 @@ class Process:
         """Whether it runs plain tasks, and is no actor and no driver."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
+        self.last_calls: dict[str, str] = {}
+        """By source: the method that it has called last."""
         self.begun = 0
         """How many calls have begun here."""
         self.native_threads: dict[int, int] = {}
@@ -259,6 +262,7 @@ class Process:
                 call_id = ledger.accept_unknown(method, time.time(), group=group)
             else:
                 call_id = ledger.accept(header, method, time.time(), group=group)
+                self.last_calls[header.source] = method
             self.run_here(call_id)
             if not self.is_flushing and ledger.has_acks:
                 self._flush_soon()
@@ -285,6 +289,8 @@ class Process:
         self.ledger = self.ledger.successor(incarnation, share.colour, share.incarnations)
         self.call_prefix = f"{self.machine}/{incarnation}/"
         self.recording.reports.clear()
+        FAILURES.raised.clear()
+        self.last_calls.clear()
         self.heard_of.clear()
         self.threads.clear()
         self.streams = Streams()
@@ -360,6 +366,20 @@ class Process:
     def rest(self) -> AbstractContextManager[None]:
         """The driver's program waits for a verdict, and does nothing else."""
         return self.waiting.rest()
+
+    def tell_where(self, seconds: float) -> None:
+        """Tell the watcher in so many seconds where this actor is, and again and again from then on, more and more seldom."""
+
+        def look() -> None:
+            with self.lock:
+                sites = self.recording.call_sites()
+                sites |= {wait.call_id or "": wait.call_site for wait in self.ledger.waits.values()}
+                found = [(one.method, sites.get(call_id, "")) for call_id, one in self.ledger.running.items()]
+            for method, call_site in found[:1]:
+                self.control.tell("was_at", self.machine, method, call_site)
+            self.tell_where(2 * seconds)
+
+        self.control.after(seconds, look)
 
     # ---- refs and handles -----------------------------------------------------------------------------------------
 
@@ -468,9 +488,9 @@ class Process:
                     capacity.COLLECTIONS.collect()
                 case Close(number, held, ended, unsettled, is_store_short):
                     capacity.STORES.is_wanted = is_store_short
-                    self.recording.reports.pop(number, None)
+                    self.recording.close(number)
                     ledger.complete(number, held, unsettled)
-                    ledger.forget_workers(ended)
+                    self._forget_workers(ended)
                 case Abort(number):
                     self.recording.reports.pop(number, None)
                     ledger.abort(number)
@@ -495,6 +515,11 @@ class Process:
                     assert_never(command)
         if ledger.must_record:
             self.recording.record_soon()
+
+    def _forget_workers(self, ended: Collection[str]) -> None:
+        self.ledger.forget_workers(ended)
+        for worker in ended:
+            self.last_calls.pop(worker, None)
 
     def _leave(self, fault: str) -> None:
         """The watching is over; of a `fault` that has ended it the program says so, once for all."""

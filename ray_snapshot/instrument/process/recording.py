@@ -7,6 +7,7 @@ the lock of the process where nothing else is said.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
+from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.protocol.calls import CallWait, MachineReport
+
+
+MOST_PASSED = 100
+"""So many that have got through a method are told."""
 
 
 class Recording:
@@ -47,6 +53,11 @@ class Recording:
         self.kept: SavedValue | None = None
         """The state as it was copied last."""
         self.shown_states = ShownStates(library_states)
+
+    def close(self, number: int) -> None:
+        """The watcher has what was recorded for this snapshot."""
+        if (told := self.reports.pop(number, None)) is not None and told.read:
+            FAILURES.told(told.read)
 
     def record_soon(self) -> None:
         """Record as soon as it can be done from outside the app's threads. Takes the lock."""
@@ -151,10 +162,26 @@ class Recording:
                 told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
                 self.reports[number] = replace(
-                    told, long_waits=(*awaited, *process.blocked.long_waits), cells=shown, cpu_s=cpu_s
+                    told,
+                    long_waits=(*awaited, *process.blocked.long_waits),
+                    raised=tuple(FAILURES.raised.values()),
+                    read=tuple(key for key, _ in FAILURES.read),
+                    read_forgotten=FAILURES.forgotten,
+                    passed_through=self._passed_through(report) if has_parked else (),
+                    cells=shown,
+                    cpu_s=cpu_s,
                 )
                 process.control.report(self.reports[number])
         self._wake(parked)
+
+    def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
+        """Who has got through a method in which other calls are parked, and has called nothing here since."""
+        running, parked = self.process.ledger.running, {wait.call_id for wait in report.waits if wait.is_local}
+        methods = {one.method for call_id, one in running.items() if call_id in parked}
+        inside = {one.header.source for one in running.values() if one.header is not None}
+        last = reversed(self.process.last_calls.items())
+        found = ((source, method) for source, method in last if method in methods and source not in inside)
+        return tuple(itertools.islice(found, MOST_PASSED))
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.process.blocked_threads import Threads
+from ray_snapshot.instrument.process.failures import Raised
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.names import NO_CALL
 from ray_snapshot.protocol.calls import MachineReport
@@ -58,6 +59,14 @@ class ProcessReport:
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
     long_waits: tuple[LongWait, ...] = ()
     """Those that are not among the waits in `report`."""
+    raised: tuple[Raised, ...] = ()
+    """Calls that ended in an error here, the latest last."""
+    read: tuple[str, ...] = ()
+    """Errors of calls that were read here; see `failures`."""
+    read_forgotten: float = 0.0
+    """Of errors that were read until then not all are among these."""
+    passed_through: tuple[tuple[str, str], ...] = ()
+    """(source, method) where a source's latest call has ended, and other calls of that method wait inside the actor."""
     cells: Mapping[str, str] = field(default_factory=dict)
     """Of a driver in a notebook: what its cells are called there, by file."""
     cpu_s: float = 0.0

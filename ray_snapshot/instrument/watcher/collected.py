@@ -35,6 +35,8 @@ class CollectedCalls:
     """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
     apart: tuple[str, ...] = ()
     """What may go on and can reach no machine."""
+    happened: tuple[Mapping[str, Any], ...] = ()
+    """Deaths, restarts, and errors that nobody has read; see `happened`."""
     traces: tuple[bytes, ...] = ()
     """Apps that we did not write are not traced."""
     reserved: Mapping[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
@@ -159,6 +160,8 @@ class Tables:
             coverage |= {"primitives": primitives}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
+        if self.collected.happened:
+            coverage |= {"happened": list(map(self._happened, self.collected.happened))}
         if self.collected.tells_callers:
             coverage |= {"ended_by": self._ended_by()}
         if self.collected.looks is not None:
@@ -189,6 +192,22 @@ class Tables:
             }
             for machine, wait in found[:MOST_UNEXPLAINED]
         ]
+
+    def _happened(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        """With people's names, classes and places."""
+        told = {**one, "machine": self.shown(one["machine"]), "class": self._class(one["machine"])}
+        told |= {name: datetime.fromtimestamp(one[name], UTC).isoformat() for name in ("at", "began") if name in one}
+        if "call_site" in one:
+            told["call_site"] = self.place(one["call_site"])
+        if "passed_through" in one:
+            told["passed_through"] = [
+                {"machine": self.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
+                for by in one["passed_through"]
+            ]
+        return told
+
+    def _class(self, machine: str) -> str:
+        return str(self.collected.facts.get(machine, {}).get("class") or class_in(machine))
 
     def _ended_by(self) -> dict[str, list[str] | None]:
         """By machine that is blocked: who may kill it, or cancel what it runs; None: anything that acts.

@@ -10,6 +10,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.happened import Happened
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
@@ -100,6 +102,7 @@ class Processes:
         self.library_states = library_states
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
+        self.happened = Happened()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.surroundings = Surroundings(ready, has_hook=has_hook)
@@ -168,6 +171,7 @@ class Processes:
             machine, generation, is_of_program=is_of_program
         ):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
+        self.happened.joined(machine, self.roster.facts.get(machine))
         incarnation = self.roster.enter(machine, facts, restarts)
         born = self.coordinator.join(
             machine, incarnation, min(colour, self.coordinator.last)
@@ -278,6 +282,11 @@ class Processes:
     async def prepare(self) -> Seen:
         """What Ray lists, before anything is asked to record: what was made before the cut is among it."""
         seen = await self.surroundings.look()
+        if unknown := self.happened.unknown:
+            details = dict.fromkeys(unknown, "")
+            with suppress(Exception):  # whatever Ray raises: then it is not said why they have ended
+                details |= await asyncio.get_running_loop().run_in_executor(None, shape.exit_details, unknown)
+            self.happened.causes |= details
         torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
         is_going_back = self.rolling.is_rolling or self.recovering.is_under_way
         reason = f"it is being rolled back{torn}" if is_going_back else ""
@@ -374,12 +383,22 @@ class Processes:
         self.surroundings.is_room_wanted = needs_room
         for machine in garbage(calls, header.started_at):
             self.tell(machine, Collect())
+        keys = {one["key"]: name for name, one in self.roster.facts.items() if one.get("key")}
+        happened = self.happened.told(
+            calls,
+            pending.recorded,
+            {} if self.rolling.loaded else pending.seen.lives,  # who goes back is started again
+            {**{birth["key"]: name for name, birth in births.items()}, **keys},
+            header.started_at,
+            is_covered=not header.uncovered,
+        )
         collected = CollectedCalls(
             header,
             calls,
             pending.recorded,
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
+            happened=happened,
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,
             reserved=dict(self.roster.reserved),
@@ -416,10 +435,8 @@ class Processes:
         return replace(collected, looks=Looks(collected.looks.before, await asyncio.shield(self.rooms[number])))
 
     def _unseen(self, machine: str) -> str:
-        """A machine that does not report, for the coverage; and how often it has been restarted."""
-        restarts = self.roster.facts.get(machine, {}).get("incarnation", 0)
-        why = f": it has been restarted {restarts:,} times" if restarts > 1 else ""
-        return f"{self.roster.name_of(machine)}, which does not report{why}"
+        """A machine that does not report, for the coverage."""
+        return f"{self.roster.name_of(machine)}, which does not report"
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
         """Processes that may have sent to machines, and were gone only just before this snapshot began."""

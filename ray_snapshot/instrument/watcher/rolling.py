@@ -266,14 +266,21 @@ class Rolling:
         """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
         await self._notice_deaths()
         while missing := sorted(set(self.way.section.states) - set(self._living())):
-            ended = [name for name in missing if self._has_ended(name)]
+            ended = await self._ended(missing)
             if ended or time.monotonic() > deadline:
                 what = "not there any more" if ended else "not made by the program"
                 text = (
                     f"snapshot {self.way.target} cannot be restored: actors {what}: {', '.join((ended or missing)[:5])}"
                 )
-                raise NotRestorableError(f"{text}; they are told apart by their names", obstacles=ended or missing)
+                remedy = "make actors of these names, with .options(name=...): they are told apart by their names"
+                raise NotRestorableError(f"{text}; {remedy}", obstacles=ended or missing)
             await asyncio.sleep(LOOK_S)
+
+    async def _ended(self, missing: list[str]) -> list[str]:
+        """Those that are dead, and that the program has not made again: another of that name may begin just now."""
+        ended = [name for name in missing if self._has_ended(name)]
+        made = await asyncio.get_running_loop().run_in_executor(None, shape.names_of_actors) if ended else set()
+        return [name for name in ended if name not in made]
 
     async def _notice_deaths(self) -> None:
         """Ask the cluster which actors of the snapshot are dead: nothing else may have told of it yet."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ray_snapshot.instrument import capacity, shape, task_shape
+from ray_snapshot.instrument.deaths import Life
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.process.unfollowed import Loose
 
@@ -22,6 +23,8 @@ class Seen:
     """The job's actors that lived, or were to: classes by key; None if Ray did not list them in time."""
     cluster: capacity.Cluster | None
     """None: not asked, for nothing waited for room when the snapshot before was taken."""
+    lives: Mapping[str, Life] = field(default_factory=dict)
+    """Actors of the job that have died, or were started again, by key."""
 
 
 class Surroundings:
@@ -44,12 +47,12 @@ class Surroundings:
         try:
             async with asyncio.timeout(LIST_S):
                 nodes = await loop.run_in_executor(None, living_nodes)
-                actors = await loop.run_in_executor(None, shape.actors_of_job)
+                actors, lives = await loop.run_in_executor(None, shape.actors_of_job)
         except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
             return Seen(None, None)
         self.node_count = len(nodes)
         self.uncovered = self.nodes.uncovered(nodes)
-        return Seen(actors, await self.room() if self.is_room_wanted else None)
+        return Seen(actors, await self.room() if self.is_room_wanted else None, lives)
 
     async def room(self) -> capacity.Cluster | None:
         """Nodes and placement groups, as they are now; None if Ray does not tell in time."""

@@ -145,6 +145,11 @@ class Watcher(Service):
         self.questions.told(question, machine, told)
 
     @notice
+    async def was_at(self, machine: str, method: str, call_site: str) -> None:
+        """Where an actor is that is started again and again."""
+        self.processes.happened.at[machine] = method, call_site
+
+    @notice
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
         self.processes.left(report)

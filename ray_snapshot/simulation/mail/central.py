@@ -44,13 +44,6 @@ class Central:
         del self.parts[aborted.number]
         return [("abort", host, aborted.number) for host in self.coordinator.hosts]
 
-    def lose(self, name: str) -> list[AbortedSnapshot]:
-        """A host is gone: what is pending is to be given up, for its report may be there, but not what it would find late."""
-        aborted = self.coordinator.leave(name)
-        for number in sorted(self.coordinator.pending):
-            aborted.append(self.coordinator.abort(number, f"host {name} has crashed"))
-        return aborted
-
     def welcome(self, host: str) -> Step:
         """A new host registers."""
         return ("welcome", host, self.coordinator.register(host), self.coordinator.last)
@@ -63,14 +56,12 @@ class Central:
             self.parts[number].append(part)
         return answer
 
-    def complete(self, snapshot: CompletedSnapshot, waiting: set[str], *, is_fifo: bool) -> list[Step]:
+    def complete(self, snapshot: CompletedSnapshot, *, is_fifo: bool) -> list[Step]:
         """All parts are there: what they say of the hosts is put together, and the hosts may close the snapshot."""
         number = snapshot.number
         if snapshot.surplus:
             self.surplus[number] = dict(snapshot.surplus)
-        recorded = assembled(number, self.parts.pop(number), is_fifo)
-        recorded.waiting = waiting
-        self.completed.append(recorded)
+        self.completed.append(assembled(number, self.parts.pop(number), is_fifo))
         return [("close", host, number) for host in self.coordinator.hosts]
 
     def copy(self) -> Central:

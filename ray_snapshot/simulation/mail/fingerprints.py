@@ -14,10 +14,10 @@ from ray_snapshot.protocol.links import InLink, OutLink
 from ray_snapshot.simulation.mail.hosts import SimHost
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Log
-from ray_snapshot.simulation.mail.world import World
+from ray_snapshot.simulation.mail.simulated import SimulatedHosts
 
 
-def fingerprint(world: World, hosts: Hashable = None) -> Hashable:
+def fingerprint(world: SimulatedHosts, hosts: Hashable = None) -> Hashable:
     """Everything that the future of the world, and the oracle's opinion of its past, depend on.
 
     `hosts`: what stands for the `host_fingerprint` of each, in the order of their names, if the caller has that.
@@ -25,10 +25,8 @@ def fingerprint(world: World, hosts: Hashable = None) -> Hashable:
     return (
         tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())) if hosts is None else hosts,
         tuple(sorted(map(repr, map(carried_mark, world.network.batches)))),
-        tuple(sorted(map(repr, map(carried_mark, world.network.lost)))),
         tuple(name for name, host in sorted(world.hosts.items()) if host.is_down),
         tuple(sorted(map(repr, world.control))),
-        repr(sorted(world.waits.replies.items())),
         tuple(sorted(world.central.coordinator.pending)),
         tuple(sorted(map(repr, world.central.completed))),
         repr(sorted(world.central.parts.items())),
@@ -45,10 +43,8 @@ def _histories(log: Log) -> Hashable:
 
 def host_fingerprint(host: SimHost) -> Hashable:
     """Everything that the future of one host depends on, beside what reaches it."""
-    running = host.running
     return (
         _core(host.core),
-        running and (running.machine.name, repr(running.outputs)),
         tuple(sorted((channel.owner.name, channel.target, number) for channel, number in host.timers)),
         tuple(sorted(host.asked)),
         tuple(sorted(host.reported)),

@@ -1,40 +1,27 @@
 """A simulated host: a `HostCore`, and what Ray, its clock and its threads keep for one out there.
 
-Everything here depends on the host alone, and on what is handed to it: `steps` lists what it could do next. What machines do
-to the world around their host is in `actions`. Imports the standard library only; read `world` next.
+Everything here depends on the host alone, and on what is handed to it: `steps` lists what it could do next. Imports
+the standard library only; read `simulated` next.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.host import HostCore, Machine, OutChannel
-from ray_snapshot.simulation.mail.machines import Behaviour, Output
-from ray_snapshot.simulation.mail.oracle import Action
 from ray_snapshot.simulation.mail.reports import Part, late_part, part_of
 
 Step = tuple[Any, ...]
-"""(kind, where, ...); see `World.enabled`."""
+"""(kind, where, ...); see `SimHost.steps`."""
 
 
 @dataclass(slots=True)
 class Body:
     """What the world hangs on a machine."""
 
-    behaviour: Behaviour
     state: Any
-
-
-@dataclass(slots=True)
-class Running:
-    """The action that a host is inside of."""
-
-    machine: Machine
-    outputs: list[Output]
-    action: Action
 
 
 @dataclass(slots=True)
@@ -42,7 +29,6 @@ class SimHost:
     """A host and what the world keeps for it."""
 
     core: HostCore
-    running: Running | None = None
     timers: list[tuple[OutChannel, int]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     """Names that it wants to know the place of."""
@@ -58,17 +44,14 @@ class SimHost:
         core = self.core
         name = core.host
         steps: list[Step] = []
-        if self.running is not None:
-            steps.append(("continue", name))
-        else:
-            if core.must_record:
-                steps.append(("record", name))
-            if core.births:
-                steps.append(("birth", name))
-            if core.runnable:
-                steps.append(("accept", name))
-            for caller in callers:
-                steps.append(("resume", caller))
+        if core.must_record:
+            steps.append(("record", name))
+        if core.births:
+            steps.append(("birth", name))
+        if core.runnable:
+            steps.append(("accept", name))
+        for caller in callers:
+            steps.append(("resume", caller))
         if core.copying.uncopied:
             steps.append(("copy", name))
         for link in core.outputs.values():
@@ -91,27 +74,7 @@ class SimHost:
             elif recording.is_copied and (recording.late or recording.late_creations):
                 steps.append(("late", name, number))
 
-    def can_act(self, name: str) -> bool:
-        """Whether one of its machines may act unasked now."""
-        machine = self.core.machines.get(name)
-        if machine is None or machine.body is None or self.running is not None:
-            return False
-        return not (machine.is_suspended or machine.is_held)
-
     # ---- what it does ---------------------------------------------------------------------------------------------
-
-    def send(self, machine: Machine, target: str, kind: str, method: str, args: Any) -> int:
-        """One message; returns its number on its channel."""
-        channel = self.core.send(machine, target, kind, method, isolated(args), 0.0)
-        self.ask()
-        return channel.sent
-
-    def set_timer(self, machine: Machine, target: str, method: str, args: Any) -> int:
-        """A message that will go its way in some later step; returns its number on its channel."""
-        channel = self.core.set_timer(machine, target, method, isolated(args), 0.0, 0.0)
-        self.ask()
-        self.timers.append((channel, channel.sent))
-        return channel.sent
 
     def ask(self) -> None:
         """It wants to know the places of the names that it has sent to."""
@@ -151,8 +114,3 @@ class SimHost:
 def state_of(machine: Machine) -> Any:
     """What the snapshot holds of a machine's body."""
     return machine.body.state
-
-
-def isolated(args: Any) -> Any:
-    """What is sent does not change when the sender's objects do (trap 8)."""
-    return args if isinstance(args, int | str) else pickle.loads(pickle.dumps(args))

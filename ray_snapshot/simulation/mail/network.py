@@ -1,12 +1,9 @@
-"""The network between simulated hosts: batches on their way, in any order, lost and sent again.
-
-It is one for all generations of a system that is rolled back. Imports the standard library only.
-"""
+"""The network between simulated hosts: batches on their way, in any order. Imports the standard library only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from ray_snapshot.protocol.links import Batch
 
@@ -21,50 +18,13 @@ class Carried:
     was_delivered: bool = False
     generation: int = 0
 
-    def __str__(self) -> str:
-        return f"{self.source} to {self.target} {contents(self.batch)}"
-
 
 @dataclass(slots=True)
 class Network:
     """What is on its way from host to host."""
 
     batches: list[Carried] = field(default_factory=list)
-    lost: list[Carried] = field(default_factory=list)
-    """Batches that the network has lost; the transport has kept them, and will send them again."""
 
-    def drop(self, index: int) -> Carried:
-        """A fault: a batch is lost. The transport below the numbering has kept it if it was never delivered."""
-        carried = self.batches.pop(index)
-        if not carried.was_delivered:
-            self.lost.append(carried)
-        return carried
-
-    def resend(self, index: int) -> Carried:
-        """The transport sends what was lost again."""
-        carried = self.lost.pop(index)
-        self.batches.append(carried)
-        return carried
-
-    def copy(self) -> Network:
+    def copy(self) -> Self:
         """Another network with the same batches on their way."""
-        return Network(self.batches.copy(), self.lost.copy())
-
-
-def contents(batch: Batch) -> str:
-    """What a batch carries, for a person: a change of colour is a marker."""
-    _, sequence, _, segments, acknowledgements = batch
-    parts = []
-    for place, (colour, messages) in enumerate(segments):
-        if place or (colour and not sequence):
-            parts.append(f"marker {listed(sorted(colour)) if isinstance(colour, frozenset) else colour}")
-        if messages:
-            parts.append(f"{len(messages)} message{'s'[: len(messages) - 1]}")
-    if acknowledgements:
-        parts.append("acknowledgements")
-    return f"batch {sequence}: {', '.join(parts) or 'the link is open'}"
-
-
-def listed(numbers: Iterable[int]) -> str:
-    """Numbers for a person."""
-    return ", ".join(map(str, numbers))
+        return type(self)(self.batches.copy())

@@ -1,4 +1,4 @@
-"""Who chooses the steps of hosts with machines (`ray_snapshot.simulation.mail`): a seed, a script, or every order.
+"""Hosts with machines that are pure functions, on `ray_snapshot.simulation.mail`: their world, and who chooses its steps.
 
-Read `schedules` first; `orders` and `marks` walk every order; `rows` makes a snapshot for detectors.
+Read `world` first, then `schedules`; `orders`, `sharing` and `marks` walk every order; `rows` makes a snapshot for detectors.
 """

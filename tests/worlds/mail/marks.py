@@ -12,8 +12,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
-from ray_snapshot.simulation.mail.sharing import OnItsWay, SharedWorld
-from ray_snapshot.simulation.mail.world import World
+from worlds.mail.sharing import OnItsWay, SharedWorld
+from worlds.mail.world import World
 
 
 def mark(world: SharedWorld, dead: str | None = None) -> int:

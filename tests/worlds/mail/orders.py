@@ -35,13 +35,14 @@ from typing import Any
 
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.machines import Script, Send
+from ray_snapshot.simulation.mail.machines import Send
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.sharing import SharedWorld
-from ray_snapshot.simulation.mail.world import World
+from worlds.mail.behaviours import Script
 from worlds.mail.marks import forget, is_stale, mark
 from worlds.mail.schedules import check_all, check_quiet
+from worlds.mail.sharing import SharedWorld
+from worlds.mail.world import World
 
 EAGER = ("flush", "report", "late", "copy")
 

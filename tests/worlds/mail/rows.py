@@ -16,7 +16,7 @@ from ray_snapshot.simulation.mail.oracle import Message, RecordedSnapshot
 from ray_snapshot.waits import Wait
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.mail.world import World
+    from worlds.mail.world import World
 
 Row = dict[str, Any]
 Channels = Mapping[tuple[str, str, str], list[Message]]

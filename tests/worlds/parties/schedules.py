@@ -13,7 +13,6 @@ from typing import Any
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
-from ray_snapshot.simulation.mail import fingerprints
 from ray_snapshot.simulation.mail.machines import Ask, Call, Input, Output, Reply, Send, Tell
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
@@ -22,6 +21,7 @@ from worlds.calls.oracle import check_calls
 from worlds.calls.programs import Call as ActorCall
 from worlds.calls.programs import Get, Kind, Post, Work
 from worlds.calls.programs import Step as ProgramStep
+from worlds.mail import fingerprints
 from worlds.mail.every_order import Explored, calm, explored
 from worlds.mail.orders import heads
 from worlds.mail.schedules import check_all, check_quiet

@@ -22,16 +22,16 @@ from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.senders import Senders
 from ray_snapshot.protocol.turning import Turning
-from ray_snapshot.simulation.mail.actions import Answered
 from ray_snapshot.simulation.mail.hosts import SimHost
 from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
 from ray_snapshot.simulation.mail.oracle import MessageId, RecordedSnapshot
-from ray_snapshot.simulation.mail.world import World
 from worlds.calls.actors import Travelling
 from worlds.calls.oracle import Waiting
 from worlds.calls.programs import Kind, Post, Program
 from worlds.calls.reports import name_of
 from worlds.calls.world import CallWorld
+from worlds.mail.actions import Answered
+from worlds.mail.world import World
 from worlds.parties.rows import owed_id
 
 Step = tuple[Any, ...]

@@ -30,8 +30,6 @@ from collections.abc import Mapping, Sequence
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.parts.refilling import Created, Sent, refill
 from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
-from ray_snapshot.simulation.mail.generations import Lineage
-from ray_snapshot.simulation.mail.hosts import isolated
 from ray_snapshot.simulation.mail.oracle import (
     ChannelId,
     Log,
@@ -41,7 +39,9 @@ from ray_snapshot.simulation.mail.oracle import (
     RecordedSnapshot,
     Replay,
 )
-from ray_snapshot.simulation.mail.world import World
+from worlds.mail.actions import isolated
+from worlds.mail.generations import Lineage
+from worlds.mail.world import World
 
 
 def obstacles(recorded: RecordedSnapshot) -> list[str]:

@@ -37,7 +37,7 @@ from ray_snapshot.protocol.rollback import (
 )
 from ray_snapshot.simulation.mail.hosts import Step as WorldStep
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import World
+from worlds.mail.world import World
 from worlds.rollback.restoring import begin_lineage
 
 COORDINATOR = ""

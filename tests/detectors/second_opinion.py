@@ -1,7 +1,7 @@
 """A second opinion: does what a verdict says follow from the rows? Small, slow and plain on purpose.
 
 Shares no code with the detectors: a mistake there must not be repeated here. Works on whole machines where the detectors look
-at single calls, so some of what they prove it can neither confirm nor refute. Plain Python; imports no Spark.
+at single calls, so some of what they prove it can neither confirm nor refute.
 """
 
 from __future__ import annotations

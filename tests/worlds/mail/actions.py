@@ -1,20 +1,81 @@
 """What simulated machines do: an action begins, carries out one output after the other, and ends or waits for a reply.
 
-What that does to the world around its host is `Around`. Imports the standard library only; read `world` next.
+What that does to the world around its host is `Around`. Imports the standard library and `ray_snapshot`; read `world` next.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.simulation.mail.hosts import Body, Running, SimHost
-from ray_snapshot.simulation.mail.machines import Ask, Call, Create, Input, Later, Output, Reply, Send, Tell
-from ray_snapshot.simulation.mail.oracle import Log, MessageId
+from ray_snapshot.simulation.mail.hosts import SimHost, Step
+from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
+from ray_snapshot.simulation.mail.oracle import Action, Log, MessageId
+
+
+@dataclass(slots=True)
+class Body:
+    """What the world hangs on a machine."""
+
+    behaviour: Behaviour
+    state: Any
+
+
+@dataclass(slots=True)
+class Running:
+    """The action that a host is inside of."""
+
+    machine: Machine
+    outputs: list[Output]
+    action: Action
+
+
+@dataclass(slots=True)
+class ActingHost(SimHost):
+    """A host whose machines act in several steps, between which other things happen."""
+
+    running: Running | None = None
+
+    def steps(self, callers: Iterable[str], places: Collection[str], window: int) -> list[Step]:
+        """What it could do next; inside an action, nothing that another one would begin with."""
+        steps = SimHost.steps(self, callers, places, window)
+        if self.running is None:
+            return steps
+        return [("continue", self.core.host), *(step for step in steps if step[0] not in BETWEEN)]
+
+    def can_act(self, name: str) -> bool:
+        """Whether one of its machines may act unasked now."""
+        machine = self.core.machines.get(name)
+        if machine is None or machine.body is None or self.running is not None:
+            return False
+        return not (machine.is_suspended or machine.is_held)
+
+    def send(self, machine: Machine, target: str, kind: str, method: str, args: Any) -> int:
+        """One message; returns its number on its channel."""
+        channel = self.core.send(machine, target, kind, method, isolated(args), 0.0)
+        self.ask()
+        return channel.sent
+
+    def set_timer(self, machine: Machine, target: str, method: str, args: Any) -> int:
+        """A message that will go its way in some later step; returns its number on its channel."""
+        channel = self.core.set_timer(machine, target, method, isolated(args), 0.0, 0.0)
+        self.ask()
+        self.timers.append((channel, channel.sent))
+        return channel.sent
+
+
+BETWEEN = ("record", "birth", "accept", "resume")
+"""Steps between two actions of a host."""
+
+
+def isolated(args: Any) -> Any:
+    """What is sent does not change when the sender's objects do (trap 8)."""
+    return args if isinstance(args, int | str) else pickle.loads(pickle.dumps(args))
 
 
 @dataclass(slots=True)
@@ -56,7 +117,7 @@ class Waits:
 class Abroad(Protocol):
     """The watched actors beside a world of hosts (`parties`), as far as a host has to do with them."""
 
-    def called(self, host: SimHost, machine: Machine, output: Tell | Ask) -> MessageId: ...
+    def called(self, host: ActingHost, machine: Machine, output: Tell | Ask) -> MessageId: ...
 
     def resumed(self, machine: Machine, reply: Answered) -> None: ...
 
@@ -76,11 +137,16 @@ class Around(Protocol):
     waits: Waits
     abroad: Abroad | None
 
-    def make_room(self, host: SimHost, child: str, place: str) -> None: ...
+    def make_room(self, host: ActingHost, child: str, place: str) -> None: ...
 
 
 def react(
-    around: Around, host: SimHost, machine: Machine, accepted: list[MessageId], inputs: tuple[Input, ...], choice: int
+    around: Around,
+    host: ActingHost,
+    machine: Machine,
+    accepted: list[MessageId],
+    inputs: tuple[Input, ...],
+    choice: int,
 ) -> Body:
     """An action begins: the machine says what it is now and what it sends, and has sent nothing yet."""
     body: Body = machine.body
@@ -92,7 +158,7 @@ def react(
     return body
 
 
-def advance(around: Around, host: SimHost) -> str:
+def advance(around: Around, host: ActingHost) -> str:
     """Carry out the next output of the running action, or end it."""
     running = host.running
     assert running is not None
@@ -112,7 +178,7 @@ def advance(around: Around, host: SimHost) -> str:
     return f"{sent[2]} {sent[3]} to {sent[1]}"
 
 
-def _carry_out(around: Around, host: SimHost, machine: Machine, output: Output) -> MessageId:
+def _carry_out(around: Around, host: ActingHost, machine: Machine, output: Output) -> MessageId:
     source = machine.name
     match output:
         case Send(target, method, args):

@@ -1,7 +1,7 @@
 """The generations of one simulated system: which one each host is in, and what has arrived before its time.
 
 While a system is rolled back, two generations are there at once, over the same hosts and the same network; a host acts in the
-one that it is in. Imports the standard library only; read `rollback/restoring` next.
+one that it is in. Imports the standard library and `ray_snapshot`; read `rollback/restoring` next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ray_snapshot.protocol.rollback import Judgement, Phase, RollbackHost
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.mail.world import World
+    from worlds.mail.world import World
 
 
 @dataclass(slots=True)

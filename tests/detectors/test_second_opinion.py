@@ -1,4 +1,4 @@
-"""`evidence.py` against the detectors: what is so it confirms (or leaves open), what was changed it refutes. Needs no Spark."""
+"""`second_opinion.py` against the detectors: what is so it confirms (or leaves open), what was changed it refutes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from second_opinion import CONFIRMED, UNCHECKED, WRONG, check
 
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.engine.evidence import CONFIRMED, UNCHECKED, WRONG, check
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 
 CONSERVATION = TokenConservation(total=30, state="$.balance", messages={"deposit": "$[0]"})

@@ -1,12 +1,8 @@
-"""A deterministic world around the protocol: hosts, a network, a coordinator, and machines that are pure functions.
+"""Hosts with machines that are pure functions, in a world with every fault of a network.
 
-`World` runs the very `HostCore`, `Coordinator` and `PendingSnapshot` that the Ray runtime runs. What Ray, threads and
-clocks do out there is here a list of *steps*: `enabled()` lists them, `perform(step)` takes one, and who chooses is the
-caller's business (`tests/worlds/mail/schedules`: by seed, by script, or every order). Between two steps nothing happens. The
-network may deliver batches in any order and twice, and so may the control messages come; an action is begun in one step and
-ended in another, so that anything can happen in between.
-
-Everything is logged for the oracle, which shares no code with the protocol. Imports the standard library only.
+Beside the steps that are listed by `enabled()`, the network may deliver batches in any order and twice, and so may the control
+messages come; an action is begun in one step and ended in another, so that anything can happen in between. Who chooses is the
+caller's business (`schedules`: by seed, by script, or every order). Imports the standard library and `ray_snapshot`.
 """
 
 from __future__ import annotations
@@ -15,30 +11,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.protocol.collector import Answer
-from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
+from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.protocol.rollback import Asked
 from ray_snapshot.protocol.rollback import Step as RollbackStep
-from ray_snapshot.simulation.mail.actions import Abroad, Waits, advance, react
-from ray_snapshot.simulation.mail.central import Central
-from ray_snapshot.simulation.mail.generations import Lineage
-from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
+from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.machines import Behaviour, Input
-from ray_snapshot.simulation.mail.network import Carried, Network, listed
-from ray_snapshot.simulation.mail.oracle import Log, MessageId
-from ray_snapshot.simulation.mail.reports import Part
-from ray_snapshot.simulation.mail.rules import Declared, Rules
+from ray_snapshot.simulation.mail.network import Carried
+from ray_snapshot.simulation.mail.oracle import MessageId
+from ray_snapshot.simulation.mail.rules import Rules
+from ray_snapshot.simulation.mail.simulated import STEPS, SimulatedHosts
+from worlds.mail.actions import Abroad, ActingHost, Body, Waits, advance, react
+from worlds.mail.generations import Lineage
+from worlds.mail.network import LossyNetwork, listed, told_of
 
 
-class World:
+class World(SimulatedHosts):
     """Hosts with machines, between which steps are taken one at a time.
 
     `machines` maps names to (host, behaviour, state); `rules` are the fields of `Rules`. With `trace`, each step appends a line
     to it. A world of a later `generation` is what was restored (`restoring`): `last` is the last snapshot number of those
     before it, for which everything in it is born red.
     """
+
+    kind = ActingHost
+    hosts: dict[str, ActingHost]  # type: ignore[assignment]
+    network: LossyNetwork
 
     def __init__(
         self,
@@ -49,27 +47,18 @@ class World:
         last: int = 0,
         **rules: Any,
     ) -> None:
-        self.rules = Rules(**rules)
+        super().__init__(Rules(**rules), last)
         self.generation = generation
         self.lineage = Lineage()
         """What the generations of one system share, beside the network."""
         self.trace = trace
-        self.taken = 0
-        """Steps taken."""
-        self.hosts: dict[str, SimHost] = {}
-        self.places: dict[str, str] = {}
         self.programs: dict[str, Behaviour] = {}
         """Of every machine that has ever been born."""
-        self.declared = Declared()
-        self.network = Network()
-        self.control: list[Step] = []
-        """Control messages on their way."""
+        self.network = LossyNetwork()
         self.waits = Waits()
-        self.central = Central(Coordinator(most_open=self.rules.most_open, last=last))
         self.abroad: Abroad | None = None
-        self.log = Log(is_fifo=self.rules.is_fifo)
         for host in dict.fromkeys(place for place, _, _ in machines.values()):
-            self._add_host(host, self.rules.red_for(last), ())
+            self.add_host(host, self.rules.red_for(last))
             self.central.coordinator.register(host)
         for name, (host, behaviour, state) in machines.items():
             self._add_machine(name, host, behaviour, state)
@@ -86,20 +75,14 @@ class World:
 
     def add_process(self, name: str, host: str, behaviour: Behaviour, colour: int) -> None:
         """A machine comes up in a process of its own, red for all numbers up to its colour."""
-        self._add_host(host, self.rules.red_for(colour), ())
+        self.add_host(host, self.rules.red_for(colour))
         self._add_machine(name, host, behaviour, None)
-
-    def _add_host(self, host: str, born: Any, open_at_birth: Iterable[int]) -> None:
-        barriers = {"on_record": self._recorded, "clock": self._clock}
-        self.hosts[host] = SimHost(self.rules.core(host, born, open_at_birth, barriers))
 
     def make_room(self, host: SimHost, child: str, place: str) -> None:
         """The child that this host creates will live there."""
-        if place not in self.hosts:  # born with its creator's colour, and with what is open there
-            self._add_host(place, host.core.colour, tuple(host.core.open))
+        if place not in self.hosts:
             self.lineage.bear(place, self.generation)
-            self.control.append(("register", place))
-        self.places[child] = place
+        super().make_room(host, child, place)
 
     def runs(self, name: str) -> bool:
         """Whether the host is there, and in this generation."""
@@ -114,18 +97,11 @@ class World:
         """Machines of this host for which a reply is there."""
         return [caller for caller in self.waits.replies if self.places[caller] == name]
 
-    def _recorded(self, machine: Machine, numbers: tuple[int, ...]) -> None:
-        """Under a barrier protocol each machine records by itself."""
-        self.record(numbers, [machine.name])
-
     def record(self, numbers: Iterable[int], machines: Iterable[str]) -> None:
         """These machines have turned red for these numbers."""
+        super().record(numbers, machines)
         for number in numbers:
-            self.log.record(number, machines)
             self.waits.record(number, machines)
-
-    def _clock(self) -> float:
-        return float(self.taken)
 
     def _tell_places(self) -> None:
         for host in self.hosts.values():
@@ -139,24 +115,6 @@ class World:
                 if source is not target:
                     source.core.output(target.core.host)
                     target.core.input(source.core.host)
-
-    def connect(self, source: str, target: str) -> None:
-        """Declare a channel that closes no cycle: barriers align on it."""
-        self.declared.channels.append((source, target))
-        sender, receiver = self.hosts[self.places[source]].core, self.hosts[self.places[target]].core
-        if isinstance(receiver, BarrierCore):
-            receiver.await_input(target, source)
-        sender.channel(sender.machines[source], target, MAIL)
-        self.hosts[sender.host].ask()  # else no barrier ever finds its way
-
-    def states(self) -> dict[str, Any]:
-        """The state of every machine that has been born."""
-        return {
-            machine.name: machine.body.state
-            for host in self.hosts.values()
-            for machine in host.core.machines.values()
-            if machine.body is not None
-        }
 
     # ---- which steps there are ------------------------------------------------------------------------------------
 
@@ -183,7 +141,7 @@ class World:
         """Take one step; what a machine does in it depends on `choice`."""
         kind, *where = step
         self.taken += 1
-        detail = _STEPS[kind](self, *where, choice) if kind in _ACTIONS else _STEPS[kind](self, *where)
+        detail = _ALL[kind](self, *where, choice) if kind in _ACTIONS else _ALL[kind](self, *where)
         if self.trace is not None:
             place = where[0] if where and isinstance(where[0], str) else "-"
             self.trace.append(f"{self.taken:>4}  {kind:<9} {place:<8} {detail}".rstrip(" ;"))
@@ -192,7 +150,7 @@ class World:
 
     def _accept(self, name: str, choice: int) -> str:
         host = self.hosts[name]
-        recorded = self._boundary(host)
+        recorded = self._records(host)
         found = host.core.next_action()
         if found is None:
             return recorded + "nothing is enabled"
@@ -207,7 +165,7 @@ class World:
     def _act(self, name: str, choice: int) -> str:
         host = self.hosts[self.places[name]]
         machine = host.core.machines[name]
-        recorded = self._boundary(host)
+        recorded = self._records(host)
         host.core.begin_action(machine)
         return f"{recorded}{name} acts unasked" + self._react(host, machine, [], (), choice)
 
@@ -216,7 +174,7 @@ class World:
         machine = host.core.machines[name]
         reply = self.waits.replies.pop(name)
         host.core.note(reply.colour, machine)
-        recorded = self._boundary(host)
+        recorded = self._records(host)
         host.core.resume(machine)
         self.waits.suspended.discard(name)
         if self.abroad is not None:
@@ -227,7 +185,7 @@ class World:
 
     def _react(
         self,
-        host: SimHost,
+        host: ActingHost,
         machine: Machine,
         accepted: list[MessageId],
         inputs: tuple[Input, ...],
@@ -244,7 +202,7 @@ class World:
 
     def _birth(self, name: str) -> str:
         host = self.hosts[name]
-        recorded = self._boundary(host)
+        recorded = self._records(host)
         creation = host.core.next_birth()
         assert creation is not None
         behaviour, state = creation.payload
@@ -257,28 +215,28 @@ class World:
 
     # ---- what goes on beside the actions ---------------------------------------------------------------------------
 
-    def _boundary(self, host: SimHost) -> str:
-        numbers = host.core.boundary()
-        self.record(numbers, host.core.machines)
+    def boundary(self, host: SimHost) -> tuple[int, ...]:
+        numbers = super().boundary(host)
         if self.abroad is not None:
             self.abroad.recorded(host, numbers)
+        return numbers
+
+    def _records(self, host: SimHost) -> str:
+        numbers = self.boundary(host)
         return f"records {listed(numbers)}; " if numbers else ""
 
-    def _record(self, name: str) -> str:
-        return self._boundary(self.hosts[name])
+    def record_at(self, name: str) -> str:
+        return self._records(self.hosts[name])
 
-    def _copy(self, name: str) -> str:
-        return self.hosts[name].copy_next()
-
-    def _flush(self, name: str) -> str:
+    def flush(self, name: str) -> str:
         batches = self.hosts[name].core.take_batches(self.rules.window)
         carried = [Carried(name, target, batch, generation=self.generation) for target, batch in batches]
         self.network.batches += carried
         if self.trace is None:
             return ""
-        return "; ".join(str(one).removeprefix(f"{name} ") for one in carried)
+        return "; ".join(told_of(one).removeprefix(f"{name} ") for one in carried)
 
-    def _deliver(self, index: int) -> str:
+    def deliver(self, index: int) -> str:
         return self._arrive(self.network.batches.pop(index))
 
     def _repeat(self, index: int) -> str:
@@ -287,10 +245,10 @@ class World:
 
     def _drop(self, index: int) -> str:
         """A fault: the network loses a batch."""
-        return str(self.network.drop(index))
+        return told_of(self.network.drop(index))
 
     def _resend(self, index: int) -> str:
-        return str(self.network.resend(index))
+        return told_of(self.network.resend(index))
 
     def _arrive(self, carried: Carried) -> str:
         sender = self.lineage.generations.get(carried.generation, self)
@@ -307,32 +265,14 @@ class World:
         if target not in world.hosts or world.hosts[target].is_down:
             return f"{target} is down: lost"
         world.hosts[target].core.arrive(carried.batch)
-        return "" if self.trace is None else str(carried)
-
-    def _fire(self, name: str, index: int) -> str:
-        return self.hosts[name].fire(index)
-
-    def _resolve(self, name: str, asked: str) -> str:
-        return self.hosts[name].resolve(asked, self.places[asked])
+        return "" if self.trace is None else told_of(carried)
 
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
-    def _crash(self, name: str) -> str:
-        """A fault: the host is gone, with all that it kept; snapshots that need it are given up."""
-        self.hosts[name].is_down = True
-        aborted = self.central.coordinator.leave(name)
-        self._give_up(*aborted)
-        return f"is gone, and with it snapshots {listed(one.number for one in aborted) or 'none'}"
-
-    def _snapshot(self, *initiators: str, timeout: int = 10_000) -> str:
-        """Start a snapshot, at the given hosts (all, if none is given)."""
-        if any(host.is_down for host in self.hosts.values()) or self.lineage.is_past(self.generation):
-            return "refused: a host is down, and the system has not been rolled back"
-        number = self.central.start(timeout)
-        if number is None:
-            return "refused: too many are open"
-        self.control += [("request", host, number) for host in initiators or self.central.coordinator.hosts]
-        return f"snapshot {number} is asked for"
+    def snapshot(self, *initiators: str) -> str:
+        if self.lineage.is_past(self.generation):
+            return "refused: the system has gone back, and this generation is over"
+        return super().snapshot(*initiators)
 
     def _tick(self, seconds: int) -> str:
         """Logical time passes; what is past its deadline is given up."""
@@ -343,10 +283,6 @@ class World:
     def _abort(self, number: int) -> str:
         self._give_up(self.central.coordinator.abort(number, "somebody asked for it"))
         return f"snapshot {number} is given up"
-
-    def _give_up(self, *aborted: AbortedSnapshot) -> None:
-        for one in aborted:
-            self.control += self.central.give_up(one)
 
     def _die(self, name: str) -> str:
         """A fault that the system does not recover from: a host is gone, with all that it has not sent."""
@@ -359,8 +295,11 @@ class World:
         return f"{name} dies"
 
     def _notice(self, name: str) -> str:
-        """The coordinator hears that the host is gone: what is pending is given up."""
-        self._give_up(*self.central.lose(name))
+        """The host is missed: what is pending is given up, for its report may be there, but not what it would find late."""
+        aborted = self.central.coordinator.leave(name)
+        for number in sorted(self.central.coordinator.pending):
+            aborted.append(self.central.coordinator.abort(number, f"host {name} has crashed"))
+        self._give_up(*aborted)
         return f"{name} is missed"
 
     def _force(self, name: str, number: int) -> str:
@@ -369,18 +308,6 @@ class World:
         if isinstance(core, BarrierCore) and number in core.open:
             core.force(number)
         return f"patience with {number} is over"
-
-    def _report(self, name: str, number: int) -> str:
-        self.control.append(("part", number, self.hosts[name].report(number)))
-        return f"reports {number}"
-
-    def _late(self, name: str, number: int) -> str:
-        part = self.hosts[name].late(number)
-        self.control.append(("part", number, part))
-        return f"reports late for {number}: {sum(map(len, part.channels.values()))} messages"
-
-    def _control(self, index: int) -> str:
-        return self.hear(self.control.pop(index))
 
     def _echo(self, index: int) -> str:
         """A fault: a control message comes, and will come again."""
@@ -391,7 +318,7 @@ class World:
         kind, where, *rest = message
         if kind in ("part", "register"):
             is_past = self.lineage.is_past(self.generation)
-            return f"of generation {self.generation}: refused" if is_past else self._hear_centrally(message)
+            return f"of generation {self.generation}: refused" if is_past else super().hear(message)
         if kind == "start":  # all have loaded
             self.lineage.gates[where].step(Asked(RollbackStep.START, self.generation))
             self.lineage.started(where)
@@ -400,63 +327,43 @@ class World:
         world, told = self.lineage.judge(host, self, self.generation, lambda: self.hear(message))
         if world is None:
             return told
+        if kind != "reply":
+            return SimulatedHosts.hear(world, message)
         if host not in world.hosts or world.hosts[host].is_down:
             return f"{host} is down: lost"
-        if kind == "reply":
-            world.waits.replies[where] = rest[0]
-        else:
-            getattr(world.hosts[host].core, kind)(*rest)
-        return f"{kind} {' '.join(map(str, rest)) if kind != 'reply' else ''} to {where}"
+        world.waits.replies[where] = rest[0]
+        return f"{kind}  to {where}"
 
-    def _hear_centrally(self, message: Step) -> str:
-        kind, where, *rest = message
-        if kind == "part":
-            return self._part(where, rest[0])
-        self.control.append(self.central.welcome(where))
-        return f"{where} registers"
-
-    def _part(self, number: int, part: Part) -> str:
-        answer = self.central.report(number, part)
-        if answer is Answer.SUCCESS:
-            snapshot = self.central.coordinator.completed(number)
-            if snapshot is not None:
-                (self.complete if self.abroad is None else self.abroad.completed)(snapshot)
-        elif answer is Answer.DISCARDED:  # the number is over
-            self.control.append(("abort", part.host, number))
-        return f"report of {part.host} for {number}: {answer.value}"
+    def close(self, snapshot: CompletedSnapshot) -> None:
+        (self.complete if self.abroad is None else self.abroad.completed)(snapshot)
 
     def complete(self, snapshot: CompletedSnapshot) -> None:
-        """All parts are there."""
+        """All parts are there, also those of watched actors."""
         waiting = self.waits.recorded.pop(snapshot.number, set())
-        self.control += self.central.complete(snapshot, waiting, is_fifo=self.rules.is_fifo)
+        super().close(snapshot)
+        self.central.completed[-1].waiting = waiting
 
 
-_STEPS: dict[str, Callable[..., str]] = {
+_ALL: dict[str, Callable[..., Any]] = {
+    **STEPS,
     "accept": World._accept,
     "act": World._act,
     "resume": World._resume,
     "continue": World._continue,
     "birth": World._birth,
-    "record": World._record,
-    "copy": World._copy,
-    "flush": World._flush,
-    "deliver": World._deliver,
+    "record": World.record_at,
+    "flush": World.flush,
+    "deliver": World.deliver,
     "repeat": World._repeat,
     "drop": World._drop,
     "resend": World._resend,
-    "crash": World._crash,
-    "fire": World._fire,
-    "resolve": World._resolve,
-    "snapshot": World._snapshot,
+    "snapshot": World.snapshot,
     "tick": World._tick,
     "abort": World._abort,
     "force": World._force,
     "die": World._die,
     "halt": World._halt,
     "notice": World._notice,
-    "report": World._report,
-    "late": World._late,
-    "control": World._control,
     "echo": World._echo,
 }
 

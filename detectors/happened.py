@@ -1,0 +1,107 @@
+"""What has happened before a snapshot, in words: deaths, restarts, errors that nobody has read.
+
+The watcher lists it in the coverage (`happened`), the newest first; each has `kind`, `machine`, `class` and `at` (ISO 8601).
+
+- `raised`: `method`, `error` (a type), `call_site`.
+- `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
+- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
+  `is_awaited`: whether it has calls to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.snapshot import Snapshot
+
+
+def happened(snapshot: Snapshot) -> list[str]:
+    """A sentence of each, the newest first."""
+    return [sentence(one) for one in rows(snapshot)]
+
+
+def rows(snapshot: Snapshot) -> list[Mapping[str, Any]]:
+    """All that the coverage lists, as far as it has the form."""
+    told = snapshot.coverage.get("happened") if isinstance(snapshot.coverage, Mapping) else None
+    return [one for one in told if _is_read(one)] if isinstance(told, list) else []
+
+
+def died_behind(snapshot: Snapshot, machines: Collection[str]) -> list[str]:
+    """Who has died that had got through a method of one of these in which others wait."""
+    dead = (one for one in rows(snapshot) if one["kind"] == "died")
+    return [
+        str(one["machine"]) for one in dead if any(by["machine"] in machines for by in one.get("passed_through") or ())
+    ]
+
+
+def _is_read(one: Any) -> bool:
+    try:
+        return bool(sentence(one))
+    except (TypeError, ValueError, KeyError):
+        return False
+
+
+def sentence(one: Mapping[str, Any]) -> str:
+    """ "painter-1.paint raised ZeroDivisionError at 12:03:11 (paint.py:14); nobody has read it"."""
+    name = str(one["machine"])
+    if one["kind"] == "raised":
+        place = f" ({one['call_site']})" if one.get("call_site") else ""
+        return f"{name}.{one['method']} raised {one['error']} at {_clock(one)}{place}; nobody has read it"
+    if one["kind"] == "died":
+        through = listed([f"{by['method']} of {by['machine']}" for by in one.get("passed_through") or ()])
+        last = f", which had got through {through}," if through else ""
+        return f"{name}{last} died at {_clock(one)} ({one['cause']})"
+    if one["kind"] == "restarting":
+        return str(RestartLoop.of(one))
+    return ""
+
+
+def _clock(one: Mapping[str, Any]) -> str:
+    """ "12:03:11", where this is read."""
+    return f"{datetime.fromisoformat(one['at']).astimezone():%H:%M:%S}"
+
+
+class RestartLoop(NamedTuple):
+    """An actor that is started again and again."""
+
+    machine: str
+    restarts: int
+    seconds: float
+    inside: str
+    """Where it was when it died: "each time inside Model.load (b10.py:10)"; "" if that is not known."""
+    cause: str
+
+    def __str__(self) -> str:
+        """ "Model-0 has been restarted 41 times in 90 s, each time inside Model.load (b10.py:10), exit code 137"."""
+        more = [text for text in (self.inside, self.cause) if text]
+        return ", ".join(
+            [f"{self.machine} has been restarted {self.restarts:,} times in {lasted(self.seconds)}", *more]
+        )
+
+    @classmethod
+    def of(cls, one: Mapping[str, Any]) -> RestartLoop:
+        """What the coverage says of it."""
+        began, last = (datetime.fromisoformat(one[name]).replace(tzinfo=UTC) for name in ("began", "at"))
+        call = f"{one['class']}.{one['method']}" + (f" ({one['call_site']})" if one.get("call_site") else "")
+        when = "each time" if one.get("is_each") else "the last time"
+        inside = f"{when} inside {call}" if one.get("is_seen") else f"with {call} to do"
+        seconds = (last - began).total_seconds()
+        return cls(str(one["machine"]), int(one["count"]), seconds, inside if one["method"] else "", str(one["cause"]))
+
+    @property
+    def depends_on(self) -> str:
+        """What would decide it, for the evidence of a verdict."""
+        return f"whether {self.machine} stays alive"
+
+    @property
+    def remedies(self) -> list[str]:
+        """What a person can do about it."""
+        return []
+
+
+def restart_loops(snapshot: Snapshot) -> Iterator[RestartLoop]:
+    """The actors that are started again and again while calls wait for them, or run there."""
+    return (RestartLoop.of(one) for one in rows(snapshot) if one["kind"] == "restarting" and one.get("is_awaited"))

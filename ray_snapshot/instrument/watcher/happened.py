@@ -1,0 +1,155 @@
+"""What has happened in a watched app before a snapshot: deaths, restarts, and errors of calls that nobody has read.
+
+Kept over snapshots, the newest `MOST` of each; told in the coverage (`happened`), for `detectors.happened` to put into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument.deaths import MOST_RESTARTS, Life, in_words, is_meant
+from ray_snapshot.instrument.process.failures import PROCESS, Raised
+from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.names import LONG_S
+from ray_snapshot.protocol.calls import parsed
+
+if TYPE_CHECKING:
+    from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+
+MOST = 20
+MOST_READ = 10_000
+_LAST = 5
+"""So many ends of one actor are compared."""
+
+
+class Happened:
+    """Of one watched app. Machines have their names between processes."""
+
+    def __init__(self) -> None:
+        self.raised: dict[str, tuple[str, Raised]] = {}
+        """By call: the machine that raised, and the error."""
+        self.read: dict[str, None] = {}
+        """Errors that were read, by Ray's ids of calls; the latest last."""
+        self.read_before: set[str] = set()
+        """Processes of which all errors were read by the snapshot before: some of these it may not have told yet."""
+        self.at: dict[str, tuple[str, str]] = {}
+        """Where an actor that was started again was last, since it began: method and line."""
+        self.ended_at: dict[str, list[tuple[str, str]]] = {}
+        """The same when it has ended, the latest last."""
+        self.pids: dict[str, int] = {}
+        self.causes: dict[int, str] = {}
+        """By process that has ended: why."""
+
+    def joined(self, machine: str, before: Mapping[str, Any] | None) -> None:
+        """A process joins; `before`: what was known of the one before it. What that one had to run again, this one runs."""
+        again = [key for key, (name, one) in self.raised.items() if name == machine and one.is_retried]
+        for key in again:
+            del self.raised[key]
+        if (where := self.at.pop(machine, None)) is not None:
+            self.ended_at[machine] = [*self.ended_at.get(machine, ()), where][-_LAST:]
+        if before is not None and before["incarnation"] + 1 >= MOST_RESTARTS:
+            self.pids[machine] = int(before.get("pid") or 0)
+
+    @property
+    def unknown(self) -> set[int]:
+        """Processes of which it was not asked yet why they have ended."""
+        return {pid for pid in self.pids.values() if pid and pid not in self.causes}
+
+    def note(self, reports: Mapping[str, ProcessReport]) -> None:
+        """The reports of a snapshot."""
+        for machine, one in reports.items():
+            self.raised |= {raised.call_id: (machine, raised) for raised in one.raised}
+        told = {key for one in reports.values() for key in one.read}
+        of_processes = {key for key in told if key.startswith(PROCESS)}
+        self.read |= dict.fromkeys(told - of_processes)
+        read = self.read.keys() | of_processes | self.read_before
+        self.read_before = of_processes
+        until = max((one.read_forgotten for one in reports.values()), default=0.0)
+        for key, (_, raised) in [*self.raised.items()]:
+            if raised.at <= until or read & {raised.task, f"{PROCESS}{raised.pid}"}:
+                del self.raised[key]
+                self.read.pop(raised.task, None)
+                self.read[raised.task] = None
+        for old in sorted(self.raised, key=lambda key: self.raised[key][1].at)[:-MOST]:
+            del self.raised[old]
+        while len(self.read) > MOST_READ:
+            del self.read[next(iter(self.read))]
+
+    def unread(self, calls: CompletedCallSnapshot, now: float) -> Iterator[dict[str, Any]]:
+        """Errors that nobody has read, as far as whoever made the call can be seen."""
+        running = {call.call_id.partition("#")[0] for report in calls.machines.values() for call in report.calls}
+        for call_id, (machine, one) in self.raised.items():
+            is_over = call_id not in running and not (one.is_retried and now - one.at < LONG_S)
+            if is_over and parsed(call_id).source in calls.machines:
+                about = {"method": one.method, "error": one.error, "call_site": one.call_site}
+                yield {"kind": "raised", "machine": machine, "at": one.at, **about}
+
+    def deaths(
+        self, lives: Mapping[str, Life], keys: Mapping[str, str], reports: Mapping[str, ProcessReport]
+    ) -> Iterator[dict[str, Any]]:
+        """Actors that have died, but for those that were meant to and had got through nothing in which others wait.
+
+        `keys`: machines by their keys in Ray.
+        """
+        passed: dict[str, list[tuple[str, str]]] = {}
+        for name, one in reports.items():
+            for source, method in one.passed_through:
+                passed.setdefault(source, []).append((name, method))
+        for key, life in lives.items():
+            machine = keys.get(key)
+            if not life.is_dead or machine is None:
+                continue
+            through = [{"machine": to, "method": method} for to, method in passed.get(machine, ())]
+            if through or not is_meant(life.cause):
+                at, cause = life.changed_s, in_words(life.cause)
+                yield {"kind": "died", "machine": machine, "at": at, "cause": cause, "passed_through": through}
+
+    def loops(
+        self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot, now: float
+    ) -> Iterator[dict[str, Any]]:
+        """Actors that are started again and again."""
+        awaited = {parsed(call).target for one in calls.waits for call in one.wait.calls if call is not None}
+        for key, life in lives.items():
+            machine = keys.get(key)
+            if not life.restarts_at(now) or machine is None:
+                continue
+            ends, oldest = self.ended_at.get(machine, []), self._waited_for(machine, calls)
+            method, site = ends[-1] if ends else (oldest, "")
+            yield {
+                "kind": "restarting",
+                "machine": machine,
+                "at": life.changed_s,
+                "began": life.began_s,
+                "count": life.restarts,
+                "method": method,
+                "call_site": site,
+                "is_awaited": bool(oldest) or machine in awaited,
+                "is_seen": bool(ends),
+                "is_each": len(ends) > 1 and len({method for method, _ in ends}) == 1,
+                "cause": in_words(cause) if (cause := self.causes.get(self.pids.get(machine, 0))) else "",
+            }
+
+    def _waited_for(self, machine: str, calls: CompletedCallSnapshot) -> str:
+        """The method of the oldest call to it that has not ended; "" if there is none."""
+        report = calls.machines.get(machine)
+        found = [(call.started_at, call.method) for call in report.calls] if report is not None else []
+        sent = [one.in_flight for one in calls.channels if one.target == machine]
+        found += [(call.sent_at, call.method) for one in sent for call in one.values()]
+        return min(found)[1] if found else ""
+
+    def told(
+        self,
+        calls: CompletedCallSnapshot,
+        reports: Mapping[str, ProcessReport],
+        lives: Mapping[str, Life],
+        keys: Mapping[str, str],
+        now: float,
+        *,
+        is_covered: bool,
+    ) -> tuple[dict[str, Any], ...]:
+        """All that has happened, the newest first. `is_covered`: whether no process could have read an error unseen."""
+        self.note(reports)
+        found = [*self.deaths(lives, keys, reports), *self.loops(lives, keys, calls, now)]
+        found += self.unread(calls, now) if is_covered else ()
+        return tuple(sorted(found, key=lambda one: -one["at"])[: 2 * MOST])

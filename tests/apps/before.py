@@ -1,0 +1,175 @@
+"""What happened before a program hangs, and what only looks like it: who died, who is started again and again, what raised."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ray
+
+COUNTS = Path(tempfile.mkdtemp())
+
+
+@ray.remote
+class Pool:
+    def __init__(self):
+        self.permits = asyncio.Semaphore(1)
+        self.full = asyncio.Event()
+
+    async def acquire(self):
+        await self.permits.acquire()
+
+    async def release(self):
+        self.permits.release()
+
+    async def wait(self):
+        await self.full.wait()
+
+
+@ray.remote
+class Embedder:
+    def __init__(self, pool):
+        self.pool = pool
+
+    def embed(self, leaves=False):
+        ray.get(self.pool.acquire.remote())
+        if leaves:
+            os._exit(1)
+        ray.get(self.pool.release.remote())
+
+    def keep(self):
+        ray.get(self.pool.acquire.remote())
+
+
+def permit():
+    pool = Pool.remote()
+    first, second = Embedder.remote(pool), Embedder.remote(pool)
+    ray.wait([first.embed.remote(True)])
+    ray.get(second.embed.remote())
+
+
+def killed():
+    pool = Pool.remote()
+    first, second = Embedder.remote(pool), Embedder.remote(pool)
+    ray.get(first.keep.remote())
+    ray.kill(first)
+    ray.get(second.embed.remote())
+
+
+@ray.remote
+class Painter:
+    def paint(self, parts):
+        return 1 / parts
+
+    def takes(self, value):
+        return value
+
+
+@ray.remote
+class Reader:
+    async def awaits(self, refs):
+        try:
+            await refs[0]
+        except ZeroDivisionError:
+            return "awaited"
+
+
+def unread():
+    pool = Pool.remote()
+    painter = Painter.options(name="painter-1").remote()
+    painter.paint.remote(0)
+    ray.get(pool.wait.remote())
+
+
+@ray.remote(max_restarts=-1, max_task_retries=-1)
+class Model:
+    def load(self):
+        time.sleep(0.4)
+        os._exit(7)
+
+
+@ray.remote(max_restarts=-1, max_task_retries=-1)
+class Unborn:
+    def __init__(self):
+        time.sleep(0.4)
+        sys.exit(3)
+
+    def ask(self):
+        return 1
+
+
+def loop():
+    ray.get(Model.remote().load.remote())
+
+
+def unborn():
+    ray.get(Unborn.remote().ask.remote())
+
+
+def is_first(place):
+    """Whether this was not tried before."""
+    try:
+        Path(place).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@ray.remote(max_restarts=1, max_task_retries=1)
+class Once:
+    def raises_once(self, place):
+        if is_first(place):
+            raise ValueError("the first time")
+        return "at last"
+
+    def dies_once(self, place):
+        if is_first(place):
+            os._exit(1)
+        return "alive"
+
+    def leaves(self):
+        ray.actor.exit_actor()
+
+
+def caught(work):
+    try:
+        return work()
+    except ZeroDivisionError:
+        return "caught"
+    except ray.exceptions.RayError as error:
+        return type(error).__name__
+
+
+def healthy():
+    """Waits for a line with one error unread, and for another one when all were read."""
+    painter, reader, once = Painter.remote(), Reader.remote(), Once.remote()
+    late = painter.paint.remote(0)
+    ray.wait([late])
+    print("unread", flush=True)
+    input()
+    print(caught(lambda: ray.get(late)), flush=True)
+    print(
+        caught(lambda: ray.get([painter.paint.remote(1), painter.paint.remote(0), painter.paint.remote(0)])), flush=True
+    )
+    print(caught(painter.paint.remote(0).future().result), flush=True)
+    print(ray.get(reader.awaits.remote([painter.paint.remote(0)])), flush=True)
+    print(caught(lambda: ray.get(painter.takes.remote(painter.paint.remote(0)))), flush=True)
+    retried = once.raises_once.options(retry_exceptions=True, max_task_retries=2)
+    print(
+        ray.get(retried.remote(str(COUNTS / "raised"))),
+        ray.get(once.dies_once.remote(str(COUNTS / "died"))),
+        flush=True,
+    )
+    leaver, victim = Once.options(max_restarts=0).remote(), Painter.remote()
+    print(caught(lambda: ray.get(leaver.leaves.remote())), ray.get(victim.takes.remote("there")), flush=True)
+    ray.kill(victim)
+    print("read", flush=True)
+    input()
+
+
+if __name__ == "__main__":
+    ray.init()
+    print("ready", flush=True)
+    globals()[sys.argv[1]]()

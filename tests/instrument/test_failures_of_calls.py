@@ -1,0 +1,169 @@
+"""Which errors of calls count as read, and which the watcher still tells. No Ray runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import AsyncioActorExit
+
+from ray_snapshot.errors import RolledBackError
+from ray_snapshot.instrument import shape, task_shape
+from ray_snapshot.instrument.deaths import in_words, is_meant
+from ray_snapshot.instrument.process import failures
+from ray_snapshot.instrument.process.failures import MOST_RAISED, MOST_READ, Failures, Raised
+from ray_snapshot.instrument.watcher.happened import MOST, Happened
+
+CALL = "driver/0/A:1/1"
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "is_connected", lambda: True)
+    monkeypatch.setattr(task_shape, "current_task", lambda: SimpleNamespace(hex=lambda: "task"))
+
+
+def fail() -> None:
+    {}["gone"]
+
+
+def error_of(work: Any) -> BaseException:
+    try:
+        work()
+    except BaseException as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.usefixtures("task")
+def test_the_line_is_the_users_innermost_one_and_a_run_that_ends_well_is_as_if_it_was_read() -> None:
+    found = Failures()
+    found.ended(CALL, "work", error_of(lambda: __import__("json").loads("{")), is_retried=True)
+    assert found.raised[CALL].call_site.rpartition(":")[0] == __file__, "not a line of json"
+    assert (found.raised[CALL].error, found.raised[CALL].method) == ("JSONDecodeError", "work")
+    found.ended(f"{CALL}#2", "work", None, is_retried=True)
+    assert (found.raised, [key for key, _ in found.read]) == ({}, ["task"])
+    for error in (
+        SystemExit(1),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        AsyncioActorExit(),
+        RolledBackError("", snapshot_id=None),
+    ):
+        found.ended(CALL, "work", error, is_retried=False)
+    assert not found.raised
+
+
+@pytest.mark.usefixtures("task")
+def test_the_newest_are_kept_and_it_is_known_until_when_not_all() -> None:
+    found, error = Failures(), error_of(fail)
+    for number in range(MOST_RAISED + 5):
+        found.ended(f"driver/0/A:1/{number}", "work", error, is_retried=False)
+    assert next(iter(found.raised)) == "driver/0/A:1/5"
+    for number in range(MOST_READ + 1):
+        found.was_read(str(number))
+    assert 0 < found.forgotten <= found.read[0][1]
+    found.told({str(number) for number in range(10)})
+    assert found.read[0][0] == "10"
+
+
+class _Ref:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_nil(self) -> bool:
+        return not self.name
+
+    def task_id(self) -> Any:
+        return SimpleNamespace(hex=lambda: self.name)
+
+
+def test_an_error_is_read_by_its_ref_or_by_its_process_and_not_where_it_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Failures()
+    monkeypatch.setattr(failures, "FAILURES", found)
+
+    def _deserialize_object(object_ref: Any) -> Any:
+        return failures.read(lambda _: SimpleNamespace(pid=17), b"")
+
+    def raise_errors() -> Any:
+        return _deserialize_object(_Ref("dropped"))
+
+    _deserialize_object(_Ref("got"))
+    _deserialize_object(_Ref(""))
+    raise_errors()
+    assert [key for key, _ in found.read] == ["got", "process 17"]
+
+
+def raised(number: int, **more: Any) -> Raised:
+    given = {"method": "work", "error": "KeyError", "at": float(number), "call_site": "a.py:1", "task": f"t{number}"}
+    return Raised(call_id=f"driver/0/A:1/{number}", **{**given, "is_retried": False, "pid": number, **more})
+
+
+def report(*those: Raised, **more: Any) -> Any:
+    given = {"raised": those, "read": (), "read_forgotten": 0.0, "passed_through": ()} | more
+    return SimpleNamespace(**given)
+
+
+def unread(happened: Happened, *machines: str, now: float = 100.0) -> list[float]:
+    calls: Any = SimpleNamespace(machines={name: SimpleNamespace(calls=()) for name in machines})
+    return [one["at"] for one in happened.unread(calls, now)]
+
+
+def test_what_is_read_later_by_any_process_is_told_no_more_and_the_rest_outlives_its_process() -> None:
+    happened = Happened()
+    happened.note({"A:1": report(*map(raised, range(1, 5)))})
+    assert unread(happened, "driver") == [1.0, 2.0, 3.0, 4.0]
+    happened.note({"B:1": report(read=("t1", "process 3"))})
+    assert unread(happened, "driver") == [2.0, 4.0]
+    assert unread(happened, "B:1") == [], "who has called may have read it before it died"
+    happened.note({"A:1": report(*map(raised, range(1, 5)))})
+    assert unread(happened, "driver") == [2.0, 4.0], "it is known that it was read"
+    happened.note({"B:1": report(read_forgotten=2.0)})
+    happened.note({"A:1": report(*map(raised, range(1, 5)), raised(6, pid=3))})
+    assert unread(happened, "driver") == [4.0, 6.0]
+    happened.note({"B:1": report(read=("t7", "process 8"))})
+    happened.note({"A:1": report(raised(7), raised(8), raised(9, pid=8))})
+    assert unread(happened, "driver") == [4.0, 6.0], "they were read in the cut before, and raised behind it"
+    happened.note({"A:1": report(*map(raised, range(10, 10 + 2 * MOST)))})
+    assert len(unread(happened, "driver")) == MOST
+
+
+def test_of_a_call_that_may_run_again_it_is_told_after_a_while() -> None:
+    happened = Happened()
+    happened.note({"A:1": report(raised(95, is_retried=True))})
+    assert unread(happened, "driver") == []
+    assert unread(happened, "driver", now=106.0) == [95.0]
+    happened.joined("A:1", {"incarnation": 0})
+    assert unread(happened, "driver", now=106.0) == [], "its next process runs it"
+
+
+TEXT = 'actor_died_error_context {{ error_message: "{}" reason: {} }}'
+
+
+@pytest.mark.parametrize(
+    ("cause", "words", "meant"),
+    [
+        (TEXT.format("killed", "RAY_KILL"), "killed by ray.kill", True),
+        (TEXT.format("all references were removed", "OUT_OF_SCOPE"), "no handle of it was left", True),
+        (TEXT.format("INTENDED_USER_EXIT exit code 0. exit_actor() is called.", "WORKER_DIED"), "by exit_actor", True),
+        (TEXT.format("Worker exits with an exit code 3.", "WORKER_DIED"), "exit code 3", False),
+        (
+            TEXT.format("connection error code 2. (1) killed by the OOM killer", "WORKER_DIED"),
+            "killed by a signal, or by os._exit: Ray records no exit code",
+            False,
+        ),
+        ('oom_context { error_message: "exit code 1" }', "out of memory: Ray has killed it", False),
+        (
+            "creation_task_failure_context { formatted_exception_string: "
+            '"Traceback:\\n  raise OwnError\\napp.errors.OwnError: a secret: 7\\n" }',
+            "its constructor raised OwnError",
+            False,
+        ),
+        ("", "Ray records no cause", False),
+    ],
+)
+def test_causes_of_deaths_in_words(cause: str, words: str, meant: bool) -> None:
+    assert (in_words(cause), is_meant(cause)) == (words, meant)
