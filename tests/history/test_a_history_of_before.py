@@ -27,7 +27,6 @@ from ray_snapshot.addresses import parse
 from ray_snapshot.history import History, checkpoints, objects
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import JOBS
-from ray_snapshot.spark_jobs.tables import Selection
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 BEFORE = HISTORIES / "before"
@@ -172,7 +171,6 @@ def test_it_is_restored_and_its_handles_lead_to_its_machines(
 NEEDS: dict[str, dict[str, Any]] = {
     "detections": {"trust": True},
     "possibly": {"predicate": "machines_of_before:is_rich", "modules": ["machines_of_before"]},
-    "compare": {"selection": Selection(system="bank")},
 }
 """What a job is asked with."""
 
