@@ -1,7 +1,6 @@
 """Far more hosts than a machine has: what a snapshot sends, and what it costs the service, for 10 to 1,000 hosts.
 
-`python -m benchmarks.scale` prints the tables of `docs/scale.md`, `python -m benchmarks control-messages-64 scale` their figures.
-See `crowd` for what is real here.
+`python -m benchmarks.scale` prints the tables of `docs/scale.md`. See `crowd` for what is real here.
 """
 
 from __future__ import annotations
