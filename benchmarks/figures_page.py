@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
+import platform
 from pathlib import Path
 
+import ray
+
 from benchmarks.measure import Result
-from benchmarks.scale_page import machine
 
 HEAD = Path(__file__).with_name("figures_page.md")
 
@@ -42,3 +44,13 @@ def written(page: Path, results: list[tuple[Result, float]], names: list[str]) -
 
 def _told(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {float(f'{value:.4g}'):,}" for name, value in values.items())
+
+
+def machine() -> str:
+    """This machine, in words."""
+    cores = Path("/proc/cpuinfo")
+    lines = cores.read_text().splitlines() if cores.exists() else []
+    model = next((one.partition(":")[2].strip() for one in lines if one.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    versions = f"Python {platform.python_version()}, Ray {ray.__version__}"
+    return f"{os.cpu_count()} cores ({model}) with {memory:.0f} GB, {versions}"

@@ -1,43 +1,24 @@
-"""Far more hosts than a machine has: what a snapshot sends, and what it costs the service, for 10 to 10,000 hosts.
+"""Far more hosts than a machine has: what a snapshot sends, and what it costs the service, for 10 to 1,000 hosts.
 
-`python -m benchmarks.scale [--most HOSTS] [--page docs/scale.md]` measures all sizes and graphs (some twenty minutes) and makes
-the page. `python -m benchmarks control-messages-64 scale` gives figures of it. See `crowd` for what is real here.
+`python -m benchmarks.scale` prints the tables of `docs/scale.md`. See `crowd` for what is real here.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import exp, log
-from pathlib import Path
 from statistics import median
 
 from benchmarks import scale_on_ray
 from benchmarks.crowd import Round, Targets, complete, ring, rounds_of, scattered, tree
 from benchmarks.measure import Result
-from benchmarks.scale_page import page
 
 NEEDS_RAY = False
 
 GRAPHS: dict[str, Callable[[int], Targets]] = {"complete": complete, "ring": ring, "tree": tree, "random": scattered}
-LINKS: dict[str, Callable[[int], int]] = {
-    "complete": lambda hosts: hosts * (hosts - 1),
-    "ring": lambda hosts: hosts,
-    "tree": lambda hosts: 2 * (hosts - 1),
-    "random": lambda hosts: 8 * hosts,
-}
-SIZES = (10, 100, 1_000, 10_000)
-COMPLETE_SIZES = (10, 30, 64, 100, 200, 300)
-"""A complete graph of 10,000 hosts has 100 million links, of some kilobytes each."""
-MOST_LINKS = 10
-"""So many links for each of the most hosts are measured, which leaves out larger complete graphs."""
+SIZES = {"complete": (10, 30, 64, 100), "ring": (10, 100, 1_000), "tree": (10, 100, 1_000), "random": (10, 100, 1_000)}
 LOSSES = (0.0, 0.05)
-ASYMPTOTIC = 30
-"""The smallest size from which a growth is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +28,6 @@ class Line:
     graph: str
     hosts: int
     loss: float
-    is_measured: bool
     control_messages: float
     markers: float
     kilobytes: float
@@ -59,11 +39,6 @@ class Line:
     hosts_ms: float
     """Of all hosts together, without Ray's."""
 
-    @property
-    def figures(self) -> tuple[float, ...]:
-        """What is fitted."""
-        return self.kilobytes, self.handed_on_kilobytes, self.service_ms, self.hosts_ms
-
 
 def line(graph: str, hosts: int, loss: float = 0.0, rounds: int | None = None) -> Line:
     """Measure one row."""
@@ -74,7 +49,7 @@ def line(graph: str, hosts: int, loss: float = 0.0, rounds: int | None = None) -
         return median(of(one) for one in found)
 
     return Line(
-        graph, hosts, loss, True,
+        graph, hosts, loss,
         middle(lambda one: one.control_messages),
         middle(lambda one: one.sent["marker"]),
         middle(lambda one: (one.size.total() - one.size["handed on"]) / 1e3),
@@ -82,48 +57,6 @@ def line(graph: str, hosts: int, loss: float = 0.0, rounds: int | None = None) -
         middle(lambda one: 1e3 * one.service_s),
         middle(lambda one: 1e3 * one.hosts_s),
     )  # fmt: skip
-
-
-def extrapolated(measured: list[Line], hosts: int) -> Line:
-    """The row of so many hosts, if each figure goes on growing as it did: a power fitted to the measured ones.
-
-    Counts follow from the number of links; what losses add to them is taken to be the share that they added last.
-    """
-    sizes = [log(one.hosts) for one in measured if one.hosts >= ASYMPTOTIC]
-    rows = [one.figures for one in measured if one.hosts >= ASYMPTOTIC]
-    figures = [_power(sizes, [log(value) for value in column], log(hosts)) for column in zip(*rows, strict=True)]
-    last = measured[-1]
-    links, before = LINKS[last.graph](hosts) + hosts, LINKS[last.graph](last.hosts) + last.hosts  # the driver's are n
-    markers = last.markers * links / before
-    control = last.control_messages * (links + 2 * hosts + 2) / (before + 2 * last.hosts + 2)
-    return Line(last.graph, hosts, last.loss, False, control, markers, *figures)
-
-
-def _power(sizes: list[float], values: list[float], at: float) -> float:
-    """Least squares of a straight line through logarithms."""
-    middle, height = sum(sizes) / len(sizes), sum(values) / len(values)
-    slope = sum((x - middle) * (y - height) for x, y in zip(sizes, values, strict=True)) / sum(
-        (x - middle) ** 2 for x in sizes
-    )
-    return exp(height + slope * (at - middle))
-
-
-def lines(most: int) -> Iterator[Line]:
-    """The whole table, up to `most` hosts measured."""
-    for graph in GRAPHS:
-        for loss in LOSSES:
-            measured = []
-            for size in _sizes(graph):
-                if size <= most and (graph != "complete" or size * (size - 1) <= MOST_LINKS * most):
-                    measured.append(line(graph, size, loss))
-                    yield measured[-1]
-            for hosts in (1_000, 10_000):
-                if hosts > measured[-1].hosts:
-                    yield extrapolated(measured, hosts)
-
-
-def _sizes(graph: str) -> tuple[int, ...]:
-    return COMPLETE_SIZES if graph == "complete" else SIZES
 
 
 def run(names: set[str]) -> Iterator[Result]:
@@ -159,33 +92,23 @@ def _growth(small: int, large: int) -> Result:
     return Result("scale", median(ratios), min(ratios), max(ratios), "<= 1.5", arms)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Measure everything; print the rows as they come, and write the page if one is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
-    parser.add_argument(
-        "--most",
-        type=int,
-        default=10_000,
-        metavar="HOSTS",
-        help="measure no more hosts, and no more than ten links a host",
-    )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page there")
-    options = parser.parse_args(argv)
-    began, found = time.monotonic(), list[Line]()
-    for one in lines(options.most):
-        found.append(one)
-        kind = "measured" if one.is_measured else "extrapolated"
-        print(
-            f"{one.graph:<9} {one.hosts:>6,} hosts, {one.loss:>3.0%} lost, {kind:<12} {one.control_messages:>13,.0f} control"
-            f" messages {one.kilobytes:>12,.0f} kB  service {one.service_ms:>9,.1f} ms",
-            flush=True,
-        )
-    if options.page is not None:
-        on_ray = _on_ray()
-        command = " ".join(["python -m benchmarks.scale", *(argv or sys.argv[1:])])
-        seconds = time.monotonic() - began
-        options.page.write_text(page(found, on_ray, command, asymptotic=ASYMPTOTIC, seconds=seconds))
-    return 0
+COLUMNS = (
+    "graph | hosts | lost | control messages | of them markers | kB sent | kB handed on | service (ms) | a host (ms)"
+)
+
+
+def main() -> None:
+    """Print a row for each graph, size and loss; then what Ray adds."""
+    print(f"| {COLUMNS} |")
+    for graph, sizes in SIZES.items():
+        for loss in LOSSES:
+            for size in sizes:
+                one = line(graph, size, loss)
+                figures = (one.control_messages, one.markers, one.kilobytes, one.handed_on_kilobytes, one.service_ms)
+                cells = [f"{value:,.4g}" for value in (*figures, one.hosts_ms / size)]
+                print(f"| {graph} | {size:,} | {loss:.0%} | {' | '.join(cells)} |", flush=True)
+    on_ray = _on_ray()
+    print(f"on Ray: {on_ray.fixed_ms:.1f} ms of the service a snapshot, and {on_ray.per_host_ms:.2f} ms for each host")
 
 
 def _on_ray() -> scale_on_ray.OnRay:
@@ -202,4 +125,4 @@ def _on_ray() -> scale_on_ray.OnRay:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -53,7 +53,6 @@ from ray_snapshot.detectors.common import (
     unsound,
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
-from ray_snapshot.detectors.few_waits import Waiting, blocked_that_can_move
 from ray_snapshot.detectors.happened import happened, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
@@ -148,9 +147,6 @@ class Deadlock:
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
         if not (rows or told or _anybody_blocked(snapshot)):
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
-        if not told and (blocked := blocked_that_can_move(snapshot)) is not None:
-            evidence = {**_nothing_blocked(), "blocked_count": blocked.machines + blocked.calls}
-            return answer(self, snapshot, False, evidence, f"No deadlock: {_still_come(blocked)}.")
         if not told and (fewer := _at_stake(snapshot)) is not None:
             waits = wait_graph(fewer)
             if not _is_anybody_stuck(waits, _can_move(waits, waits.seeds)):
@@ -482,14 +478,15 @@ def _nothing_blocked() -> dict[str, Any]:
 
 def _all_clear(waits: WaitGraph) -> str:
     blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
-    return f"No deadlock: {_still_come(_numbers(waits, blocked))}{_may_still_come(waits)}."
+    return f"No deadlock: {_still_come(waits, blocked)}{_may_still_come(waits)}."
 
 
-def _still_come(blocked: Waiting) -> str:
-    count = blocked.machines + blocked.calls
-    if not count:
+def _still_come(waits: WaitGraph, blocked: Integers) -> str:
+    if not len(blocked):
         return "no machine is blocked"
-    return f"{_told(blocked)} blocked, and what {'it' if count == 1 else 'each'} waits for can still come"
+    return (
+        f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
+    )
 
 
 def _may_still_come(waits: WaitGraph) -> str:
@@ -516,16 +513,8 @@ def _half_begun(snapshot: Snapshot, waits: WaitGraph) -> list[str]:
 
 def _counted(waits: WaitGraph, nodes: Integers) -> str:
     """ "2 machines", "3 calls", "1 machine and 3 calls"."""
-    return _told(_numbers(waits, nodes))
-
-
-def _numbers(waits: WaitGraph, nodes: Integers) -> Waiting:
     calls = int((nodes >= waits.first_call).sum())
-    return Waiting(len(nodes) - calls, calls)
-
-
-def _told(some: Waiting) -> str:
-    machines, calls = some.machines, some.calls
+    machines = len(nodes) - calls
     parts = [plural(machines, "machine")] * bool(machines or not calls) + [plural(calls, "call")] * bool(calls)
     return " and ".join(parts)
 

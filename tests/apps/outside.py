@@ -54,7 +54,7 @@ class Stuck:
         client.recv(1)
 
     def child(self):
-        subprocess.run(["sleep", str(2 * LONG_S)], env=ENV, check=True)
+        subprocess.run(["sleep", str(3 * LONG_S)], env=ENV, check=True)
 
     def join(self):
         thread = threading.Thread(target=self.beat, name="beat", daemon=True)
@@ -108,7 +108,7 @@ def hanging():
     refs = [buffer.get.remote(), buffer.put.remote(7), loop.hold.remote(), loop.answer.remote()]
     refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
-    ray.wait(refs, num_returns=len(refs), timeout=LONG_S)
+    ray.wait(refs, num_returns=len(refs), timeout=2 * LONG_S)
     print("given up")
     for actor in (*actors.values(), buffer, loop, service, flag):
         ray.kill(actor)

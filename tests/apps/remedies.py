@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import subprocess
 import sys
@@ -340,7 +341,9 @@ ray.get(holder.options(name="held", lifetime="detached", num_cpus=0).remote().re
 def detached(remedy: str) -> Any:
     """An actor of another job, which has ended, holds what is asked for."""
     address = ray.get_runtime_context().gcs_address
-    subprocess.run([sys.executable, "-c", OTHERS.format(address=address)], check=True, stdout=subprocess.DEVNULL)
+    program = [sys.executable, "-c", OTHERS.format(address=address)]
+    settings = {name: os.environ[name] for name in os.environ if name.startswith(("HOME", "PATH", "RAY_"))}
+    subprocess.run(program, env=settings, check=True, stdout=subprocess.DEVNULL)
     made = ray.remote(num_cpus=0, resources={"node:__internal_head__": 1})(Store).remote().number.remote()
     read = ray.remote(num_cpus=0)(Reader).remote().read.remote([made])
     answer = None if remedy == "ray.kill" else _bounded(read, remedy)

@@ -26,6 +26,7 @@ from ray_snapshot import cli, detectors
 from ray_snapshot.addresses import parse
 from ray_snapshot.history import History, checkpoints, objects
 from ray_snapshot.schema import TABLES
+from ray_snapshot.spark_jobs import JOBS
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 BEFORE = HISTORIES / "before"
@@ -166,6 +167,35 @@ def test_it_is_restored_and_its_handles_lead_to_its_machines(
         "counted": 40,
         "rows": [number * number for number in range(40)],
     }
+
+
+NEEDS: dict[str, dict[str, Any]] = {
+    "detections": {"trust": True},
+    "possibly": {"predicate": "machines_of_before:is_rich", "modules": ["machines_of_before"]},
+}
+"""What a job is asked with."""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_reads_it(spark: Any, its_modules: None, job: str) -> None:
+    answer = import_module(f"ray_snapshot.spark_jobs.{job}").run(spark, History(BEFORE), **NEEDS.get(job, {}))
+    frame = answer["fields" if job == "changes" else next(iter(answer))]
+    rows = frame.toArrow().to_pylist()
+    assert rows
+    if job == "detections":
+        assert {row["disagreements"] for row in rows} == {0}
+    elif job == "deadlocks":
+        assert sorted(row["machines"] for row in rows) == [["Desk-0", "Desk-1"], ["Desk-2"]]
+    elif job == "possibly":
+        assert {row["holds"] for row in rows} == {True, None}  # two runs have no trace
+
+
+@pytest.mark.spark
+def test_the_data_source_reads_it(spark: Any) -> None:
+    for name in TABLES:
+        count = spark.read.format("ray_snapshot").option("table", name).load(str(BEFORE)).count()
+        assert count == History(BEFORE).table(name).num_rows, name
 
 
 PICKLED = {

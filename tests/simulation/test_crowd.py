@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.crowd import complete, ring, rounds_of, scattered, tree
-from benchmarks.scale import GRAPHS, LINKS, Line, extrapolated
 
 pytestmark = pytest.mark.contract
 
@@ -43,20 +42,3 @@ def test_what_is_lost_is_sent_again_and_the_snapshot_completes() -> None:
         assert found.sent["report"] > 21
         assert found.sent["marker"] > 9 * 20
     assert sum(found.sent["late"] for found in rounds) > 0
-
-
-def test_what_is_not_measured_goes_on_growing_as_it_did() -> None:
-    measured = [
-        Line("ring", hosts, 0.0, True, 4 * hosts + 2, 2 * hosts, hosts, hosts, 0.5 * hosts**2, hosts**1.5)
-        for hosts in (30, 100, 300)
-    ]
-    found = extrapolated(measured, 10_000)
-
-    assert (found.graph, found.hosts, found.is_measured) == ("ring", 10_000, False)
-    assert (found.control_messages, found.markers) == pytest.approx((40_002, 20_000))
-    assert found.figures == pytest.approx((1e4, 1e4, 0.5e8, 1e6))
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_the_number_of_links_is_that_of_the_graph(graph: str) -> None:
-    assert LINKS[graph](50) == sum(map(len, GRAPHS[graph](50)))
