@@ -194,7 +194,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
         for sentence in unchecked:
             print_text(f"not checked: {sentence}")
         print_text(
-            "not checked: whether verdicts follow from their snapshots (analyze verify), and traces give them (witness)"
+            "not checked: whether verdicts follow from their snapshots (analyze detections), and traces give them (witness)"
         )
     return NOT_PASSED if bad or bad_tables else 0
 

@@ -24,10 +24,6 @@ class Life(NamedTuple):
     cause: str = ""
     """Ray's text of why it is dead."""
 
-    def restarts_at(self, now: float) -> bool:
-        """Whether it is started again and again."""
-        return not self.is_dead and self.restarts >= MOST_RESTARTS and now - self.changed_s <= RESTARTED_S
-
 
 def lives_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Life]:
     """Of the rows of Ray's table of actors, by key, those that have died or were started again."""

@@ -100,12 +100,26 @@ class Unborn:
         return 1
 
 
+@ray.remote(max_restarts=-1, max_task_retries=-1)
+class Killed:
+    def __init__(self):
+        time.sleep(0.4)
+        os._exit(9)
+
+    def ask(self):
+        return 1
+
+
 def loop():
     ray.get(Model.remote().load.remote())
 
 
 def unborn():
     ray.get(Unborn.remote().ask.remote())
+
+
+def killed_unborn():
+    ray.get(Killed.remote().ask.remote())
 
 
 def is_first(place):

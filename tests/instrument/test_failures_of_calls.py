@@ -13,7 +13,7 @@ from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.failures import MOST_RAISED, MOST_READ, Failures, Raised
-from ray_snapshot.instrument.watcher.happened import MOST, Happened
+from ray_snapshot.instrument.watcher.happened import MOST, SPARE_S, Happened, Restarts
 
 CALL = "driver/0/A:1/1"
 
@@ -103,7 +103,7 @@ def raised(number: int, **more: Any) -> Raised:
 
 
 def report(*those: Raised, **more: Any) -> Any:
-    given = {"raised": those, "read": (), "read_forgotten": 0.0, "passed_through": ()} | more
+    given = {"raised": those, "read": (), "read_forgotten": 0.0, "passed_on": set(), "passed_through": ()} | more
     return SimpleNamespace(**given)
 
 
@@ -136,8 +136,42 @@ def test_of_a_call_that_may_run_again_it_is_told_after_a_while() -> None:
     happened.note({"A:1": report(raised(95, is_retried=True))})
     assert unread(happened, "driver") == []
     assert unread(happened, "driver", now=106.0) == [95.0]
-    happened.joined("A:1", {"incarnation": 0})
+    happened.joined("A:1", {"incarnation": 0}, 106.0)
     assert unread(happened, "driver", now=106.0) == [], "its next process runs it"
+
+
+def test_nothing_is_told_of_an_error_that_others_may_have_read_through_a_ref_that_was_passed_on() -> None:
+    happened = Happened()
+    happened.note({"A:1": report(raised(1)), "driver": report(passed_on={"B:1"})})
+    assert unread(happened, "driver") == [1.0]
+    happened.note({"driver": report(passed_on={"A:1"})})
+    assert unread(happened, "driver") == []
+    happened.note({"driver": report(passed_on=None)})
+    assert unread(happened, "driver") == []
+
+
+@pytest.mark.usefixtures("task")
+def test_what_the_apps_exceptions_call_a_cause_is_not_asked() -> None:
+    class OwnError(Exception):
+        @property
+        def cause(self) -> None:
+            raise AssertionError
+
+    found = Failures()
+    found.ended(CALL, "work", OwnError(), is_retried=False)
+    assert found.raised[CALL].error == "OwnError"
+
+
+def test_a_loop_of_restarts_is_told_until_one_life_is_longer_than_two_before() -> None:
+    restarts = Restarts(0.0)
+    for at in (0.0, 90.0, 180.0):
+        restarts.add(at)
+    assert restarts.go_on(180.0 + 2 * 90.0 + SPARE_S)
+    assert not restarts.go_on(181.0 + 2 * 90.0 + SPARE_S)
+    seldom = Restarts(0.0)
+    for at in (0.0, 3_600.0, 7_200.0):
+        seldom.add(at)
+    assert not seldom.go_on(7_201.0), "three in ten hours are no loop"
 
 
 TEXT = 'actor_died_error_context {{ error_message: "{}" reason: {} }}'

@@ -65,7 +65,12 @@ def test_an_error_that_nobody_has_read_is_told_with_its_line(runner: Runner) -> 
 
 
 @pytest.mark.parametrize(
-    ("which", "call", "cause"), [("loop", "Model.load", UNTOLD), ("unborn", "Unborn.__init__", "exit code 3")]
+    ("which", "call", "cause"),
+    [
+        ("loop", "Model.load", UNTOLD),
+        ("unborn", "Unborn.__init__", "exit code 3"),
+        ("killed_unborn", "Killed.__init__", UNTOLD),
+    ],
 )
 def test_an_actor_that_is_started_again_and_again_is_told_with_its_call(
     runner: Runner, which: str, call: str, cause: str

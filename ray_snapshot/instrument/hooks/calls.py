@@ -27,7 +27,7 @@ from ray_snapshot.instrument.hooks.headers import HEADER, packed, recovering, un
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
-from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of, parsed
 from ray_snapshot.runtime.refs import call_of, is_put, tracked
 
 _SKIPPED = ("ray_snapshot.",)
@@ -120,7 +120,11 @@ def needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
     refs = [item for item in given if isinstance(item, ObjectRef)]
     if not refs:
         return ()
-    return tuple([call for ref in refs if (call := call_of(ref)) is not None or not is_put(ref)])
+    found = [call for ref in refs if (call := call_of(ref)) is not None or not is_put(ref)]
+    for call in found:
+        if call is not None:
+            FAILURES.passes_on(parsed(call).target)
+    return tuple(found)
 
 
 def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:

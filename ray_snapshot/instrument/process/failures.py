@@ -2,7 +2,8 @@
 
 An error is read where Ray unpickles it: by `ray.get`, an `await`, a future, or as an argument. Ray unpickles an argument
 without its ref; then all errors that the process that raised has told so far count as read. So does nothing that is only
-dropped, which Ray unpickles to log it. A call that does not raise costs nothing here.
+dropped, which Ray unpickles to log it. Where a process has passed a ref on, who reads its error may not be seen: so it tells
+whose replies those were. A call that does not raise costs nothing here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ray.exceptions import AsyncioActorExit
+from ray.exceptions import AsyncioActorExit, RayTaskError
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument import shape, task_shape
@@ -26,7 +27,7 @@ from ray_snapshot.runtime.here import USERS, rank_of
 PROCESS = "process "
 """Before the id of a process of which all errors so far count as read."""
 
-MOST_RAISED, MOST_READ = 20, 1_000
+MOST_RAISED, MOST_READ, MOST_PASSED_ON = 20, 1_000, 1_000
 """The newest are kept."""
 
 
@@ -57,6 +58,8 @@ class Failures:
         """Calls by Ray's ids, or `PROCESS` and an id, and when their errors were read."""
         self.forgotten = 0.0
         """What was read until then is not all among these any more."""
+        self.passed_on: set[str] | None = set()
+        """Machines of which this process has passed on refs to replies; None: there are too many."""
 
     def ended(self, call_id: str, method: str, error: BaseException | None, is_retried: bool) -> None:
         """A call has ended, in this error or in none. What leaves a process by an exception is no error of a call."""
@@ -65,12 +68,12 @@ class Failures:
         if before is not None and error is None:  # Ray has run it again
             self.was_read(before.task)
         if isinstance(error, Exception) and not isinstance(error, _EXITS) and shape.is_connected():
-            cause = getattr(error, "cause", None) or error
+            cause = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
             place, task = _place(error), task_shape.current_task().hex()
             kind = type(cause).__name__
             self.raised[call_id] = Raised(call_id, method, kind, time.time(), place, task, is_retried, os.getpid())
             while len(self.raised) > MOST_RAISED:
-                del self.raised[next(iter(self.raised))]
+                self.raised.pop(next(iter([*self.raised])), None)  # any thread of the actor may do so
 
     def was_read(self, key: str) -> None:
         """An error is being read, by any thread."""
@@ -78,9 +81,15 @@ class Failures:
             self.forgotten = self.read[0][1]
         self.read.append((key, time.time()))
 
+    def passes_on(self, machine: str) -> None:
+        """A ref to a reply of this machine leaves the process."""
+        if self.passed_on is not None:
+            self.passed_on = {*self.passed_on, machine} if len(self.passed_on) < MOST_PASSED_ON else None
+
     def told(self, keys: Collection[str]) -> None:
         """The watcher knows that these were read."""
-        while self.read and self.read[0][0] in keys:
+        known = {*keys}
+        while self.read and self.read[0][0] in known:
             self.read.popleft()
 
 

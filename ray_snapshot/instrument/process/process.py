@@ -367,17 +367,17 @@ class Process:
         """The driver's program waits for a verdict, and does nothing else."""
         return self.waiting.rest()
 
-    def tell_where(self, seconds: float) -> None:
-        """Tell the watcher in so many seconds where this actor is, and again and again from then on, more and more seldom."""
+    def tell_where(self, seconds: float, was_idle: bool = False) -> None:
+        """Tell the watcher in so many seconds where this actor is, and again and again from then on, at last once a second."""
 
         def look() -> None:
             with self.lock:
                 sites = self.recording.call_sites()
                 sites |= {wait.call_id or "": wait.call_site for wait in self.ledger.waits.values()}
                 found = [(one.method, sites.get(call_id, "")) for call_id, one in self.ledger.running.items()]
-            for method, call_site in found[:1]:
-                self.control.tell("was_at", self.machine, method, call_site)
-            self.tell_where(2 * seconds)
+            if found or was_idle:  # of one that ends nothing runs for a moment
+                self.control.tell("was_at", self.machine, *(found[0] if found else ("", "")))
+            self.tell_where(min(2 * seconds, 1.0), not found)
 
         self.control.after(seconds, look)
 

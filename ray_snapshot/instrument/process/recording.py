@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ray_snapshot.protocol.calls import CallWait, MachineReport
 
 
+_LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
+
 MOST_PASSED = 100
 """So many that have got through a method are told."""
 
@@ -165,7 +167,8 @@ class Recording:
                     told,
                     long_waits=(*awaited, *process.blocked.long_waits),
                     raised=tuple(FAILURES.raised.values()),
-                    read=tuple(key for key, _ in FAILURES.read),
+                    read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read
+                    passed_on=FAILURES.passed_on,
                     read_forgotten=FAILURES.forgotten,
                     passed_through=self._passed_through(report) if has_parked else (),
                     cells=shown,
@@ -175,8 +178,9 @@ class Recording:
         self._wake(parked)
 
     def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
-        """Who has got through a method in which other calls are parked, and has called nothing here since."""
-        running, parked = self.process.ledger.running, {wait.call_id for wait in report.waits if wait.is_local}
+        """Who has got through a method in which other calls wait for a lock, and has called nothing here since."""
+        running = self.process.ledger.running
+        parked = {wait.call_id for wait in report.waits if wait.is_local and wait.what.startswith(_LOCKS)}
         methods = {one.method for call_id, one in running.items() if call_id in parked}
         inside = {one.header.source for one in running.values() if one.header is not None}
         last = reversed(self.process.last_calls.items())

@@ -65,8 +65,10 @@ class ProcessReport:
     """Errors of calls that were read here; see `failures`."""
     read_forgotten: float = 0.0
     """Of errors that were read until then not all are among these."""
+    passed_on: set[str] | None = field(default_factory=set)
+    """Machines of which it has passed on refs to replies; None: any."""
     passed_through: tuple[tuple[str, str], ...] = ()
-    """(source, method) where a source's latest call has ended, and other calls of that method wait inside the actor."""
+    """(source, method) where a source's latest call has ended, and other calls of that method wait for a lock inside."""
     cells: Mapping[str, str] = field(default_factory=dict)
     """Of a driver in a notebook: what its cells are called there, by file."""
     cpu_s: float = 0.0

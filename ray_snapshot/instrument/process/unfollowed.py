@@ -17,6 +17,7 @@ from typing import Any
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import machine_of
+from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.runtime.refs import call_of, is_put, put_ref
 
@@ -117,5 +118,8 @@ def pickled_ref(original: Callable[..., Any], context: Any, ref: Any, *args: Any
     """In place of Ray's function that notes a ref that is pickled."""
     call = call_of(ref)
     if call is not None or not is_put(ref):  # what is in its object was counted when that was put
-        UNFOLLOWED.note_pickled(None if call is None else parsed(call).target)
+        machine = None if call is None else parsed(call).target
+        UNFOLLOWED.note_pickled(machine)
+        if machine is not None:
+            FAILURES.passes_on(machine)
     return original(context, ref, *args, **options)

@@ -5,7 +5,8 @@ Kept over snapshots, the newest `MOST` of each; told in the coverage (`happened`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.deaths import MOST_RESTARTS, Life, in_words, is_meant
@@ -17,10 +18,36 @@ from ray_snapshot.protocol.calls import parsed
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 
+WITHIN_S, SPARE_S = 600.0, 60.0
+"""An actor that was restarted `MOST_RESTARTS` times in this time may be started again and again for ever: until it has lived
+for twice its longest life among these, and some seconds more."""
+
 MOST = 20
 MOST_READ = 10_000
 _LAST = 5
 """So many ends of one actor are compared."""
+
+
+class Restarts:
+    """Those of one actor."""
+
+    def __init__(self, now: float) -> None:
+        self.first = now
+        self.count = 0
+        self.latest: list[float] = []
+
+    def add(self, now: float) -> None:
+        """It joins again."""
+        self.count += 1
+        self.latest = [*self.latest[-MOST_RESTARTS:], now]
+
+    def go_on(self, now: float) -> bool:
+        """Whether it may be restarted once more, as it was before."""
+        lately = [at for at in self.latest if now - at <= WITHIN_S]
+        if len(lately) < MOST_RESTARTS:
+            return False
+        longest = max(after - before for before, after in pairwise(lately))
+        return now - lately[-1] <= 2 * longest + SPARE_S
 
 
 class Happened:
@@ -31,25 +58,31 @@ class Happened:
         """By call: the machine that raised, and the error."""
         self.read: dict[str, None] = {}
         """Errors that were read, by Ray's ids of calls; the latest last."""
+        self.passed_on: dict[str, Collection[str | None]] = {}
+        """By process: machines of which it has passed on refs to replies, so that others may have read these; None: of any."""
         self.read_before: set[str] = set()
         """Processes of which all errors were read by the snapshot before: some of these it may not have told yet."""
         self.at: dict[str, tuple[str, str]] = {}
         """Where an actor that was started again was last, since it began: method and line."""
         self.ended_at: dict[str, list[tuple[str, str]]] = {}
         """The same when it has ended, the latest last."""
+        self.restarts: dict[str, Restarts] = {}
         self.pids: dict[str, int] = {}
         self.causes: dict[int, str] = {}
         """By process that has ended: why."""
 
-    def joined(self, machine: str, before: Mapping[str, Any] | None) -> None:
+    def joined(self, machine: str, before: Mapping[str, Any] | None, now: float) -> None:
         """A process joins; `before`: what was known of the one before it. What that one had to run again, this one runs."""
         again = [key for key, (name, one) in self.raised.items() if name == machine and one.is_retried]
         for key in again:
             del self.raised[key]
         if (where := self.at.pop(machine, None)) is not None:
             self.ended_at[machine] = [*self.ended_at.get(machine, ()), where][-_LAST:]
-        if before is not None and before["incarnation"] + 1 >= MOST_RESTARTS:
-            self.pids[machine] = int(before.get("pid") or 0)
+        if before is not None:
+            restarts = self.restarts.setdefault(machine, Restarts(now))
+            restarts.add(now)
+            if restarts.count >= MOST_RESTARTS:
+                self.pids[machine] = int(before.get("pid") or 0)
 
     @property
     def unknown(self) -> set[int]:
@@ -60,6 +93,7 @@ class Happened:
         """The reports of a snapshot."""
         for machine, one in reports.items():
             self.raised |= {raised.call_id: (machine, raised) for raised in one.raised}
+            self.passed_on[machine] = [None] if one.passed_on is None else one.passed_on
         told = {key for one in reports.values() for key in one.read}
         of_processes = {key for key in told if key.startswith(PROCESS)}
         self.read |= dict.fromkeys(told - of_processes)
@@ -81,7 +115,9 @@ class Happened:
         running = {call.call_id.partition("#")[0] for report in calls.machines.values() for call in report.calls}
         for call_id, (machine, one) in self.raised.items():
             is_over = call_id not in running and not (one.is_retried and now - one.at < LONG_S)
-            if is_over and parsed(call_id).source in calls.machines:
+            source = parsed(call_id).source
+            is_kept = source in calls.machines and machine not in self.passed_on.get(source, ())
+            if is_over and is_kept and None not in self.passed_on.get(source, ()):
                 about = {"method": one.method, "error": one.error, "call_site": one.call_site}
                 yield {"kind": "raised", "machine": machine, "at": one.at, **about}
 
@@ -112,16 +148,19 @@ class Happened:
         awaited = {parsed(call).target for one in calls.waits for call in one.wait.calls if call is not None}
         for key, life in lives.items():
             machine = keys.get(key)
-            if not life.restarts_at(now) or machine is None:
+            restarts = None if machine is None else self.restarts.get(machine)
+            if machine is None or restarts is None or not restarts.go_on(now):
+                continue
+            if life.is_dead or life.restarts < MOST_RESTARTS:
                 continue
             ends, oldest = self.ended_at.get(machine, []), self._waited_for(machine, calls)
             method, site = ends[-1] if ends else (oldest, "")
             yield {
                 "kind": "restarting",
                 "machine": machine,
-                "at": life.changed_s,
-                "began": life.began_s,
-                "count": life.restarts,
+                "at": restarts.latest[-1],
+                "began": restarts.first,
+                "count": restarts.count,
                 "method": method,
                 "call_site": site,
                 "is_awaited": bool(oldest) or machine in awaited,

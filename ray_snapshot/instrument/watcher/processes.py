@@ -30,7 +30,7 @@ from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.instrument.watcher.stores import short_stores
-from ray_snapshot.instrument.watcher.surroundings import Seen, Surroundings, strangers
+from ray_snapshot.instrument.watcher.surroundings import LIST_S, Seen, Surroundings, strangers
 from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
@@ -171,7 +171,7 @@ class Processes:
             machine, generation, is_of_program=is_of_program
         ):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
-        self.happened.joined(machine, self.roster.facts.get(machine))
+        self.happened.joined(machine, self.roster.facts.get(machine), time.time())
         incarnation = self.roster.enter(machine, facts, restarts)
         born = self.coordinator.join(
             machine, incarnation, min(colour, self.coordinator.last)
@@ -285,7 +285,8 @@ class Processes:
         if unknown := self.happened.unknown:
             details = dict.fromkeys(unknown, "")
             with suppress(Exception):  # whatever Ray raises: then it is not said why they have ended
-                details |= await asyncio.get_running_loop().run_in_executor(None, shape.exit_details, unknown)
+                async with asyncio.timeout(LIST_S):
+                    details |= await asyncio.get_running_loop().run_in_executor(None, shape.exit_details, unknown)
             self.happened.causes |= details
         torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
         is_going_back = self.rolling.is_rolling or self.recovering.is_under_way
