@@ -114,27 +114,6 @@ def _throughput() -> Result:
     return replace(found, parts=spent.per_snapshot())
 
 
-def _of_runners(name: str, goal: str, system: rs.System) -> Result:
-    """Of a thousand that all act."""
-    machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
-    system.start()
-    return _compared(name, goal, system, machines)
-
-
-def _compared(name: str, goal: str, system: rs.System, machines: list[Any]) -> Result:
-    for machine in machines:
-        machine.pass_on.send(1)
-    spent = Spent(hosts=2)
-    found = alternate(
-        name,
-        goal,
-        ("messages_per_s_with", lambda: _rate(system, machines[0], spent)),
-        ("messages_per_s_without", lambda: _rate(system, None, spent)),
-        pairs=6,
-    )
-    return replace(found, parts=spent.per_snapshot())
-
-
 def _rate(system: rs.System, metronome: Any, spent: Spent) -> float:
     """Messages accepted a second between two snapshots, with one every `EVERY_S` in between or with none."""
     service = system._service

@@ -101,6 +101,8 @@ def _class_of(kind: object) -> Callable[..., Detector]:
 
 def _kind(name: object) -> str:
     kind = _ALSO.get(name, name) if isinstance(name, str) else None
+    if name in _EXAMPLES:
+        raise DetectorError(f"detector {name!r} is an example: name it as {_EXAMPLES[str(name)]}", detector=str(name))
     if kind not in _KINDS:
         known = ", ".join([*_KINDS, *_ALSO])
         raise DetectorError(f"no detector {name!r}; there are {known}, and your own as module:name", detector=str(name))

@@ -1,6 +1,6 @@
 """What is otherwise in one snapshot than in another: machines that appeared, vanished or were replaced, fields that changed.
 
-The Spark job `changes --between A..B` without Spark: the same results, columns and rules. Values are written as Spark writes
+The results, columns and rules are those of the Spark job `changes`, of two snapshots alone. Values are written as Spark writes
 them, so that both say the same; a test holds the two together. Read `state_fields` for that.
 """
 

@@ -56,8 +56,6 @@ class Joined:
     table: pa.Table
     host: npt.NDArray[np.intp]
     """By row: which of the hosts has it."""
-    repeats: bool
-    """Whether a machine is there twice."""
 
 
 class _Remembered:
@@ -66,6 +64,7 @@ class _Remembered:
     def __init__(self) -> None:
         self._read: OrderedDict[bytes, Read] = OrderedDict()
         self._joined: tuple[tuple[Read, ...], Joined] | None = None
+        self._repeats: tuple[tuple[Read, ...], bool] | None = None
         self._lock = threading.Lock()
 
     def read(self, packed: Sequence[bytes]) -> tuple[Read, ...]:
@@ -91,6 +90,17 @@ class _Remembered:
             self._joined = parts, found
         return found
 
+    def repeats(self, parts: tuple[Read, ...]) -> bool:
+        """Whether a machine is there twice: told of the names, for the rows may never be asked for."""
+        with self._lock:
+            if self._repeats is not None and self._repeats[0] == parts:
+                return self._repeats[1]
+        names = pa.concat_tables([one.table.select(["machine"]) for one in parts])["machine"]
+        found = bool(len(names) != pc.count_distinct(names).as_py())
+        with self._lock:
+            self._repeats = parts, found
+        return found
+
 
 _REMEMBERED = _Remembered()
 
@@ -99,10 +109,7 @@ def _joined(parts: Sequence[Read]) -> Joined:
     whole = pa.concat_tables([one.table for one in parts]).combine_chunks()
     host = np.repeat(np.arange(len(parts)), [one.table.num_rows for one in parts])
     order = pc.sort_indices(whole["machine"])
-    table = taken(whole, order)
-    names = table["machine"]
-    repeats = bool(pc.any(pc.equal(names[:-1], names[1:])).as_py())
-    return Joined(table, host[order.to_numpy()], repeats)
+    return Joined(taken(whole, order), host[order.to_numpy()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +148,7 @@ class BroughtRows:
     def repeats(self, names: pa.ChunkedArray) -> bool:
         """Whether a machine is there twice, here or among others of these names."""
         others, parts = names.to_pylist(), self._parts
-        return _REMEMBERED.joined(parts).repeats or not all(one.names.isdisjoint(others) for one in parts)
+        return _REMEMBERED.repeats(parts) or not all(one.names.isdisjoint(others) for one in parts)
 
     def rows(self) -> pa.Table:
         """All rows, in the order of names."""
