@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from three_runs import Plain, Run, by, run_of
+from three_runs import Plain, by, run_of
 
 from ray_snapshot import questions
 from ray_snapshot.history import History
@@ -123,31 +123,6 @@ def possibly(plain: Plain) -> Answer:
     return {(*run, ids[-1], None) for run, ids in plain.ids.items()}
 
 
-def compare(plain: Plain) -> Answer:
-    """The last run, and the one before it of its system, or of any."""
-    runs = sorted(plain.ids, key=lambda run: plain.ids[run][0])
-    one, other = (figures(plain, run) for run in runs[-2:])
-    return {(name, runs[-2][1], one[name], runs[-1][1], other[name]) for name in one}
-
-
-def figures(plain: Plain, run: Run) -> dict[str, float]:
-    rows = [row for row in plain.tables["snapshots"] if run_of(row) == run]
-    times = [row["started_at"] for row in plain.complete if run_of(row) == run]
-    moved = plain.since_before(run, "sent_count")
-    return {
-        "snapshots": len(rows),
-        "aborted": sum(row["status"] == "aborted" for row in rows),
-        "most_in_flight": max(row["in_flight_count"] for row in rows),
-        "sent_per_s": sum(filter(None, moved.values())) / (max(times) - min(times)).total_seconds(),
-    }
-
-
-def verify(plain: Plain) -> Answer:
-    """All is as it is said to be."""
-    verdicts = by(plain.tables["verdicts"], run_of)
-    return {(*run, len(ids), 0, len(verdicts[run]), 0) for run, ids in plain.ids.items()}
-
-
 RUN = ("system", "run_id")
 ASKED: dict[Callable[[Plain], Answer], tuple[str, tuple[str, ...]]] = {
     detections: ("detectors", (*RUN, "detector", "evaluated", "held", "alarms", "first_held")),
@@ -158,8 +133,6 @@ ASKED: dict[Callable[[Plain], Answer], tuple[str, tuple[str, ...]]] = {
     progress: ("snapshots", (*RUN, "snapshot_id", "sent", "accepted")),
     cost: ("hosts", (*RUN, "host", "snapshots", "last")),
     possibly: ("runs", (*RUN, "snapshot_id", "holds")),
-    compare: ("metrics", ("metric", "one_run", "one", "other_run", "other")),
-    verify: ("runs", (*RUN, "snapshots", "failed", "verdicts", "wrong")),
 }
 """Of the job of that name: the result, and the columns of it that the function works out."""
 
@@ -178,8 +151,6 @@ def test_a_job_says_of_each_run_what_plain_python_does(
     given = {"predicate": "deadlock"} if answer is possibly else {}
     rows = job.run(spark, three_runs, **given)[result].toArrow().to_pylist()
     expected = answer(rows_of_three_runs)
-    if answer is compare:
-        rows = [row for row in rows if row["metric"] in {one[0] for one in expected}]
     assert expected, "nothing to find: the answer says nothing"
     assert picked(rows, *columns) == expected
 
