@@ -18,7 +18,6 @@ class Life(NamedTuple):
 
     is_dead: bool
     restarts: int
-    began_s: float
     changed_s: float
     """When its state has changed last: of a dead one, when it died."""
     cause: str = ""
@@ -31,7 +30,6 @@ def lives_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Life]:
         key: Life(
             row["State"] == "DEAD",
             int(row.get("NumRestarts") or 0),
-            int(row.get("StartTime") or 0) / 1_000,
             float(row.get("EndTime") or row.get("Timestamp") or 0) / 1_000,
             str(row.get("DeathCause") or "") if row["State"] == "DEAD" else "",
         )

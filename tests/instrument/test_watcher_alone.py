@@ -207,9 +207,9 @@ def test_deaths_and_restarts_that_ray_lists_are_in_the_coverage_by_peoples_names
             watcher.processes.happened.joined("A:b", {"incarnation": number}, now - 22 + 10 * number)
         cause = "Worker exits with an exit code 3. reason: WORKER_DIED"
         world.lives = {
-            "a": Life(True, 0, now - 9, now - 5, cause),
-            "b": Life(False, 41, now - 90, now - 1),
-            "c": Life(False, 2, now - 90, now - 1),
+            "a": Life(True, 0, now - 5, cause),
+            "b": Life(False, 41, now - 1),
+            "c": Life(False, 2, now - 1),
         }
         number = await _snapshot(watcher)
         for machine in (DRIVER, "A:b", "A:c"):
