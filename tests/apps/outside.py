@@ -94,6 +94,41 @@ class Flag:
 
 
 @ray.remote(num_cpus=0)
+class Awaits:
+    """Coroutines that await what no watched call gives."""
+
+    async def locked_in_a_thread(self):
+        lock = threading.Lock()
+        lock.acquire()
+        await asyncio.to_thread(lock.acquire)
+
+    async def reading(self):
+        server = socket.create_server(("127.0.0.1", 0))
+        reader, _ = await asyncio.open_connection(*server.getsockname())
+        await reader.read(1)
+
+    async def sleeping(self):
+        await asyncio.sleep(3 * LONG_S)
+
+
+@ray.remote(num_cpus=0)
+class AsksBack:
+    """Its loop is free, and the thread that a call awaits waits for an actor that waits for the call."""
+
+    async def ask(self, other):
+        return await asyncio.to_thread(ray.get, other[0].answer.remote())
+
+
+@ray.remote(num_cpus=0)
+class Asker:
+    def ask(self, other):
+        return ray.get(other.ask.remote([ray.get_runtime_context().current_actor]))
+
+    def answer(self):
+        return "answered"
+
+
+@ray.remote(num_cpus=0)
 class Service:
     def run(self):
         threading.Event().wait()
@@ -101,16 +136,19 @@ class Service:
 
 def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
-    flag = Flag.remote()
+    flag, awaits, asks_back, asker = Flag.remote(), Awaits.remote(), AsksBack.remote(), Asker.remote()
+    beside = (buffer, loop, service, flag, awaits, asks_back, asker)
     kinds = ("lock", "condition", "socket", "child", "process_queue", "join")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
-    ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), buffer, loop, service, flag)])
+    ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), *beside)])
     refs = [buffer.get.remote(), buffer.put.remote(7), loop.hold.remote(), loop.answer.remote()]
     refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
+    refs += [awaits.locked_in_a_thread.remote(), awaits.reading.remote(), awaits.sleeping.remote()]
+    refs += [asker.ask.remote(asks_back)]
     ray.wait(refs, num_returns=len(refs), timeout=2 * LONG_S)
     print("given up")
-    for actor in (*actors.values(), buffer, loop, service, flag):
+    for actor in (*actors.values(), *beside):
         ray.kill(actor)
 
 

@@ -15,6 +15,7 @@ from until import until
 from ray_snapshot.instrument.process import waiting
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.callbacks import callback_wait, future_made
+from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.protocol.calls import CallLedger, Header
 
 ASKED = "A/0/B:1/1"
@@ -22,7 +23,7 @@ ASKED = "A/0/B:1/1"
 
 def _since(loop: ActorLoop, ledger: CallLedger, now: float) -> list[float]:
     """Since when each call waits, as it is recorded at this moment."""
-    parked = loop.park(ledger, now, {})
+    parked = loop.park(ledger, now, {}, HandedWork())
     found = [ledger.waits[wait_id].waiting_since for wait_id in parked]
     for wait_id in parked:
         ledger.wake(wait_id)

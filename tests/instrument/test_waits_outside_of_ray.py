@@ -40,7 +40,7 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert held, [row["sentence"] for row in verdicts]
     stuck = max(held, key=lambda row: len(_members(row)))
     members = _members(stuck)
-    assert {"get", "lock", "condition", "hold", "occupy"} <= members, [row["sentence"] for row in held]
+    assert {"get", "lock", "condition", "hold", "occupy", "ask"} <= members, [row["sentence"] for row in held]
     assert not {"socket", "child", "process_queue", "join", "run"} & members
     snapshot = rs.History(tmp_path / "history").load(stuck["snapshot_id"])
     told = {
@@ -52,6 +52,13 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert told["child"][1].endswith(", which is alive")
     assert told["process_queue"][1] == "in multiprocessing.queues.Queue.get, for a pipe"
     assert told["join"][1].startswith("in threading.Thread.join, for the end of thread beat, which is in Stuck.beat (")
+    awaits = {
+        row["call_site"].rpartition("/")[2]: row["what"]
+        for row in snapshot.coverage["unexplained"]
+        if row["machine"].startswith("Awaits")
+    }
+    assert set(awaits) == {_line("await asyncio.to_thread(lock.acquire)"), _line("await reader.read(1)")}
+    assert awaits[_line("await reader.read(1)")] == "for a future that nothing seen here sets"
     states = {row["machine"]: row["state"] for row in snapshot.tables["machines"].to_pylist()}
     assert states["lock"] == "{}", "it was not recorded where it stands"
     assert max(row["record_delay_ms"] for row in snapshot.tables["machines"].to_pylist()) < OVERDUE_MS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,15 +15,20 @@ from ray_snapshot.instrument.process.coroutines import (
     background,
     current_task,
     first_seen,
+    forget_wait,
     frames_of,
     goes_on_elsewhere,
+    held_up_by,
+    note_wait,
     parked_at,
     resolved,
     running_loop,
     site_of,
 )
+from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait, executed
 from ray_snapshot.instrument.process.primitives import Primitives
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
+from ray_snapshot.runtime.here import frames_of_threads
 
 
 class ActorLoop:
@@ -43,6 +48,8 @@ class ActorLoop:
         """By call: the asyncio task that runs it, and the method's own coroutine."""
         self.wait_tasks: dict[int, Any] = {}
         """By wait: the asyncio task that is in it."""
+        self.in_threads: dict[int, tuple[Any, Sequence[Any]]] = {}
+        """By wait for the work of an executor's thread, while something is recorded: the future, and the thread's refs."""
         self._blocking_call: str | None = None
 
     def meet(self) -> None:
@@ -124,12 +131,15 @@ class ActorLoop:
         """The loop on which the actor is to be recorded; None if that is to be done at once."""
         return None if self.is_blocked else self.loop
 
-    def park(self, ledger: CallLedger, now: float, sites: dict[str, str]) -> list[int]:
+    def park(self, ledger: CallLedger, now: float, sites: dict[str, str], handed: HandedWork) -> list[int]:
         """Note as waits the calls that await something of their own loop, and where; returns the waits.
 
         Only a later call to this actor can end that, or a thread, task or timer of the app's own, which the report tells of.
-        What ends the wait for a coroutine on the loop of another thread is not known.
+        What ends the wait for a coroutine on the loop of another thread is not known. A call that awaits the work of an
+        executor's thread, which is in a `ray.get`, awaits the same replies.
         """
+        by_thread = executed(frames_of_threads()) if handed.waits else {}
+        waits_of_threads = {one: handed.waits[by_thread[one]] for one in by_thread if by_thread[one] in handed.waits}
         found: list[int] = []
         primitives = Primitives(self._all_coroutines())
         for call_id, (task, coroutine) in self.coroutines.items():
@@ -142,7 +152,26 @@ class ActorLoop:
             elif running is not None and not running.waits and goes_on_elsewhere(task):
                 sites[call_id] = site = site_of(coroutine) or ""
                 found.append(ledger.wait(call_id, (None,), 1, first_seen(task, now), call_site=site))
+            elif running is not None and not running.waits and waits_of_threads:
+                for future in held_up_by(task, coroutine) & waits_of_threads.keys():
+                    found.append(self._await_thread(ledger, call_id, future, waits_of_threads[future]))
         return found
+
+    def _await_thread(self, ledger: CallLedger, call_id: str, future: Any, wait: ThreadWait) -> int:
+        site = wait.call_site or self.site_of(call_id)
+        about = (wait.on, wait.k, max(wait.since, ledger.running[call_id].started_at))
+        noted = ledger.wait(call_id, *about, call_site=site, raises=wait.raises, keeps_cpu=True)
+        note_wait(future, noted)
+        tasks = asyncio.all_tasks(self.loop)
+        self.wait_tasks[noted] = next((one for one in tasks if getattr(one, "_fut_waiter", None) is future), None)
+        self.in_threads[noted] = future, wait.refs
+        return noted
+
+    def unpark(self, wait_id: int) -> None:
+        """A wait that `park` has noted is a note no more."""
+        if wait_id in self.in_threads:
+            forget_wait(self.in_threads.pop(wait_id)[0])
+            self.wait_tasks.pop(wait_id, None)
 
     def _all_coroutines(self) -> Iterator[Any]:
         yield from (coroutine for _, coroutine in self.coroutines.values())

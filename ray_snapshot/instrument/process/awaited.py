@@ -1,22 +1,35 @@
-"""Awaits that have lasted for long, and lack nothing but objects that no watched call gives: of `ray.put`, of refs of others.
+"""Awaits that have lasted for long, and of which it cannot be told what ends them.
 
-Told when the machine is recorded, from the futures that Ray has made of refs. Only of the calls of an async actor and of the
-task that a program's loop runs: whatever waits beside those may wait for ever in peace. Nothing is said where anything else
-could end the wait: a timer of the loop (`asyncio.wait_for`), another reply, the first of several.
+Two kinds: they lack nothing but objects that no watched call gives (of `ray.put`, of refs of others), or a future that nothing
+seen here sets: of a socket, of a thread that is blocked itself, one that the app has made.
+
+Told when the machine is recorded. Only of the calls of an async actor and, for objects, of the task that a program's loop runs:
+whatever waits beside those may wait for ever in peace. Nothing is said where anything seen could end the wait: a timer of the
+loop (`asyncio.wait_for`), another reply, the first of several, a thread that acts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.callbacks import awaited_by, pending_futures
-from ray_snapshot.instrument.process.coroutines import held_up_by, site_of
+from ray_snapshot.instrument.process.coroutines import first_seen, held_up_by, site_of
+from ray_snapshot.instrument.process.handed import executed
+from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.instrument.process.reports import LongWait
+from ray_snapshot.names import LONG_S
+from ray_snapshot.runtime.here import frames_of_threads
 from ray_snapshot.runtime.refs import call_of, is_ref
+
+A_FUTURE = "for a future that nothing seen here sets"
+"""What such a wait is for, as it stands behind "has waited for 12 s"."""
 
 _MAIN = ("_run_until_complete_cb", "run_until_complete.<locals>.done_cb")
 """What asyncio, and uvloop, leave on the task that `asyncio.run` runs."""
@@ -32,6 +45,50 @@ def awaited_objects(
     with suppress(Exception):  # of a loop that is not as we know it nothing is said
         return tuple(_awaited(until, calls, is_known))
     return ()
+
+
+def awaited_futures(
+    now: float, calls: Collection[tuple[Any, Any]], threads: BlockedThreads, loop: Any
+) -> tuple[LongWait, ...]:
+    """Each await of a future that has lasted for `LONG_S`, and that nothing seen ends.
+
+    `calls`: (task, coroutine) of those that run and are in no noted wait; `threads`: how long those of the process are blocked.
+    """
+    with suppress(Exception):
+        return tuple(_long_awaits(now, calls, threads, loop))
+    return ()
+
+
+def _long_awaits(
+    now: float, calls: Collection[tuple[Any, Any]], threads: BlockedThreads, loop: Any
+) -> Iterator[LongWait]:
+    pending = {
+        task: lacks
+        for task, coroutine in calls
+        if (lacks := held_up_by(task, coroutine)) and now - first_seen(task, now) >= LONG_S
+    }
+    timed = loops.pending(loop) if pending else None
+    if timed is None:
+        return
+    reach = Reach(calls, pending)
+    reach.add(timed.timers)
+    frames = frames_of_threads()
+    by_future, by_ident = executed(frames), {thread.ident: thread for thread in own_threads()}
+    for task, coroutine in calls:
+        if task not in pending or task in reach or not reach.is_all:
+            continue
+        doing = [by_future[future] for future in pending[task] if future in by_future]
+        waits = [threads.wait_of(by_ident[one], frames.get(one), now) if one in by_ident else None for one in doing]
+        if None not in waits:
+            said = [
+                _is_blocked(by_ident[one], wait) for one, wait in zip(doing, waits, strict=True) if wait is not None
+            ]
+            yield LongWait(first_seen(task, now), site_of(coroutine) or "", said[0] if said else A_FUTURE)
+
+
+def _is_blocked(thread: threading.Thread, wait: BlockedThread) -> str:
+    does = f"waits {wait.what}" if wait.what else "is blocked"
+    return f"for thread {thread.name}, which {does}{f' ({wait.call_site})' if wait.call_site else ''}"
 
 
 def _awaited(until: float, calls: Iterable[tuple[Any, Any]], is_known: Callable[[Any], bool]) -> Iterator[LongWait]:

@@ -323,6 +323,11 @@ def note_wait(future: Any, wait_id: int) -> None:
     _WAITS[future] = wait_id
 
 
+def forget_wait(future: Any) -> None:
+    """That tracked wait is over, whether or not the future is."""
+    _WAITS.pop(future, None)
+
+
 def is_tracked(future: Any) -> bool:
     """Whether this is the future of an `await` that is a tracked wait."""
     return isinstance(future, asyncio.Future) and future in _WAITS

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from ray_snapshot.instrument.process.callbacks import awaited_by
 from ray_snapshot.instrument.process.signals import is_timer_set
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.here import frames_of_threads
@@ -136,6 +137,15 @@ def awaited_thread(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     if future in _futures_run_in(sys._getframe()):  # this thread, whose wait is about to end
         return threading.get_ident()
     return next((ident for ident, frame in frames.items() if future in _futures_run_in(frame)), None)
+
+
+def executed(frames: Mapping[int, FrameType]) -> dict[Any, int]:
+    """By future of an event loop that awaits work of an executor (`asyncio.to_thread`): the thread that does the work."""
+    found: dict[Any, int] = {}
+    for ident, frame in frames.items():
+        for future in _futures_run_in(frame):
+            found |= dict.fromkeys(awaited_by(future), ident)
+    return found
 
 
 def _futures_run_in(frame: FrameType | None) -> Iterator[Any]:

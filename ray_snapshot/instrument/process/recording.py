@@ -17,7 +17,7 @@ from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.awaited import awaited_objects
+from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.failures import FAILURES
@@ -115,13 +115,13 @@ class Recording:
             if is_forced:
                 self._record_now(now, began, left, between_steps=between_steps, was_starting=was_starting)
         finally:
-            for wait_id in in_threads:
-                process.started_tasks.refs_of.pop(wait_id, None)
             self._wake((*in_threads, *at_yields, *blocked))
             process.waiting.unpark(plain)
 
     def _wake(self, waits: Iterable[int]) -> list[int]:
         for wait_id in waits:
+            self.process.started_tasks.refs_of.pop(wait_id, None)
+            self.process.actor_loop.unpark(wait_id)
             self.process.ledger.wake(wait_id)
         return []
 
@@ -133,7 +133,8 @@ class Recording:
         sites = self.call_sites()
         threads = process.blocked.threads.report(own_threads(), now, process.program_threads.waiting())
         self.kept = None
-        parked = loop.park(ledger, now, sites) if between_steps else []
+        parked = loop.park(ledger, now, sites, process.handed) if between_steps else []
+        process.started_tasks.refs_of.update({wait_id: refs for wait_id, (_, refs) in loop.in_threads.items()})
         acting = self._background()
         ledger.outcomes = process.started_tasks.outcomes()
         ledger.streams = process.streams.report()
@@ -145,6 +146,10 @@ class Recording:
             raise
         process.raising.recorded(numbers, ledger)
         running = [loop.coroutines[one] for one in ledger.running if one in loop.coroutines]
+        free = [
+            loop.coroutines[one] for one in ledger.running if one in loop.coroutines and not ledger.running[one].waits
+        ]
+        futures = awaited_futures(now, free, process.blocked.threads, loop.loop) if between_steps else ()
         awaited = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
         occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}
@@ -165,7 +170,7 @@ class Recording:
                 cpu_s = time.thread_time() - began
                 self.reports[number] = replace(
                     told,
-                    long_waits=(*awaited, *process.blocked.long_waits),
+                    long_waits=(*awaited, *futures, *process.blocked.long_waits),
                     raised=tuple(FAILURES.raised.values()),
                     read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read
                     passed_on=FAILURES.passed_on,
