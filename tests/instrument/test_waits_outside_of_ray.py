@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from app_runner import APPS, Runner
+from app_runner import APPS, LONGEST_S, Done, Runner
+from until import until
 
 import ray_snapshot as rs
 
@@ -17,12 +19,18 @@ OVERDUE_MS = 4_000
 """A call that runs on is recorded in the middle of its action behind so long."""
 
 
+PROVEN = {"get", "lock", "condition", "hold", "occupy"}
+"""Methods of calls that only their own processes could end."""
+UNTOLD = {"socket", "child", "process_queue", "join"}
+"""Actors with a wait that something else may end."""
+
+
 def _verdicts(history: Path) -> list[Mapping[str, Any]]:
     return [row for row in rs.History(history).verdicts() if row["detector"] == "deadlock"]
 
 
 def _members(verdict: Mapping[str, Any]) -> set[str]:
-    return {one["method"] for name in ("members", "stuck_behind") for one in verdict["evidence"][name]}
+    return {one["method"] for name in ("members", "stuck_behind") for one in verdict["evidence"].get(name, ())}
 
 
 def _line(source: str) -> str:
@@ -30,39 +38,84 @@ def _line(source: str) -> str:
     return f"outside.py:{1 + lines.index(source)}"
 
 
+def _unexplained(history: Path, verdict: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """By machine: the place of its wait, and what it waits for."""
+    coverage = rs.History(history).load(verdict["snapshot_id"]).coverage
+    return {
+        row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in coverage.get("unexplained", ())
+    }
+
+
+def _is_told(history: Path) -> bool:
+    """Whether all is told that can be: one snapshot shows it."""
+    held = [row for row in _verdicts(history) if row["holds"] and _members(row) >= PROVEN]
+    return bool(held) and _unexplained(history, held[-1]).keys() >= UNTOLD
+
+
+def _hanging(runner: Runner, folder: Path) -> Done:
+    history, given_up = folder / "hanging", folder / "given up"
+    app = runner.start_watched("outside-hanging", *_kept(history), "outside.py", "hanging", str(given_up))
+    try:
+        until(lambda: _is_told(history), seconds=LONGEST_S, again=(rs.RaySnapshotError,))
+    finally:
+        given_up.touch()
+        done = runner.finish(app)
+    return done
+
+
+def _healthy(runner: Runner, folder: Path) -> Done:
+    options = (*_kept(folder / "healthy"), "--exit-on", "deadlock")
+    return runner.finish(runner.start_watched("outside-healthy", *options, "outside.py", "healthy"))
+
+
+def _kept(history: Path) -> tuple[str, ...]:
+    return "--every", "0.5", "--history", str(history)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the histories are."""
+    return tmp_path_factory.mktemp("outside")
+
+
+@pytest.fixture(scope="module")
+def ended(runner: Runner, folder: Path) -> Iterator[Callable[[str], Done]]:
+    """How each of the two programs has ended; they run at the same time."""
+    ways = {"hanging": partial(_hanging, runner, folder), "healthy": partial(_healthy, runner, folder)}
+    with runner.together(ways) as found:
+        yield found
+
+
 def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end_is_told_with_its_place(
-    runner: Runner, tmp_path: Path
+    ended: Callable[[str], Done], folder: Path
 ) -> None:
-    done = runner.command("run", "--every", "0.5", "--history", str(tmp_path / "history"), "outside.py", "hanging")
+    done, history = ended("hanging"), folder / "hanging"
     assert (done.output, done.exit_code) == ("given up\n", 0), done.errors
-    verdicts = _verdicts(tmp_path / "history")
+    verdicts = _verdicts(history)
     held = [row for row in verdicts if row["holds"]]
     assert held, [row["sentence"] for row in verdicts]
     stuck = max(held, key=lambda row: len(_members(row)))
-    members = _members(stuck)
-    assert {"get", "lock", "condition", "hold", "occupy"} <= members, [row["sentence"] for row in held]
-    assert not {"socket", "child", "process_queue", "join", "run"} & members
-    snapshot = rs.History(tmp_path / "history").load(stuck["snapshot_id"])
-    told = {
-        row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in snapshot.coverage["unexplained"]
-    }
+    assert _members(stuck) >= PROVEN, [row["sentence"] for row in held]
+    assert not any({*UNTOLD, "run"} & _members(row) for row in held)
+    told = max((_unexplained(history, row) for row in held), key=len)
     assert told["socket"][0] == _line("client.recv(1)")
     assert told["socket"][1].startswith("in client.recv, for a socket connected to 127.0.0.1:")
     assert told["child"][1].startswith("in subprocess.Popen.wait, for child process ")
     assert told["child"][1].endswith(", which is alive")
     assert told["process_queue"][1] == "in multiprocessing.queues.Queue.get, for a pipe"
     assert told["join"][1].startswith("in threading.Thread.join, for the end of thread beat, which is in Stuck.beat (")
-    states = {row["machine"]: row["state"] for row in snapshot.tables["machines"].to_pylist()}
-    assert states["lock"] == "{}", "it was not recorded where it stands"
-    assert max(row["record_delay_ms"] for row in snapshot.tables["machines"].to_pylist()) < OVERDUE_MS
+    machines = rs.History(history).load(stuck["snapshot_id"]).tables["machines"].to_pylist()
+    assert {row["machine"]: row["state"] for row in machines}["lock"] == "{}", "it was not recorded where it stands"
+    assert max(row["record_delay_ms"] for row in machines) < OVERDUE_MS
 
 
-def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
-    options = ["--every", "0.5", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
-    done = runner.command("run", *options, "outside.py", "healthy")
+def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
+    ended: Callable[[str], Done], folder: Path
+) -> None:
+    done = ended("healthy")
     ends = ["a lock", "another group", "a reply", "a timer", "a thread of C", "a child", "a request"]
     assert (done.output, done.exit_code) == (f"{ends} [None, None]\n", 0), done.errors
     assert "deadlock in" not in done.errors
-    answers = [row["holds"] for row in _verdicts(tmp_path / "history")]
+    answers = [row["holds"] for row in _verdicts(folder / "healthy")]
     assert len(answers) >= 10, "hardly looked at"
     assert True not in answers
