@@ -21,10 +21,10 @@ import ray
 ENV = {"PATH": os.defpath}
 """Of child processes."""
 
-LONG_S = 15.0
+LONG_S = 18.0
 """Longer than a snapshot takes a wait for one that may end, with a collection of garbage, and a few snapshots more."""
 
-MOST_S = 120.0
+MOST_S = 300.0
 
 
 @ray.remote(num_cpus=0)

@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-import pytest
 from clean import auth_mode, clean_environment, on_cluster
-
-T = TypeVar("T")
 
 APPS = Path(__file__).parent.parent / "apps"
 LONGEST_S = 120.0
@@ -82,22 +76,9 @@ class Runner:
         """`ray-snapshot run` of a program that stays for a while."""
         return self.start(COMMAND, "run", "--name", name, *program)
 
-    @contextmanager
-    def together(self, runs: Mapping[str, Callable[[], T]], at_once: int = 3) -> Iterator[Callable[[str], T]]:
-        """Begin all of `runs`, a few at once, for they mostly wait; gives a function that returns the outcome of one."""
-        with ThreadPoolExecutor(at_once) as pool:
-            found = {name: pool.submit(run) for name, run in runs.items()}
-            yield lambda name: found[name].result()
-
     def both(self, name: str, *program: str) -> tuple[Done, Done]:
         """A program plainly and watched, at the same time."""
         watched = self.start_watched(name, *program)
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(self.finish, watched)
             return self.plain(*program), ended.result()
-
-
-def asked_for(request: pytest.FixtureRequest, name: str) -> list[str]:
-    """The values of a parameter in those tests of a module that are to run."""
-    callspecs = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
-    return list(dict.fromkeys(one.params[name] for one in callspecs if one is not None and name in one.params))

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from app_runner import APPS, Done, Runner, asked_for
+from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
 
@@ -213,12 +214,17 @@ def hanging(
 ) -> Iterator[Hanging]:
     """What a scenario has printed, and the evidence that its history holds."""
     folder = tmp_path_factory.mktemp("hanging")
-    runs = {name: partial(_run, runner, name, folder / name) for name in asked_for(request, "scenario")}
-    with runner.together(runs, at_once=2) as found:
-        yield found
+    with ThreadPoolExecutor(2) as pool:
+        wanted = {item.callspec.params["scenario"]: None for item in request.session.items if _is_scenario(item)}
+        runs: dict[str, Future[Done]] = {name: pool.submit(_run, runner, name, folder / name) for name in wanted}
+        yield cache(lambda name: (runs[name].result(), _evidence(folder / name)))
 
 
-def _run(runner: Runner, scenario: str, history: Path) -> tuple[Done, dict[str, Any]]:
+def _is_scenario(item: Any) -> bool:
+    return item.path == Path(__file__) and hasattr(item, "callspec")
+
+
+def _run(runner: Runner, scenario: str, history: Path) -> Done:
     options = [
         "--every",
         "0.5",
@@ -229,7 +235,7 @@ def _run(runner: Runner, scenario: str, history: Path) -> tuple[Done, dict[str, 
         "--name",
         scenario.replace("_", "-").replace(".", "-"),
     ]
-    return runner.command("run", *options, "deadlocks.py", scenario), _evidence(history)
+    return runner.command("run", *options, "deadlocks.py", scenario)
 
 
 def _evidence(history: Path) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from app_runner import Done, Runner, asked_for
+from app_runner import Runner
 
 import ray_snapshot as rs
 
@@ -69,30 +68,9 @@ UNDECIDED = {
 BY_NIGHT = ("relock", "order", "behind_get", "on_loop", "asks_back", "as_an_id", "too_large", "detached")
 
 
-ALL = "all of them"
-
-
-@pytest.fixture(scope="module")
-def done(
-    runner: Runner, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Done]]:
-    """How each program has ended; a few run at once. Those without a deadlock keep a history."""
-    runs: dict[str, Callable[[], Done]] = {}
-    for name in asked_for(request, "name"):
-        more = ("--exit-on", "deadlock") if name in ADVICE else ("--history", str(_history(tmp_path_factory, name)))
-        runs[name] = partial(runner.command, "run", "--every", "0.5", *more, "remedies.py", name)
-    at_once = 1 if "detached" in runs else 3  # its holder has a name, and all that there is of a resource
-    with runner.together({ALL: partial(runner.plain, "remedies.py", "all"), **runs}, at_once) as found:
-        yield found
-
-
-def _history(folders: pytest.TempPathFactory, name: str) -> Path:
-    return folders.getbasetemp() / f"history of {name}"
-
-
-def test_each_program_ends_with_each_of_its_remedies(done: Callable[[str], Done]) -> None:
-    lines = done(ALL).output.splitlines()
-    assert lines == [f"{name}: {one}" for name, remedies in REMEDIES.items() for one in remedies]
+def test_each_program_ends_with_each_of_its_remedies(runner: Runner) -> None:
+    done = runner.plain("remedies.py", "all")
+    assert done.output.splitlines() == [f"{name}: {one}" for name, remedies in REMEDIES.items() for one in remedies]
 
 
 def _each(names: Iterable[str]) -> list[Any]:
@@ -100,19 +78,18 @@ def _each(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", _each(ADVICE))
-def test_without_it_the_program_hangs_and_the_report_advises_that(done: Callable[[str], Done], name: str) -> None:
-    found = done(name)
-    assert found.exit_code == 3, found.errors
+def test_without_it_the_program_hangs_and_the_report_advises_that(runner: Runner, name: str) -> None:
+    done = runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "remedies.py", name)
+    assert done.exit_code == 3, done.errors
     for text in ADVICE[name]:
-        assert text in found.errors
+        assert text in done.errors
 
 
 @pytest.mark.parametrize("name", _each(UNDECIDED))
-def test_what_is_no_deadlock_hangs_without_it_and_that_is_advised(
-    done: Callable[[str], Done], tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
-    found = done(name)
-    assert (found.output, found.exit_code) == ("it hangs\n", 0), found.errors
-    rows = rs.History(_history(tmp_path_factory, name)).verdicts()
+def test_what_is_no_deadlock_hangs_without_it_and_that_is_advised(runner: Runner, tmp_path: Path, name: str) -> None:
+    options = ("--every", "0.5", "--history", str(tmp_path / "history"))
+    done = runner.command("run", *options, "remedies.py", name)
+    assert (done.output, done.exit_code) == ("it hangs\n", 0), done.errors
+    rows = rs.History(tmp_path / "history").verdicts()
     assert not any(row["holds"] for row in rows if row["detector"] == "deadlock")
     assert any(UNDECIDED[name] in text for row in rows for text in row["evidence"].get("advice", ()))

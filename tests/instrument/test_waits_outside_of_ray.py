@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from app_runner import APPS, LONGEST_S, Done, Runner
+from app_runner import APPS, Done, Runner
 from until import until
 
 import ray_snapshot as rs
@@ -18,6 +17,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 OVERDUE_MS = 4_000
 """A call that runs on is recorded in the middle of its action behind so long."""
 
+BOUND_S = 300.0
+"""So long what can be told may take to be told, beside much other work; where nothing else runs, a quarter of a minute."""
 
 PROVEN = {"get", "lock", "condition", "hold", "occupy"}
 """Methods of calls that only their own processes could end."""
@@ -46,50 +47,37 @@ def _unexplained(history: Path, verdict: Mapping[str, Any]) -> dict[str, tuple[s
     }
 
 
-def _is_told(history: Path) -> bool:
-    """Whether all is told that can be: one snapshot shows it."""
-    held = [row for row in _verdicts(history) if row["holds"] and _members(row) >= PROVEN]
-    return bool(held) and _unexplained(history, held[-1]).keys() >= UNTOLD
+def _told(history: Path) -> tuple[set[str], set[str], dict[str, None]]:
+    """Of the fullest verdict that is true: its members, and who is listed beside; and what all verdicts have said."""
+    verdicts = _verdicts(history)
+    fullest = max((row for row in verdicts if row["holds"]), key=lambda row: len(_members(row)), default=None)
+    said = dict.fromkeys(row["sentence"] for row in verdicts)
+    return (set(), set(), said) if fullest is None else (_members(fullest), {*_unexplained(history, fullest)}, said)
+
+
+def _is_all(told: tuple[set[str], set[str], dict[str, None]]) -> bool:
+    return told[0] >= PROVEN and told[1] >= UNTOLD
 
 
 def _hanging(runner: Runner, folder: Path) -> Done:
     history, given_up = folder / "hanging", folder / "given up"
     app = runner.start_watched("outside-hanging", *_kept(history), "outside.py", "hanging", str(given_up))
     try:
-        until(lambda: _is_told(history), seconds=LONGEST_S, again=(rs.RaySnapshotError,))
+        until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,))
     finally:
         given_up.touch()
         done = runner.finish(app)
     return done
 
 
-def _healthy(runner: Runner, folder: Path) -> Done:
-    options = (*_kept(folder / "healthy"), "--exit-on", "deadlock")
-    return runner.finish(runner.start_watched("outside-healthy", *options, "outside.py", "healthy"))
-
-
 def _kept(history: Path) -> tuple[str, ...]:
     return "--every", "0.5", "--history", str(history)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the histories are."""
-    return tmp_path_factory.mktemp("outside")
-
-
-@pytest.fixture(scope="module")
-def ended(runner: Runner, folder: Path) -> Iterator[Callable[[str], Done]]:
-    """How each of the two programs has ended; they run at the same time."""
-    ways = {"hanging": partial(_hanging, runner, folder), "healthy": partial(_healthy, runner, folder)}
-    with runner.together(ways) as found:
-        yield found
-
-
 def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end_is_told_with_its_place(
-    ended: Callable[[str], Done], folder: Path
+    runner: Runner, tmp_path: Path
 ) -> None:
-    done, history = ended("hanging"), folder / "hanging"
+    done, history = _hanging(runner, tmp_path), tmp_path / "hanging"
     assert (done.output, done.exit_code) == ("given up\n", 0), done.errors
     verdicts = _verdicts(history)
     held = [row for row in verdicts if row["holds"]]
@@ -109,13 +97,11 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert max(row["record_delay_ms"] for row in machines) < OVERDUE_MS
 
 
-def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
-    ended: Callable[[str], Done], folder: Path
-) -> None:
-    done = ended("healthy")
+def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
+    done = runner.command("run", *_kept(tmp_path / "healthy"), "--exit-on", "deadlock", "outside.py", "healthy")
     ends = ["a lock", "another group", "a reply", "a timer", "a thread of C", "a child", "a request"]
     assert (done.output, done.exit_code) == (f"{ends} [None, None]\n", 0), done.errors
     assert "deadlock in" not in done.errors
-    answers = [row["holds"] for row in _verdicts(folder / "healthy")]
+    answers = [row["holds"] for row in _verdicts(tmp_path / "healthy")]
     assert len(answers) >= 10, "hardly looked at"
     assert True not in answers
