@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport
-    from ray_snapshot.protocol.repose import Said
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -126,8 +125,6 @@ class HostPayload:
     """Where its machines and watched actors are one system."""
     cpu_s: float = 0.0
     """The processor time that was spent on it: turning red, copying, and making this report."""
-    repose: Said | None = None
-    """What the driver says of repose."""
 
 
 class PartAgain:
@@ -150,12 +147,6 @@ def _part_at(part: bytes, recorded_at: int) -> Any:
     if found.packed is not None:
         found.packed = replace(found.packed, recorded_at=recorded_at)
     return found
-
-
-def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
-    """The report of a driver in repose, for another snapshot than that for which it was made; `at`: seconds since 1970."""
-    part = pickle.dumps(PartAgain(report.part, at), protocol=5)
-    return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class Spawner:
         """Send the creations of machines whose names and hosts are known; their names may have to be claimed again."""
         post = self.post
         while spawned:
-            with post.act:
+            with post.member.lock:
                 post.check()
                 if post.member.generation == generation:
                     self._send_creations(kind, key, blob, spawned)
@@ -234,7 +234,7 @@ class Spawner:
 
     def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self.post
-        with post.act:
+        with post.member.lock:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
@@ -298,7 +298,7 @@ class Spawner:
         post.acting()
         for most_s in (0.0, *[self.settings.spawn_timeout] * _CLAIMS):
             post.check()
-            with post.act:
+            with post.member.lock:
                 generation, colour = post.member.generation, post.core.colour
             if self._is_stopping(name, Stop(name, colour, 0), generation, most_s) and post.stopped(name, generation):
                 return

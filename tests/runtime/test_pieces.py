@@ -8,7 +8,7 @@ import pytest
 
 from ray_snapshot.columns import squeezed
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader, stood_in
+from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
 from ray_snapshot.runtime.pieces import MOST, PIECE, cut, in_pieces, put_together
 
 HEADER = SnapshotHeader(1, "bank", "r", "observer", [], 0.0)
@@ -54,9 +54,3 @@ def test_a_squeezed_pickle_yields_the_same(size: int) -> None:
     found = squeezed(plain)
     assert pickle.loads(found) == value
     assert (len(found) < len(plain) / 10) == (size > 10)
-
-
-def test_a_report_that_stands_is_of_another_snapshot_and_not_asked_for() -> None:
-    found = stood_in(payload(b"part", trace=None), 9, 1.5)
-    assert (found.number, found.markers, found.cpu_s, found.repose) == (9, 0, 0.0, None)
-    assert found.counts == HostReport("host-0")
