@@ -27,7 +27,7 @@ from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.host.actor import HostActor
-from ray_snapshot.runtime.host.config import HostConfig, asked_audit
+from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.notices import check_listener
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
@@ -240,7 +240,7 @@ class Spawner:
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
                 self.trace, redaction.names(),
                 self.is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
-                stamp=self.stamp, life=self.life, audit=asked_audit(),
+                stamp=self.stamp, life=self.life,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
             post.carrier.actors[host] = actor

@@ -86,7 +86,7 @@ class HostPost(Post):
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
         reports = OneThread("ray-snapshot-report")
-        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports, config.audit)
+        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports)
         self.reporter = Reporter(
             config, member, core, stage, self.trace, self.classes, self.notices, at_rest, copier.meter, reports
         )
