@@ -50,8 +50,8 @@ _FORGETTING = threading.Lock()
 _SET = object.__setattr__
 
 
-KINDS: dict[str, Any] = {}
-"""By run: the classes of the machines that this process, as its driver, has spawned (`spawned.Kinds`)."""
+KINDS: dict[str, dict[str, type]] = {}
+"""By run: the classes of the machines that this process, as its driver, has spawned."""
 
 _ALIASES: dict[str, str] = {}
 """By a run that another run was restored from: that other run. Handles in the recorded states mean machines of it."""
@@ -134,15 +134,20 @@ def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
         name = one_of(name)
         found = handles[name] = MachineHandle(run_id, name, host)
         if KINDS and (kinds := KINDS.get(run_id)) is not None:
-            note_kind(found, kinds.of(name))
+            _SET(found, "_kind", kinds.get(name))
     elif host is not None and found._host is None:
         _SET(found, "_host", host)
     return found
 
 
-def note_kind(handle: MachineHandle, kind: type | None) -> None:
-    """What this process, as its driver, knows of the class of a machine."""
-    _SET(handle, "_kind", kind)
+def note_kinds(run_id: str, names: Iterable[str], kind: type | None) -> None:
+    """This process, as its driver, has spawned these machines of a class: handles that are there know it, too."""
+    kinds, handles = KINDS.setdefault(run_id, {}), _INTERNED.get(run_id, {})
+    for name in names:
+        if kind is not None:
+            kinds[name] = kind
+        if (handle := handles.get(name)) is not None:
+            _SET(handle, "_kind", kind)
 
 
 def _forget_names(handles: _Handles) -> None:

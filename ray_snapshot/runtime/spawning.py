@@ -25,7 +25,7 @@ from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.fitting import check_fits
-from ray_snapshot.runtime.handles import MachineHandle, handle_of
+from ray_snapshot.runtime.handles import MachineHandle, handle_of, note_kinds
 from ray_snapshot.runtime.host.actor import HostActor
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.notices import check_listener
@@ -34,7 +34,7 @@ from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.planning import Share
 from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.settings import host_options
-from ray_snapshot.runtime.spawned import Handles, Kinds
+from ray_snapshot.runtime.spawned import Handles
 from ray_snapshot.runtime.transport.post import Created
 from ray_snapshot.waits import machine_name
 
@@ -86,7 +86,6 @@ class Spawner:
         self.shipped: set[tuple[str, str]] = set()
         """(host, key of a class) of what each host has been sent."""
         self.lock = threading.Lock()
-        self.kinds = Kinds()
 
     @property
     def memory(self) -> Memory | None:
@@ -141,7 +140,7 @@ class Spawner:
             self.born_later.append(lambda: self._create(kind, key, blob, spawned, role, generation))
         else:
             self._create(kind, key, blob, spawned, role, generation)
-        self.kinds.add(self.run_id, claimed, machine_class, is_named=names is not None)
+        note_kinds(self.run_id, claimed, machine_class)
         return Handles(self.run_id, claimed, [None] * len(claimed) if self.wanted else places)
 
     def _places(self, count: int, per_host: int) -> list[str]:

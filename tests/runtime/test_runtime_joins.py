@@ -8,7 +8,7 @@ import pytest
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
-from ray_snapshot.runtime.handles import note_kind
+from ray_snapshot.runtime.handles import note_kinds
 from ray_snapshot.runtime.mixin import may_have
 
 COUNT = 3
@@ -186,7 +186,7 @@ def test_a_port_that_the_machine_does_not_have_is_refused_at_once_or_stops_the_s
         with pytest.raises(rs.UnknownMethodError, match=r"Press.* has no (port and no )?method 'middle'"):
             wrong()
     assert ("driver", "press", "mail") not in system.snapshot().channels, "nothing was sent"
-    note_kind(press, None)  # as if a machine had spawned it
+    note_kinds(press._run_id, [press._name], None)  # as if a machine had spawned it
     system.connect("driver", press, port="middle")
     with pytest.raises(rs.UnknownMethodError, match=r"no method 'middle' \(declared at .*test_runtime_joins.py:\d+\)"):
         system.wait_for("deadlock", timeout=30)
