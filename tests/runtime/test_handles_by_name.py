@@ -17,8 +17,7 @@ from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.runtime import handles
-from ray_snapshot.runtime.handles import KINDS, forget_handles, forget_places, handle_of, interned
-from ray_snapshot.runtime.spawned import Kinds
+from ray_snapshot.runtime.handles import forget_handles, forget_places, handle_of, interned, note_kinds
 
 RUNS = HOSTS, DRIVERS = "a-host's", "a-driver's"
 NAMES = [f"m{number}" for number in range(500)]
@@ -157,7 +156,7 @@ def test_a_handle_that_says_where_its_machine_lives_is_kept_and_hears_that_it_ma
 
 
 def test_a_program_keeps_its_own_which_hear_of_what_is_spawned_later() -> None:
-    Kinds().add(DRIVERS, ["first"], int, is_named=True)
+    note_kinds(DRIVERS, ["first"], int)
     ahead = [handle_of(DRIVERS, name) for name in NAMES]
-    KINDS[DRIVERS].add(DRIVERS, NAMES, str, is_named=True)
+    note_kinds(DRIVERS, NAMES, str)
     assert {handle._kind for handle in ahead} == {str}

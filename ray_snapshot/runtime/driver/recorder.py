@@ -14,7 +14,6 @@ from ray_snapshot.protocol.host import Recording
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import in_a_line
-from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
@@ -84,12 +83,12 @@ class DriverRecorder:
     def _report(self, payload: HostPayload) -> None:
         tracer = self.trace.tracer
         if tracer is None:
-            self.member.service.report.remote(*in_pieces(payload))
+            self.member.service.report.remote(payload)
             return
         entries = tracer.take()
         try:
             payload = replace(payload, trace=tracer.shipped(entries))
-            self.reports.append(self.member.service.report.remote(*in_pieces(payload)))
+            self.reports.append(self.member.service.report.remote(payload))
         except Exception:
             tracer.put_back(entries)
             raise

@@ -1,7 +1,6 @@
 """What a host's snapshots show of its machines at rest: it sees to their rows as recordings become whole.
 
-The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`). While
-that is idle, and nothing is to be patched, they are looked at under the lock.
+The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from ray_snapshot import redaction
@@ -17,7 +16,6 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.host.one_thread import OneThread, done
 from ray_snapshot.runtime.host.resting import Packing, RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
@@ -35,7 +33,7 @@ class AtRest:
         member: Membership,
         core: HostCore,
         unchanged: Unchanged,
-        reports: OneThread,
+        reports: ThreadPoolExecutor,
     ) -> None:
         """`reports`: the thread that makes them."""
         self.member = member
@@ -93,23 +91,13 @@ class AtRest:
             self._copy_again()
         rested = self.copying.take_rested()
         if whole or rested:
-            is_bare = not (rested or self.copying.awake)
-            is_known = is_bare and self.reports.is_idle and self.rows.whole is not None
-            if is_known:
-                found = done(self._beside, whole)
-            else:
-                found = self.reports.submit(self._show, whole, rested, [*self.copying.awake])
+            found = self.reports.submit(self._show, whole, rested, [*self.copying.awake])
             self.shown.update(dict.fromkeys(whole, found))
 
     def of(self, number: int) -> Resting | None:
         """What a report shows of machines at rest; None where there can be none. For whoever makes the report."""
         found = self.shown.get(number)
         return None if found is None else found.result()[number]
-
-    def shows(self, number: int, resting: Resting | None) -> bool:
-        """Whether it is certain by now that a report shows these machines at rest."""
-        found = self.shown.get(number)
-        return found is not None and found.done() and found.exception() is None and found.result()[number] is resting
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
@@ -143,12 +131,9 @@ class AtRest:
         """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
         with self._writing():
             self.rows.take(rested)
-            found = self._beside(whole)
+            found = {number: self.rows.beside(recording.names) for number, recording in whole.items()}
             self.rows.forget(awake)
             return found
-
-    def _beside(self, whole: Mapping[int, Recording]) -> dict[int, Resting]:
-        return {number: self.rows.beside(recording.names) for number, recording in whole.items()}
 
     def _write(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         with self._writing():

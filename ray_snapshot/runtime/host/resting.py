@@ -4,8 +4,7 @@ The core has no copies of machines at rest (`protocol.host`). Their rows are her
 every report as they are: 10,000 of them in a fraction of a millisecond. So a report is always complete, whatever it cost to
 make, and nothing that is sent or written refers to another snapshot.
 
-Used by the thread that makes reports, in the order in which recordings became whole; and read under the host's lock while that
-is idle.
+Used by the thread that makes reports, in the order in which recordings became whole.
 """
 
 from __future__ import annotations

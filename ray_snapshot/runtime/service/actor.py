@@ -26,7 +26,6 @@ from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
 from ray_snapshot.runtime.faults import with_place
-from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -177,9 +176,9 @@ class Service:
         return await self.collecting.take_last(seconds)
 
     @notice
-    async def report(self, payload: HostPayload, *pieces: bytes) -> None:
-        """A host's part, or white messages that arrived after it; `pieces`: see there."""
-        await self.collecting.report(put_together(payload, pieces))
+    async def report(self, payload: HostPayload) -> None:
+        """A host's part, or white messages that arrived after it."""
+        await self.collecting.report(payload)
 
     @notice
     async def give_up(self, number: int, host: str, reason: str) -> None:
