@@ -29,7 +29,7 @@ async def _asks_while_others_complete_it() -> bool:
     service = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent())
     for host in ("host-0", "host-1"):
         await service.register(host, [Silent()])
-        service.directory.places.add([f"on-{host}"], [host])
+        service.directory.places[f"on-{host}"] = host
     await service.snapshot(["on-host-0"], None, wait=False)
     async with service.course.changed:  # whoever wants to tell of a change waits for this
         first = asyncio.create_task(service.report(reported("host-0")))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from lone_host import LoneHost
+from lone_host import LoneHost, lone_host
 from resting import Flat, Volatile, resting_host
 from until import until
 
-from ray_snapshot.protocol.commands import Close, Request, Stop
+from ray_snapshot.errors import RolledBackError
+from ray_snapshot.protocol.commands import Abort, Close, Request, Stop
+from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.host import reporter
+from ray_snapshot.runtime.host import answers, reporter
+from ray_snapshot.runtime.host.actor import Host
 
 COUNT = 3
 BEGUN, MAY_END = threading.Event(), threading.Event()
@@ -148,5 +153,121 @@ def test_a_machine_that_changes_by_itself_is_shown_as_it_is_now_beside_those_at_
             host.obey(Close(number))
 
 
+# ---- the report as an answer ------------------------------------------------------------------------------------------
+
+
+def _asked(host: LoneHost, *numbers: int, generation: int = 0) -> Future[HostPayload | None]:
+    """The service asks for snapshots: the actor itself, put around the host."""
+    actor: Any = object.__new__(Host)
+    actor.post, actor.rollback = host.post, RollbackHost()
+    commands = [Request(number) for number in numbers]
+    return asyncio.run_coroutine_threadsafe(Host.ask(actor, commands, generation), host.loop)
+
+
 def _sent(host: LoneHost, number: int) -> list[HostPayload]:
     return [one for (one,) in host.service.of("report") if one.number == number]
+
+
+def test_a_small_report_is_the_answer_and_no_call() -> None:
+    with at_rest() as host:
+        payload = _asked(host, 3).result(30)
+        assert payload is not None
+        assert payload.number == 3
+        host.obey(Close(3))
+        host.send("m0", "add", 5)
+        payload = _asked(host, 4).result(30)
+        assert payload is not None
+        assert b"total" in payload.part
+        assert _sent(host, 3) == _sent(host, 4) == []
+
+
+def test_of_two_that_are_asked_for_at_once_the_first_is_answered() -> None:
+    with at_rest() as host:
+        payload = _asked(host, 3, 4).result(30)
+        assert payload is not None
+        assert payload.number == 3
+        assert until(lambda: _sent(host, 4))
+
+
+def test_a_request_of_a_past_generation_is_answered_with_nothing() -> None:
+    with at_rest() as host:
+        assert _asked(host, 3, generation=-1).result(30) is None
+        assert host.post.reporter.answers.awaited == {}
+        assert not host.post.core.is_recorded(3)
+
+
+def test_who_asks_twice_is_answered_once() -> None:
+    with inside_an_action() as host:
+        first = _asked(host, 3)
+        until(lambda: host.post.reporter.answers.awaited)
+        second = _asked(host, 3)
+        assert first.result(30) is None
+        MAY_END.set()
+        payload = second.result(30)
+        assert payload is not None
+        assert payload.number == 3
+
+
+def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        monkeypatch.setattr(answers, "PIECE", 10)
+        assert _asked(host, 3).result(30) is None
+        assert until(lambda: _sent(host, 3))
+
+
+def test_the_counts_of_many_links_make_a_report_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        host.send("m0", "add", 1)  # now there is a link
+        monkeypatch.setattr(answers, "LINK_BYTES", answers.PIECE)
+        assert _asked(host, 3).result(30) is None
+        assert until(lambda: _sent(host, 3))
+
+
+def test_a_report_with_a_trace_goes_by_a_call() -> None:
+    with lone_host(trace="__main__") as host:
+        host.create("a", Flat)
+        host.body("a")
+        assert _asked(host, 1).result(30) is None
+        (payload,) = until(lambda: _sent(host, 1))
+        assert payload.trace is not None
+
+
+def test_who_asks_for_what_was_reported_or_is_over_is_told_so() -> None:
+    with at_rest() as host:
+        host.obey(Request(3))
+        until(lambda: _sent(host, 3))
+        assert _asked(host, 3).result(30) is None
+        host.obey(Close(3))
+        assert _asked(host, 3).result(30) is None
+        host.obey(Abort(4))
+        assert _asked(host, 4).result(30) is None
+        assert len(_sent(host, 3)) == 1
+
+
+@pytest.mark.parametrize("ends", ["aborted", "retired", "closed"])
+def test_nobody_waits_for_a_report_that_will_never_be(ends: str) -> None:
+    with inside_an_action() as host:
+        answer = _asked(host, 3)
+        until(lambda: host.post.reporter.answers.awaited)
+        if ends == "aborted":
+            host.obey(Abort(3))
+        elif ends == "closed":
+            host.loop.call_soon_threadsafe(host.post.close)
+        else:
+            error = RolledBackError("gone back", snapshot_id=None)
+            host.loop.call_soon_threadsafe(host.post.retire, error)
+        assert answer.result(30) is None
+        assert host.post.reporter.answers.awaited == {}
+        if ends != "aborted":
+            assert _asked(host, 4).result(30) is None, "nor is anybody answered later"
+        MAY_END.set()
+
+
+def test_a_report_that_cannot_be_made_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_given: Any, **_options: Any) -> Any:
+        raise MemoryError("no room")
+
+    with at_rest() as host:
+        monkeypatch.setattr(reporter, "host_payload", no_room)
+        assert _asked(host, 3).result(30) is None
+        assert until(lambda: host.service.of("give_up"))

@@ -6,6 +6,6 @@ time holds the floor and runs one atomic action after the other. The core is tou
 `actor` is the Ray actor; `post` puts a host together of its parts: `runner` (what comes next), `actions` (one action),
 `stage` (which machine acts, which wait), `copier` (what a snapshot holds of a machine), `unchanged` (what was recorded of
 machines that have not acted since; `alone`: who else could change them), `at_rest` (what is shown of machines that rest),
-`recorder` (turning red, copying), `reporter` (when and how it is reported), `waiting` (machines that wait inside
+`recorder` (turning red, copying), `reporter` (when and how it is reported; `answers`), `waiting` (machines that wait inside
 their actions), `held` (senders at full mailboxes), `stops`, `ports`, `replies`, `notices`.
 """

@@ -52,6 +52,7 @@ from ray_snapshot.protocol.rollback import (
 )
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, extend_import_path
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
@@ -250,6 +251,14 @@ class Host:
         with post.member.lock:
             obey(post, commands)
         return True
+
+    async def ask(self, commands: list[HostCommand], generation: int) -> HostPayload | None:
+        """`control`, with a request for a snapshot among it; answers with the report, so that it needs no call of its own.
+
+        None if it goes by one all the same (it is large, or traced), or will never be. Of two requests the first is answered.
+        """
+        number = next(one.number for one in commands if isinstance(one, Request))
+        return await self.post.reporter.answer(number) if await self.control(commands, generation) else None
 
     async def kept(self, number: int, snapshot_id: str | None, generation: int) -> None:
         """A snapshot can be restored (None: it never will be); answers when machines that want to know it have been told."""

@@ -183,6 +183,7 @@ class HostPost(Post):
             self.member.is_closing = True
             self.member.is_retired = self.member.failure is not None
             self.floor.close()
+        self.member.loop.call_soon_threadsafe(self.reporter.answers.nothing)
         POSTS.pop(self.member.run_id, None)
         self.member.cancel()
 

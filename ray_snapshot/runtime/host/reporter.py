@@ -1,6 +1,7 @@
 """When a host reports what it has recorded, in which thread the report is made, and how it is sent.
 
-One complete report is wanted, so it waits a moment for the last markers. It is made in a thread of its own.
+One complete report is wanted, so it waits a moment for the last markers. It is made in a thread of its own, and is the
+answer to the service, if that has asked, or a call.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.faults import in_a_line
 from ray_snapshot.runtime.host.abroad import Abroad
+from ray_snapshot.runtime.host.answers import Answers, is_small
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.meter import Meter
@@ -69,6 +71,7 @@ class Reporter:
         self.meter = meter
         self.pool = pool
         self.abroad: Abroad | None = None
+        self.answers = Answers()
         self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
         self.reported: set[int] = set()
 
@@ -141,6 +144,16 @@ class Reporter:
 
     # ---- how it is sent -------------------------------------------------------------------------------------------
 
+    async def answer(self, number: int) -> HostPayload | None:
+        """The report of a snapshot that has just been asked for, if it is to be the answer; on the event loop."""
+        with self.member.lock:
+            self.answers.give(number, None)
+            is_past = number in self.reported or number in self.core.closed
+            if is_past or self._is_over or self.member.is_closing or self.member.failure is not None:
+                return None
+            found = self.answers.asked(number)
+        return await found
+
     async def _send(
         self,
         build: Any,
@@ -160,7 +173,7 @@ class Reporter:
                 if is_first and number not in self.core.open:  # given up meanwhile: none is complete without this
                     self.notices.forget(number)
                     return
-            if self._is_over:
+            if self._is_over or (is_first and self._has_answered(payload)):
                 return
             await self.trace.report(payload, self.pool)
         except (RayActorError, RayTaskError):  # the service is gone, or is wrong
@@ -171,6 +184,13 @@ class Reporter:
                     self.notices.forget(number)
             if not self._is_over:
                 self.member.service.give_up.remote(number, self.member.host, in_a_line(error))
+        finally:
+            if is_first:
+                self.answers.give(number, None)
+
+    def _has_answered(self, payload: HostPayload) -> bool:
+        is_plain = self.trace.tracer is None and payload.calls is None
+        return is_plain and is_small(payload) and self.answers.give(payload.number, payload)
 
     @property
     def _is_over(self) -> bool:
@@ -215,9 +235,11 @@ class Reporter:
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
+        self.answers.give(number, None)
         self.recorded_at.pop(number, None)
         self.reported.discard(number)
 
     def shut_down(self) -> None:
         """No report is made any more."""
+        self.answers.nothing()
         self.pool.shutdown(wait=False)

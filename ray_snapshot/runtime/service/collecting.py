@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 
 from ray_snapshot.errors import (
     SnapshotAbortedError,
@@ -198,7 +198,7 @@ class Collecting:
         self.looks_at = 0.0
         """When `reap` looks next, in seconds since 1970."""
         self.is_sooner = asyncio.Event()
-        orders.on_lazy = self._will_be_due
+        orders.on_lazy, orders.asked = self._will_be_due, self._hear
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
@@ -359,6 +359,21 @@ class Collecting:
         collection.add(payload)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
+
+    def _hear(self, host: str, number: int, answer: Awaitable[HostPayload | None]) -> None:
+        """A host has been asked: take its report, if that comes as the answer."""
+        self.course.background(self._heard(host, number, answer))
+
+    async def _heard(self, host: str, number: int, answer: Awaitable[HostPayload | None]) -> None:
+        try:
+            found = await answer
+        except ActorDiedError:  # others say so
+            return
+        except RayError as error:  # the report may have been in it, and does not come again
+            self.abort_one(number, f"the answer of {host} has not come: {first_line(error)}")
+            return
+        if found is not None:
+            await self.report(found)
 
     def look(self, number: int) -> bool:
         """Complete the snapshot if nothing of it is missing; returns whether it is over."""

@@ -15,9 +15,11 @@ from ray_snapshot.protocol.commands import (
     Close,
     DriverCommand,
     HostCommand,
+    Request,
     SharedCommand,
 )
 from ray_snapshot.protocol.recovery_line import Allowance
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory
 
@@ -50,6 +52,8 @@ class Orders:
         self.lazy_until = 0.0
         self.on_lazy: Callable[[float], None] = lambda _: None
         """Called with the moment by which what is put off must be told (seconds since 1970)."""
+        self.asked: Callable[[str, int, Awaitable[HostPayload | None]], None] = lambda *_: None
+        """Called when a host has been asked for a snapshot, with what will be its answer: the report, or None."""
 
     @property
     def driver_told(self) -> int:
@@ -86,7 +90,11 @@ class Orders:
         found = [*self.lazily.pop(host, ()), *commands]
         if not found or (actor := self.directory.actors.get(host)) is None:
             return
-        actor.control.remote(found, self.generation())
+        number = next((command.number for command in commands if isinstance(command, Request)), None)
+        if number is None:
+            actor.control.remote(found, self.generation())
+        else:
+            self.asked(host, number, actor.ask.remote(found, self.generation()))
 
     async def heard_by_hosts(self, command: HostCommand, seconds: float) -> None:
         """Give a command to all hosts; answers when they have obeyed it (or are gone), or past so many seconds."""
