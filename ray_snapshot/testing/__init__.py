@@ -9,12 +9,10 @@ returns a bool. Read `docs/howto/testing-machines.md` first, then `stage` (one a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.names import check_target_name
-from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.testing.exploring import (
     MOST_STATES,
     Counterexample,
@@ -27,11 +25,8 @@ from ray_snapshot.testing.exploring import (
 from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import over
 from ray_snapshot.testing.moments import Moment, from_snapshot
-from ray_snapshot.testing.orders import Orders, avoid, reach
 from ray_snapshot.testing.runs import Run, replay_states
 from ray_snapshot.testing.schedules import Schedule, schedule_of
-from ray_snapshot.testing.stage import RUN
-from ray_snapshot.testing.traced import from_trace
 from ray_snapshot.witness.asking import Modal, definitely, possibly
 
 __all__ = [
@@ -39,54 +34,18 @@ __all__ = [
     "Exploration",
     "Modal",
     "Moment",
-    "Orders",
     "Report",
     "Run",
     "Schedule",
-    "avoid",
     "check_stable",
     "definitely",
-    "edit",
     "explore",
     "from_snapshot",
-    "from_trace",
-    "handle",
     "over",
     "possibly",
-    "reach",
     "replay",
     "simulate",
 ]
-
-
-def edit(
-    history: str | os.PathLike[str],
-    snapshot_id: str,
-    *,
-    states: Mapping[str, Any] | None = None,
-    drop: Iterable[Any] = (),
-    add: Iterable[Mapping[str, Any]] = (),
-    note: str = "",
-) -> str:
-    """Write an edited copy of a snapshot into its history; returns the copy's id, which is taken wherever an id is.
-
-    `states`: by machine, the new state (what `restore_state` gets), or a function of the old one that returns it, or changes
-    it and returns None. `drop`: messages in flight, as `Snapshot.messages` has them, or `{"source", "target", "number"}`,
-    with `"kind"` if it is a timer. `add`: messages as of `Snapshot.from_rows`, `{"source", "target", "method", "args"}`, each
-    behind what is in flight on its channel; with `"kind": "timer"` and `"seconds"` until it fires; `"kwargs"`. In states and
-    arguments a machine is `testing.handle(name)`. `note` is kept with the record of the edit.
-
-    A checkpoint is read and written, with its key, as a restore reads it. Raises `SettingError` for an edit that changes
-    nothing or is none, `UnknownMachineError`, `NotRestorableError`, `CheckpointError`, `HistoryNotFoundError`.
-    """
-    from ray_snapshot.testing import editing  # with it comes Ray, whose pickler checkpoints are written with
-
-    return editing.edit(history, snapshot_id, states=states, drop=drop, add=add, note=note)
-
-
-def handle(name: str) -> MachineHandle:
-    """A machine by name, for states and arguments that are given to `edit`."""
-    return handle_of(RUN, check_target_name(name))
 
 
 def explore(

@@ -168,7 +168,6 @@ class Search:
         most_states: int = MOST_STATES,
         has_clock: bool = False,
         progress: Progress | None = None,
-        ends_at_failures: bool = False,
     ) -> None:
         self.stage = stage
         self.space = Space(stage, has_clock=has_clock, bound=bound, faults=faults)
@@ -183,9 +182,6 @@ class Search:
         """How many steps the last state that was gone on from is away."""
         self.most_states = most_states
         self.progress = progress
-        self.ends_at_failures = ends_at_failures
-        """Whether an action that raises is no counterexample, but the end of its run: then it leads nowhere."""
-        self.failures = 0
         self.settings: dict[str, Any] = {"mailbox_bound": bound, **faults.settings}
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
@@ -285,9 +281,6 @@ class Search:
             need_not_come = is_fault(task)
             is_end = is_end and need_not_come
             for move in space.moves_of(state, task):
-                if self.ends_at_failures and move.failure is not None:
-                    self.failures += 1
-                    continue
                 target = numbers.get(move.after)
                 if target is None or move.effect is None or move.effect.failure or move.births or self.stays:
                     if (wrong := self._arrive(number, state, move)) is not None:

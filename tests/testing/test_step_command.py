@@ -56,48 +56,24 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 # ---- explore --from -----------------------------------------------------------------------------------------------------
 
 
-def test_the_orders_that_reach_and_avoid_the_deadlock_are_shown(
+def test_the_order_that_reaches_the_deadlock_is_shown(
     table: tuple[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     schedule, diagram = tmp_path / "order.json", tmp_path / "order.svg"
-    words = ["explore", "--from", *table, "--reach", "deadlock", "--avoid", "deadlock"]
-    assert cli.main([*words, "--schedule", str(schedule), "--diagram", str(diagram)]) == 0
+    words = ["explore", "--from", *table, "--never", "deadlock"]
+    assert cli.main([*words, "--schedule", str(schedule), "--diagram", str(diagram)]) == 1
     shown = capsys.readouterr().out
-    assert "reach deadlock: 7 steps, and no order has fewer" in shown
     assert "1. the program goes on from the snapshot with f0, f1, p0, p1, 2 in flight" in shown
-    assert "avoid deadlock: 13 steps, and then nothing is left to happen" in shown
     assert diagram.read_text(encoding="utf-8").startswith("<svg")
     assert len(testing.replay(testing.from_snapshot(*table), schedule).steps) == 7
-    assert cli.main([*words, "--json"]) == 0
-    reached, avoided = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (reached["reach"], reached["found"], len(reached["steps"])) == ("deadlock", True, 7)
-    assert (avoided["avoid"], avoided["found"], avoided["complete"], avoided["loop_from"]) == (
-        "deadlock",
-        True,
-        True,
-        None,
-    )
-
-
-def test_no_such_order_ends_with_1_and_one_that_was_not_found_with_4(
-    table: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    mended = ["explore", "--from", *table, "--avoid", "moment_machines:nobody_starves"]
-    assert cli.main(mended) == 0  # the deadlock avoids it
-    assert (
-        cli.main(["explore", "--from", table[0], "-1", "--reach", "moment_machines:one_more", "--most-states", "1"])
-        == 2
-    )
-    assert cli.main(["explore", "--from", *table, "--reach", "termination", "--most-states", "2"]) == 4
-    assert "no order that reaches it was found in 2 states" in capsys.readouterr().out
 
 
 def test_what_the_program_does_then_comes_behind_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    rich = ["--reach", "moment_machines:is_rich"]
+    rich = ["--never", "moment_machines:is_rich"]
     history = str(tmp_path / "h")
     start = history, record(tmp_path / "h", {"b": (Till, {"coins": 5, "peer": None, "paid_at": None})})
-    assert cli.main(["explore", "--from", *start, *rich]) == 1
-    assert cli.main(["explore", "moment_machines:one_more", "--from", *start, *rich]) == 0
+    assert cli.main(["explore", "--from", *start, *rich]) == 0
+    assert cli.main(["explore", "moment_machines:one_more", "--from", *start, *rich]) == 1
     assert "sends take(100) to b" in capsys.readouterr().out
 
 
@@ -106,8 +82,7 @@ def test_what_is_asked_wrongly_is_one_line(
 ) -> None:
     for words, said in (
         (["explore"], "name the function that builds the system, or a snapshot"),
-        (["explore", "moment_machines:one_more", "--class", "moment_machines:Till"], "they go with --from"),
-        (["explore", "--from", *table, "--reach", "deadlock", "--never", "deadlock"], "ask one after the other"),
+        (["explore", "moment_machines:one_more", "--class", "moment_machines:Till"], "it goes with --from"),
         (["explore", "--from", table[0], "no-such"], "no snapshot 'no-such'"),
         (["explore", "--by-hand", "--from", table[0], "no-such"], "no snapshot 'no-such'"),
         (
@@ -171,7 +146,7 @@ def test_where_nothing_is_left_the_detectors_say_what_that_is(
     table: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "order.json"
-    cli.main(["explore", "--from", *table, "--reach", "deadlock", "--schedule", str(path)])
+    cli.main(["explore", "--from", *table, "--never", "deadlock", "--schedule", str(path)])
     piped(monkeypatch, "")
     assert cli.main(["explore", "--by-hand", "--from", *table, "--schedule", str(path)]) == 0
     shown = capsys.readouterr().out
@@ -198,8 +173,8 @@ def test_a_schedule_with_faults_is_gone_along(
     faults: list[str], goal: str, last: str,
 ) -> None:  # fmt: skip
     first, second = tmp_path / "found.json", tmp_path / "by-hand.json"
-    goals = ["--reach", f"counting_machines:{goal}"]
-    assert cli.main(["explore", "--from", *forgetful, *goals, *faults, "--schedule", str(first)]) == 0
+    goals = ["--never", f"counting_machines:{goal}"]
+    assert cli.main(["explore", "--from", *forgetful, *goals, *faults, "--schedule", str(first)]) == 1
     steps = [line for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdecimal()]
     piped(monkeypatch, f"w {second}\n")
     assert cli.main(["explore", "--by-hand", "--from", *forgetful, "--schedule", str(first)]) == 0
