@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.beginnings import Beginning, Classes, predicate, this_folder_first
-from ray_snapshot.commands.options import Crashes, Duplicates, MailboxBound, Overtakes, Rollback
+from ray_snapshot.commands.options import Crashes, MailboxBound
 from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
@@ -69,9 +69,6 @@ def explore(
         ),
     ] = None,
     crashes: Crashes = 0,
-    rollback: Rollback = False,
-    duplicates: Duplicates = 0,
-    overtakes: Overtakes = 0,
     mailbox_bound: MailboxBound = None,
     classes: Classes = None,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
@@ -93,8 +90,6 @@ def explore(
     from ray_snapshot import testing
 
     begin = Beginning(start, function, classes or ())
-    limits: dict[str, Any] = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
-                              "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
     if by_hand:
         if always or never or eventually or within or protocol or diagram or as_json:
             raise SettingError(
@@ -103,13 +98,14 @@ def explore(
         from ray_snapshot.commands.by_hand import walk
 
         with this_folder_first():
-            walk(begin, (crashes, rollback, duplicates, overtakes), mailbox_bound, schedule)
+            walk(begin, crashes, mailbox_bound, schedule)
         return
     with this_folder_first(), _told() as tell:
         build = begin.build()
         found = testing.explore(
             build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
-            within=_predicates(within), protocol=protocol, **limits, workers=workers, progress=tell,
+            within=_predicates(within), protocol=protocol, crashes=crashes, mailbox_bound=mailbox_bound,
+            most_states=most_states, workers=workers, progress=tell,
         )  # fmt: skip
     _write(found.counterexample, diagram, schedule)
     print(_as_json(found) if as_json else found)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.testing.crashes import check_crashes
 from ray_snapshot.testing.exploring import (
     MOST_STATES,
     Counterexample,
@@ -22,7 +23,6 @@ from ray_snapshot.testing.exploring import (
     listed,
     search,
 )
-from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import over
 from ray_snapshot.testing.moments import Moment, from_snapshot
 from ray_snapshot.testing.runs import Run, replay_states
@@ -56,9 +56,6 @@ def explore(
     eventually: Any = (),
     protocol: str | None = None,
     crashes: int = 0,
-    rollback: bool = False,
-    duplicates: int = 0,
-    overtakes: int = 0,
     within: Any = (),
     most_states: int = MOST_STATES,
     workers: int = 1,
@@ -71,11 +68,9 @@ def explore(
     each message that can be accepted is accepted at some time, each timer comes, and each reply. An action that raises is a
     counterexample by itself.
 
-    Faults, each a search of its own: `crashes`: so many machines may be lost at any moment, with their timers and mailboxes;
-    with `rollback`, a snapshot is taken at any moment, and so many crashes take all machines back to it. `duplicates`: so many
-    messages come once more than they were sent. `overtakes`: so many messages are accepted before an earlier one of their
-    channel. `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: 1, for one
-    process searches.
+    `crashes`: so many machines may be lost at any moment, with their timers and mailboxes: a search of its own.
+    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: 1, for one process
+    searches.
 
     `within`: what holds in every state that is gone on from, of the same kind as `always` (TLC's CONSTRAINT). A state that
     breaks it is found and judged, and no step out of it is taken; `outside` counts these. `complete` is then said of all that
@@ -91,13 +86,11 @@ def explore(
         raise SettingError(
             f"explore: workers={workers}: one process searches; leave workers out, and run unlike searches side by side"
         )
-    faults = Faults(crashes, rollback, duplicates, overtakes)
-    faults.check()
+    check_crashes(crashes)
     if protocol is not None:
-        if faults != NO_FAULTS or mailbox_bound is not None:
+        if crashes or mailbox_bound is not None:
             raise SettingError(
-                "explore(protocol=...): neither faults (crashes, rollback, duplicates, overtakes) nor mailbox_bound are tried"
-                " there: leave them out"
+                "explore(protocol=...): neither crashes nor mailbox_bound are tried there: leave them out"
             )
         if listed(within):
             raise SettingError("explore(protocol=...): no constraint is looked at there: leave within out")
@@ -113,7 +106,7 @@ def explore(
             progress=progress,
         )
     return search(
-        build, always=listed(always), never=listed(never), eventually=listed(eventually), faults=faults,
+        build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,
         within=listed(within), bound=mailbox_bound, most_states=most_states, progress=progress,
     )  # fmt: skip
 
@@ -131,11 +124,10 @@ def check_stable(
     A function of the machine objects by name is taken, too. The counterexample's last step is the one after which it does not
     hold any more. `within`: as of `explore`; steps into states outside count, steps out of them are not taken.
     """
-    faults = Faults(crashes)
-    faults.check()
+    check_crashes(crashes)
     if most_states < 1:
         raise SettingError(f"check_stable: most_states={most_states}: 1 or more")
-    return search(build, stays=listed(detector), within=listed(within), most_states=most_states, faults=faults)
+    return search(build, stays=listed(detector), within=listed(within), most_states=most_states, crashes=crashes)
 
 
 def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLike[str] | dict[str, Any]) -> Run:
