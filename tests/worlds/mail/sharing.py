@@ -101,7 +101,7 @@ class SharedWorld(World):
             setattr(found, name, vars(self)[name].copy())
         log = self.log
         cuts = {number: cut.copy() for number, cut in log.cuts.items()}
-        found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels, log.words)
+        found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
         return found
 
     def enabled_on(self, name: str) -> list[Step]:
