@@ -38,16 +38,6 @@ class Knowledge:
     """Whether a machine has asked for the time."""
 
 
-_DELIVERIES: list[Step] = []
-
-
-def _deliveries(count: int) -> list[Step]:
-    """The deliveries of so many batches."""
-    while len(_DELIVERIES) < count:
-        _DELIVERIES.append(("deliver", len(_DELIVERIES)))
-    return _DELIVERIES[:count]
-
-
 KNOWN: dict[int, Knowledge] = {}
 """By the world's `known`: so that a world can be pickled."""
 
@@ -81,10 +71,6 @@ class HostedWorld(SimulatedHosts):
         self.stops: list[Sent] = []
         """Machines that had stopped when the system began."""
         self.dealt = 0
-        self._listed: dict[str, list[Step]] = {}
-        """By host: the steps that it had when something last touched it."""
-        self._touched: set[str] | None = None
-        """Hosts whose steps may be others by now; None: all."""
         self._arounds: dict[str, Around] = {}
         self.replies: Counter[tuple[str, str]] = Counter()
         """How many answers there have been, by who answers and to whom."""
@@ -99,7 +85,7 @@ class HostedWorld(SimulatedHosts):
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be found again is not copied with a world, nor what is told of a run alone."""
-        return {**self.__dict__, "done": [], "_listed": {}, "_touched": None, "_arounds": {}}
+        return {**self.__dict__, "done": [], "_arounds": {}}
 
     @property
     def stage(self) -> Stage:
@@ -127,23 +113,9 @@ class HostedWorld(SimulatedHosts):
 
     def enabled(self) -> list[Step]:
         """Every step that something waits for; of timers and timeouts only those that are due first."""
-        listed, touched = self._listed, self._touched
-        if touched is None:
-            listed = self._listed = {name: self.enabled_on(name) for name in self.hosts}
-            self._touched = set()
-        elif touched:
-            for name in touched:
-                listed[name] = self.enabled_on(name)
-            touched.clear()
-        steps: list[Step] = []
-        for own in listed.values():
-            if own:
-                steps += own
-        network = self.network
-        if network.batches:
-            steps += _deliveries(len(network.batches))
-        if self.control:
-            steps += [("control", index) for index in range(len(self.control))]
+        steps = [step for name in self.hosts for step in self.enabled_on(name)]
+        steps += [("deliver", index) for index in range(len(self.network.batches))]
+        steps += [("control", index) for index in range(len(self.control))]
         if not (self.dues or self.timeouts):
             return steps
         steps += [("timeout", name) for name in sorted(self.timeouts) if not self.hosts[self.places[name]].is_down]
@@ -164,25 +136,6 @@ class HostedWorld(SimulatedHosts):
         if host.is_down:
             return []
         return host.steps(self._callers(name) if self.inside else (), self.places, self.rules.window)
-
-    def _touch(self, step: Step) -> None:
-        """Note which hosts a step may give other steps."""
-        touched, kind = self._touched, step[0]
-        assert touched is not None
-        if kind == "deliver":
-            carried = self.network.batches[step[1]]
-            touched.add(carried.source)
-            touched.add(carried.target)
-        elif kind == "control":
-            message = self.control[step[1]]
-            if message[0] == "answer":  # others may wait for it than those who called
-                touched.update(self.places[name] for name in self.inside)
-            elif message[0] not in _CENTRAL:
-                touched.add(message[1])
-        elif kind in ("resume", "timeout"):
-            touched.add(self.places[step[1]])
-        elif kind != "snapshot":
-            self._touched = None
 
     def _callers(self, name: str) -> list[str]:
         found = []
@@ -206,24 +159,8 @@ class HostedWorld(SimulatedHosts):
 
     def perform(self, step: Step, choice: int = 0) -> None:  # noqa: ARG002 - chance is asked when it is needed
         """Take one step."""
-        kind = step[0]
-        if self._touched is not None:
-            if kind in _ON_ITS_HOST:
-                self._touched.add(step[1])
-            else:
-                self._touch(step)
         self.taken += 1
-        _ALL[kind](self, *step[1:])
-
-    def make_room(self, host: SimHost, child: str, place: str) -> None:
-        """The child that this host creates will live there; other hosts may have asked for that."""
-        super().make_room(host, child, place)
-        self._touched = None
-
-    def connect(self, source: str, target: str) -> None:
-        """Declare a channel that closes no cycle."""
-        super().connect(source, target)
-        self._touched = None
+        _ALL[step[0]](self, *step[1:])
 
     def _flush(self, name: str) -> str:
         for target, batch in self.hosts[name].core.take_batches(self.rules.window):
@@ -427,7 +364,6 @@ class HostedWorld(SimulatedHosts):
         """What was in flight when the system began (`moments`) is sent again by its senders, in its order."""
         if not (self.in_flight or self.stops):
             return
-        self._touched = None
         in_flight, self.in_flight = self.in_flight, []
         for sent in in_flight:
             host = self.hosts[self.places[sent.source]]
@@ -511,8 +447,3 @@ _ALL: dict[str, Callable[..., Any]] = {
     "deliver": HostedWorld._deliver,
     "flush": HostedWorld._flush,
 }
-
-_ON_ITS_HOST = frozenset({"accept", "birth", "fire", "record", "copy", "flush", "resolve", "report", "late"})
-"""Steps that name the one host that they touch."""
-_CENTRAL = frozenset({"part", "register"})
-"""Control messages that touch no host."""
