@@ -1,6 +1,7 @@
-"""Actors that wait outside of Ray's calls, all of them for a while: `python outside.py hanging|healthy`.
+"""Actors that wait outside of Ray's calls, all of them for a while: `python outside.py hanging FILE|healthy`.
 
-`hanging`: none of the waits ever ends. `healthy`: each ends, in a way that no call shows, when it has lasted for `LONG_S`.
+`hanging`: none of the waits ever ends; the program does when FILE is there. `healthy`: each ends, in a way that no call shows,
+when it has lasted for `LONG_S`.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import ray
 
@@ -21,6 +23,8 @@ ENV = {"PATH": os.defpath}
 
 LONG_S = 18.0
 """Longer than a snapshot takes a wait for one that may end, with a collection of garbage, and a few snapshots more."""
+
+MOST_S = 300.0
 
 
 @ray.remote(num_cpus=0)
@@ -54,7 +58,7 @@ class Stuck:
         client.recv(1)
 
     def child(self):
-        subprocess.run(["sleep", str(3 * LONG_S)], env=ENV, check=True)
+        subprocess.run(["sleep", str(2 * MOST_S)], env=ENV, check=True)
 
     def join(self):
         thread = threading.Thread(target=self.beat, name="beat", daemon=True)
@@ -97,7 +101,7 @@ class Flag:
 class Awaits:
     """Coroutines that await what no watched call gives."""
 
-    async def locked_in_a_thread(self):
+    async def locked(self):
         lock = threading.Lock()
         lock.acquire()
         await asyncio.to_thread(lock.acquire)
@@ -108,7 +112,7 @@ class Awaits:
         await reader.read(1)
 
     async def sleeping(self):
-        await asyncio.sleep(3 * LONG_S)
+        await asyncio.sleep(MOST_S)
 
 
 @ray.remote(num_cpus=0)
@@ -136,17 +140,20 @@ class Service:
 
 def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
-    flag, awaits, asks_back, asker = Flag.remote(), Awaits.remote(), AsksBack.remote(), Asker.remote()
-    beside = (buffer, loop, service, flag, awaits, asks_back, asker)
+    flag, asks_back, asker = Flag.remote(), AsksBack.remote(), Asker.remote()
+    in_a_thread, reading = Awaits.options(name="locked").remote(), Awaits.options(name="reading").remote()
+    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading)
     kinds = ("lock", "condition", "socket", "child", "process_queue", "join")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
     ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), *beside)])
     refs = [buffer.get.remote(), buffer.put.remote(7), loop.hold.remote(), loop.answer.remote()]
     refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
-    refs += [awaits.locked_in_a_thread.remote(), awaits.reading.remote(), awaits.sleeping.remote()]
-    refs += [asker.ask.remote(asks_back)]
-    ray.wait(refs, num_returns=len(refs), timeout=2 * LONG_S)
+    refs += [asker.ask.remote(asks_back), in_a_thread.locked.remote(), reading.reading.remote()]
+    refs += [reading.sleeping.remote()]
+    given_up, most_s = Path(sys.argv[2]), time.monotonic() + MOST_S
+    while not given_up.exists() and time.monotonic() < most_s:
+        ray.wait(refs, num_returns=len(refs), timeout=1.0)
     print("given up")
     for actor in (*actors.values(), *beside):
         ray.kill(actor)

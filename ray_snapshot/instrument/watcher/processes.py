@@ -7,7 +7,6 @@ Processes ask for their commands with long polls, for the watcher cannot call a 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.instrument.watcher.happened import Happened
+from ray_snapshot.instrument.watcher.incidents import Incidents
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
@@ -53,6 +52,7 @@ from ray_snapshot.protocol.tasks import is_worker, worker_name
 from ray_snapshot.runtime.collected import HostPayload, JoinedSystem, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.collecting import sections_of
+from ray_snapshot.stderr import LOGGER
 
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
@@ -102,7 +102,7 @@ class Processes:
         self.library_states = library_states
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
-        self.happened = Happened()
+        self.happened = Incidents()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.surroundings = Surroundings(ready, has_hook=has_hook)
@@ -457,7 +457,7 @@ class Processes:
             try:
                 await self._look_once(time.time())
             except (RayError, OSError) as error:  # the cluster does not answer: the next look may
-                print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+                LOGGER.warning(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}")
             except Exception as error:
                 self.service.course.fault(error)
             await asyncio.sleep(LOOK_S)
