@@ -183,6 +183,13 @@ class Tables:
             if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
         ]
         found += [(name, wait) for name, one in self.collected.recorded.items() for wait in one.long_waits]
+        found += [
+            (machine, LongWait(one.wait.waiting_since, one.wait.call_site, f"in a task of its own for {replies}"))
+            for machine, waits in self.waits_of.items()
+            if machine != DRIVER and any(one.wait.is_local for one in waits)
+            for one in waits
+            if one.wait.call_id is None and one.wait.waiting_since <= until and (replies := self._stuck_replies(one))
+        ]
         return [
             {
                 "machine": self.shown(machine),
@@ -192,6 +199,14 @@ class Tables:
             }
             for machine, wait in found[:MOST_UNEXPLAINED]
         ]
+
+    def _stuck_replies(self, resolved: ResolvedWait) -> str:
+        """What a task of an actor's own waits for, for a person; "" if it may go on by itself, or by one that acts."""
+        machines = [self.completed.machines.get(name) for name in resolved.on_machines]
+        acts = any(one is None or one.status == "active" for one in machines)
+        if acts or resolved.wait.is_callback or resolved.wait.may_act or resolved.is_satisfied is not False:
+            return ""
+        return f"replies of {', '.join(resolved.on_machines)}"
 
     def _happened(self, one: Mapping[str, Any]) -> dict[str, Any]:
         """With people's names, classes and places."""
