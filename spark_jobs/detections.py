@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ray_snapshot.json_text import parsed_json
+from ray_snapshot.questions.reading import data_of
 from ray_snapshot.schema import SNAPSHOTS
 from ray_snapshot.spark_jobs.engine.evaluating import (
     EVALUATED,
@@ -128,7 +128,7 @@ def fresh(
     before = {run: standards[run] for run in {row["run_id"] for row in snapshots} if run in standards}
     listed = pa.Table.from_pylist([{name: row[name] for name in _ASSIGNED.names} for row in snapshots], _ASSIGNED)
     work = _work(listed, specs, in_order=any(map(_looks_back, detectors)))
-    given = chain(extra, *([_data(spec) for spec in found.values()] for found in specs.values()))
+    given = chain(extra, *(map(_data, found.values()) for found in specs.values()))
     if len(snapshots) <= MOST_HERE and not any(map(_is_own, given)):
         batches = evaluate_assignments(work.rows(), history, extra, before, trust=trust)
         rows = pa.Table.from_batches(batches, WITH_STANDARD)
@@ -151,6 +151,10 @@ def _total_in(standard: Mapping[str, Any]) -> float | None:
     return found if type(found) in (int, float) else None
 
 
+def _data(spec: str) -> dict[str, Any]:
+    return data_of(spec) or {}  # what is wrong with it is said where it is evaluated
+
+
 def _may_look_back(data: Mapping[str, Any]) -> bool:
     return _is_own(data) or expects_the_same(data)
 
@@ -158,14 +162,6 @@ def _may_look_back(data: Mapping[str, Any]) -> bool:
 def _is_own(data: Mapping[str, Any]) -> bool:
     """Whether the data of a detector leads to the user's own code."""
     return data.get("type") == "callable"
-
-
-def _data(spec: str) -> dict[str, Any]:
-    try:
-        found = parsed_json(spec)
-    except ValueError:  # said where it is evaluated
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def news(rows: pa.Table) -> pa.Table:

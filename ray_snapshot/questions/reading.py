@@ -120,10 +120,11 @@ def latest_specs(history: History, system: str | None) -> dict[tuple[str, str], 
     keys = ["run_id", "detector", "detector_spec"]
     last = rows.group_by(keys).aggregate([("evaluated_at", "max")]).sort_by("evaluated_at_max")
     found = {(row["run_id"], row["detector"]): row["detector_spec"] for row in last.select(keys).to_pylist()}
-    return {key: data for key, spec in found.items() if (data := _data(spec)) is not None}
+    return {key: data for key, spec in found.items() if (data := data_of(spec)) is not None}
 
 
-def _data(spec: str) -> dict[str, Any] | None:
+def data_of(spec: str) -> dict[str, Any] | None:
+    """The data of a detector as it is stored; None where it is no JSON object."""
     try:
         found = parsed_json(spec)
     except ValueError:

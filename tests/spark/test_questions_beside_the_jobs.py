@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from small_histories import BANK, bank, live, relapses, snapshot, table, write
-from test_compared_with_which import OWN, many
-from test_spark_conservation import DETECTORS, _large, _some_run
 
-from ray_snapshot import Snapshot, Verdict, questions
+from ray_snapshot import Snapshot, questions
 from ray_snapshot.cli import main
-from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
+from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import History
 
 pytestmark = pytest.mark.spark
@@ -56,76 +51,17 @@ def assert_same(ours: dict[str, pa.Table], theirs: dict[str, Any], *names: str) 
 # ---- conservation ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly
-def test_the_ledger_of_a_history_with_a_leak_is_that_of_the_job(spark: Any, planted: History) -> None:
+def test_the_ledgers_of_the_job_are_those_of_the_quick_question(spark: Any, planted: History, history: History) -> None:
     from ray_snapshot.spark_jobs import conservation
+    from ray_snapshot.spark_jobs.tables import Selection
 
     ours = questions.conservation(planted)
     assert {name: found.num_rows > 0 for name, found in ours.items()} == dict.fromkeys(ours, True)
     assert_same(ours, conservation.run(spark, planted))
-
-
-@pytest.mark.nightly
-def test_the_ledgers_of_a_system_and_of_a_run_are_those_of_the_job(spark: Any, history: History) -> None:
-    from ray_snapshot.spark_jobs import conservation
-    from ray_snapshot.spark_jobs.tables import Selection
-
-    assert_same(
-        questions.conservation(history, system="bank"),
-        conservation.run(spark, history, selection=Selection(system="bank")),
-    )
     assert_same(
         questions.conservation(history, run="table-1"),
         conservation.run(spark, history, selection=Selection(run="table-1")),
     )
-
-
-def _of_every_kind(seed: int) -> Iterator[tuple[list[Snapshot], list[Verdict]]]:
-    """Runs of machines that hold whatever a state can hold, with a ledger each; and runs that are compared with themselves."""
-    chance = random.Random(seed)
-    yield _large(), live(_large(), TokenConservation(total=10**12, state="$.balance"))
-    for n in range(50):
-        run = _some_run(chance, f"some-{n}")
-        yield run, live(run, DETECTORS[n % len(DETECTORS)])
-    for run in many(1, 10).values():
-        yield run, live(run, OWN)
-    yield (yard := _yard()), live(yard, TokenConservation(state={"Cart": "$.load.weight", "Shed": "$[1]"}))
-
-
-def _yard() -> list[Snapshot]:
-    """Amounts deep in a state, in a list, with places, of two classes and of the driver: 3.5 in all, where it can be read."""
-    loads: list[Any] = [1, 1.0, 1.25, 1.5, Decimal("0.25"), True, None]
-    return [
-        snapshot(
-            "yard-1",
-            n,
-            machines=[
-                {"machine": "cart", "class_name": "Cart", "state": {"load": {"weight": load}}},
-                {"machine": "driver", "class_name": "Cart", "state": {"load": {"weight": 1}}},
-                {"machine": "shed", "class_name": "Shed", "state": ["x", 1.5 if load is None else 2.5 - float(load)]},
-            ],
-        )
-        for n, load in enumerate(loads)
-    ]
-
-
-SEED = 20260301
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", [SEED])
-def test_whatever_machines_hold_is_counted_as_the_job_counts_it(spark: Any, tmp_path: Path, seed: int) -> None:
-    from ray_snapshot.spark_jobs import conservation
-
-    taken, verdicts = [], []
-    for run, said in _of_every_kind(seed):
-        taken += run
-        verdicts += said
-    history = write(tmp_path / "some", taken, verdicts)
-    ours = questions.conservation(history)
-    holds = ours["ledger"]["holds"].to_pylist()
-    assert min(holds.count(answer) for answer in (True, False, None)) > 20, "the runs should give every answer"
-    assert_same(ours, conservation.run(spark, history))
 
 
 # ---- since -------------------------------------------------------------------------------------------------------------
