@@ -179,8 +179,10 @@ def fresh(
         listed = pa.table({name: [row[name] for row in snapshots] for name in ("snapshot_id", "run_id")})
         found = counted(spark, history, listed, ledgers).toArrow().to_pylist()
     known = {run: {name: CarriedTotal(*one) for name, one in of_run.items()} for run, of_run in carried.items()}
-    standards = {(one.system, run, name): one.standard for run, of_run in known.items() for name, one in of_run.items()}
-    rows, standards = questions.ledger_rows(found, ledgers, standards)
+    before: dict[tuple[str, ...], questions.Standard] = {}
+    for run, of_run in known.items():
+        before |= {(one.system, run, name): one.standard for name, one in of_run.items()}
+    rows, standards = questions.ledger_rows(found, ledgers, before)
     for (system, run, name), one in standards.items():
         exact = None if one.expected.is_rounded else questions.packed(one.expected.amount)
         known.setdefault(run, {})[name] = CarriedTotal(system, exact, as_float(one.expected.amount), one.restored_from)

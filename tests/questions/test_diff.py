@@ -11,7 +11,7 @@ from asked_histories import bank, snapshot, write
 from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.history import History
 from ray_snapshot.questions import diff, two_snapshots
-from ray_snapshot.questions.state_fields import fields_of, javas
+from ray_snapshot.questions.differing import fields_of
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +89,3 @@ def test_fields_are_texts_a_text_stands_for_itself_and_what_is_inside_is_json() 
     assert fields_of(None) == {}
     assert fields_of("[1]") == {"(state)": "[1]"}
     assert fields_of('{"a":') == {"(state)": '{"a":'}
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        *((0.0, "0.0"), (-0.0, "-0.0"), (0.1, "0.1"), (0.001, "0.001"), (9999999.5, "9999999.5")),
-        *((1e7, "1.0E7"), (-12345678.5, "-1.23456785E7"), (0.0009, "9.0E-4"), (1e-300, "1.0E-300"), (1.5e22, "1.5E22")),
-        *((1.7976931348623157e308, "1.7976931348623157E308"), (float("inf"), '"Infinity"')),
-    ],
-)
-def test_a_float_is_written_as_java_writes_it(number: float, text: str) -> None:
-    assert javas(number) == text

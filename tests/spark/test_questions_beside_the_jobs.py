@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from small_histories import BANK, bank, live, relapses, snapshot, table, write
+from small_histories import BANK, bank, live, relapses, table, write
 
-from ray_snapshot import Snapshot, questions
+from ray_snapshot import questions
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import History
@@ -102,41 +102,3 @@ def test_two_snapshots_differ_as_the_job_says(spark: Any, planted: History) -> N
     assert {row["event"] for row in ours["machines"].to_pylist()} == {"appeared", "vanished"}
     assert_same(ours, between(spark, planted, ids[1], ids[-1]))
     assert_same(questions.diff(planted, ids[-1], ids[1]), between(spark, planted, ids[-1], ids[1]))
-
-
-STATES: list[tuple[Any, Any]] = [
-    ({"a": 1, "b": "x"}, {"a": 2, "b": "x"}),
-    ({"a": 0.1, "b": 1e22, "c": 1e-5, "d": 12345678.5, "e": -0.0}, {"a": 0.2, "b": 1e16, "c": 1.5e-300, "d": 1e7, "e": 0.001}),
-    ({"a": {"b": [1, 2.5, None, True, "é\n\"q\""]}}, {"a": {"b": [1, 100000.0, None, False, "é"]}}),
-    ({"a": None, "gone": 1}, {"a": 1, "new": {"x": {}}}),
-    ([1, 2], [1, 3]),
-    ([1], {"a": 1}),
-    (None, {"a": True}),
-    ({"a": 10**30}, {"a": 2**63}),
-    ({"text": 'a "quoted" \\ text'}, {"text": "tab\tand ünïcode \u2028"}),
-    ("text", "other"),
-]  # fmt: skip
-
-
-def _differing() -> list[Snapshot]:
-    """Machines whose states are otherwise, one that moves, one that restarts, one of another class."""
-    own: list[dict[str, Any]] = [{"host": "h-1"}, {"incarnation": 2}, {"class_name": "New", "state": {"a": 1}}, {}]
-    taken = []
-    for end in (0, 1):
-        machines = [{"machine": f"m{n}", "state": pair[end]} for n, pair in enumerate(STATES)]
-        machines += [{"machine": f"own{n}", **(more if end else {})} for n, more in enumerate(own)]
-        machines.append({"machine": ("born", "gone")[1 - end], "class_name": "Fly", "state": {"a": 1}})
-        taken.append(snapshot("odd-1", end, machines=machines))
-    return taken
-
-
-@pytest.mark.nightly
-def test_values_are_written_as_the_job_writes_them(spark: Any, tmp_path: Path) -> None:
-    history = write(tmp_path / "odd", _differing())
-    ours = questions.diff(history)
-    assert {row["event"] for row in ours["machines"].to_pylist()} == {
-        *("appeared", "vanished", "moved", "restarted", "replaced")
-    }
-    assert_same(ours, between(spark, history, "odd-1-0000", "odd-1-0001"))
-    only = {"machine": "m1", "field": "d"}
-    assert_same(questions.diff(history, **only), between(spark, history, "odd-1-0000", "odd-1-0001", **only))
