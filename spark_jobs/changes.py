@@ -114,22 +114,6 @@ def _check_machine(rows: DataFrame, machine: str) -> None:
         raise SettingError(f"--machine: no machine {machine!r} in these snapshots; they have {some or 'none'}, ...")
 
 
-def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """Changes a snapshot over time, and marks where machines appeared and vanished."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import Quantity
-
-    counts = frames["changes"].groupBy("system", "run_id", "started_at").agg(F.count(F.lit(1)).alias("changes"))
-    marks = some_rows(frames["machines"].orderBy("started_at").select("started_at", "event", "machine"), 50)
-    pictures.lines(
-        path,
-        "Changes of states a snapshot",
-        {"changes": Quantity("changes a snapshot", is_whole=True)},
-        pictures.series(counts, ["changes"]),
-        marks=[(row["started_at"], f"{row['machine']} {row['event']}") for row in marks],
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit changes.py HISTORY`."""
     from ray_snapshot.spark_jobs.engine.command import main as run_job

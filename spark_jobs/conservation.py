@@ -27,7 +27,7 @@ from ray_snapshot.questions.broken import KEY as LEDGER
 from ray_snapshot.questions.reading import data_of
 from ray_snapshot.spark_jobs.detections import MOST_HERE, assignments
 from ray_snapshot.spark_jobs.engine.distributed import in_tasks
-from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.output import View, results
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table
 
 if TYPE_CHECKING:
@@ -225,22 +225,6 @@ def own_ledgers(runs: Collection[str], specs: Mapping[str, Mapping[str, str]], g
         replaced = {"state": state, "messages": {**one.get("messages", {}), **messages} or None, "total": total}
         stored[key] = {**one, **{name: value for name, value in replaced.items() if value is not None}}
     return questions.ledgers_of(stored, runs)
-
-
-def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """What machines hold, what is in flight, and the difference from what it has to be, over time; a line a ledger."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import Quantity
-
-    columns = {
-        "in_machines": Quantity("in machines"),
-        "in_flight": Quantity("in flight"),
-        "difference": Quantity("too much or too little"),
-    }
-    broken = frames["breaks"].where(F.col("first_broken").isNotNull()).select("first_broken_at", "detector")
-    marks = [(row["first_broken_at"], f"{row['detector']} broke") for row in some_rows(broken, 10)]
-    found = pictures.series(frames["ledger"], list(columns), by=["detector"])
-    pictures.lines(path, "The ledger over time", columns, found, marks)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

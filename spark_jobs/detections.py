@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ray_snapshot.questions import standing
@@ -284,11 +284,6 @@ def _summed_up(rows: pa.Table) -> pa.Table:
 _OF_JUDGEMENT = ("snapshot_id", *(name for name in _ANSWER if name not in ("stable", "alarm_when", "alarm")), "failure")
 
 
-def again_alarm() -> Column:
-    """Whether an answer of now is the one that a person must hear of."""
-    return F.coalesce(F.col("holds") == F.col("alarm_when"), F.lit(False))
-
-
 def troubles(frames: Mapping[str, DataFrame]) -> list[str]:
     """What a person must be told beside the answer: which detectors failed, how often, and why."""
     rows = some_rows(frames["detectors"].where("failed > 0").orderBy(*DETECTOR), MOST_FAILURES)
@@ -307,29 +302,6 @@ def _spec_of(reference: str) -> dict[str, Any]:
 
 def _looks_back(reference: str) -> bool:
     return compares(load_detector(reference))
-
-
-MOST_BANDS = 5
-"""Of so many detectors a band is drawn, for each run."""
-
-
-def draw(frames: Mapping[str, DataFrame], path: str) -> None:
-    """What detectors said over time, a band each: first of those that found something."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import ALARM, HELD, NOT_HELD, UNKNOWN
-
-    ranked = (
-        frames["detectors"].groupBy("detector").agg(F.max("rank").alias("rank")).orderBy(F.desc("rank"), "detector")
-    )
-    names = [row["detector"] for row in some_rows(ranked.limit(MOST_BANDS), MOST_BANDS)]
-    answer = (
-        F.when(again_alarm(), ALARM)
-        .when(F.col("holds").isNull(), UNKNOWN)
-        .when(F.col("holds"), HELD)
-        .otherwise(NOT_HELD)
-    )
-    asked = frames["verdicts"].where(F.col("detector").isin(names)).withColumn("answer", answer)
-    pictures.bands(path, "What was found when", pictures.spans(asked, ["detector"]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

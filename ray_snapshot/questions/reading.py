@@ -70,8 +70,8 @@ def rows_of(
     history: History, table: str, snapshot_ids: Sequence[str], columns: Sequence[str], machine: str | None = None
 ) -> pa.Table:
     """Some columns of one table for some snapshots, in no order; `machine`: only the rows of that one."""
-    rows = history.stored.read(table, snapshot_ids=snapshot_ids, machine=machine, columns=columns)
-    return _sound(history, table, rows)
+    where = None if machine is None else {"machine": machine}
+    return _sound(history, table, history.rows_of(table, snapshot_ids, columns, where=where))
 
 
 def _sound(history: History, table: str, rows: pa.Table) -> pa.Table:

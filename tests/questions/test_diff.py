@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from asked_histories import bank, snapshot, write
 
 from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.history import History
-from ray_snapshot.questions import diff, two_snapshots
+from ray_snapshot.questions import diff, differing, reading, two_snapshots
 from ray_snapshot.questions.differing import fields_of
 
 
@@ -74,6 +75,30 @@ def test_what_cannot_be_compared_is_told(history: History, names: Any, error: An
 def test_a_machine_that_is_in_none_of_the_two_is_told_with_some_that_are(history: History) -> None:
     with pytest.raises(SettingError, match=r"no machine 'm7' in these snapshots; they have m0, m1, \.\.\."):
         diff(history, run="bank-1", machine="m7")
+
+
+@pytest.mark.parametrize("bytes_at_once", [10**9, 300])
+def test_each_snapshot_of_a_run_is_held_against_the_one_before(
+    history: History, monkeypatch: pytest.MonkeyPatch, bytes_at_once: int
+) -> None:
+    monkeypatch.setattr(reading, "BYTES_AT_ONCE", bytes_at_once)
+    snapshots = reading.chosen(history, None, None).sort_by([("run_id", "ascending"), ("started_at", "ascending")])
+    assert (len(list(reading.in_batches(snapshots))) == 1) is (bytes_at_once > 300)
+    rows = pa.concat_tables(differing.changes(history, snapshots)).to_pylist()
+    assert [(row["snapshot_id"], row["machine"], row["before"], row["after"]) for row in rows] == [
+        ("bank-1-0001", "m0", "10", "3"),
+        ("bank-1-0002", "m1", "20", "27"),
+        ("bank-1-0004", "m1", "27", "22"),
+        ("ring-1-0001", "m0", "0", "1"),
+    ]
+    (money, ring) = differing.fields_in(pa.Table.from_pylist(rows, differing.CHANGES)).sort_by("system").to_pylist()
+    assert (money["changes"], money["machines"], money["first_id"], money["last_id"]) == (
+        3,
+        2,
+        "bank-1-0001",
+        "bank-1-0004",
+    )
+    assert (ring["changes"], ring["machines"]) == (1, 1)
 
 
 @pytest.mark.contract
