@@ -19,8 +19,8 @@ from ray_snapshot.glances import MOST_SENTENCE, Glance
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.news import News, cores_of
 from ray_snapshot.reports.texts import plain
+from ray_snapshot.stderr import say
 from ray_snapshot.verdicts import Verdict
-from ray_snapshot.views.streams import say
 from ray_snapshot.web import reading
 from ray_snapshot.web.served import Place, Served
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import sys
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, Protocol
 
@@ -29,6 +28,7 @@ from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of, parsed
 from ray_snapshot.runtime.refs import call_of, is_put, tracked
+from ray_snapshot.stderr import LOGGER
 
 _SKIPPED = ("ray_snapshot.",)
 
@@ -115,12 +115,20 @@ def _called(
 
 
 def needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
-    """The calls behind the refs that Ray resolves before the call begins; what `ray.put` has made is there, and needs none."""
+    """The calls behind the refs that Ray resolves before the call begins.
+
+    What `ray.put` has made is there, and so are items that were taken from a generator: they need none.
+    """
     given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
     refs = [item for item in given if isinstance(item, ObjectRef)]
     if not refs:
         return ()
-    found = [call for ref in refs if (call := call_of(ref)) is not None or not is_put(ref)]
+    process = process_here()
+    found: list[str | None] = []
+    for ref in refs:
+        call = call_of(ref)
+        if call is not None or not (is_put(ref) or (process is not None and process.has_come(ref))):
+            found.append(call)
     for call in found:
         if call is not None:
             FAILURES.passes_on(parsed(call).target)
@@ -166,7 +174,7 @@ def _warn(about: dict[str, Any]) -> None:
         reason = f"Ray would repeat calls of the past for ever: bound max_task_retries of {about['endless']}"
     if reason is not None:
         _warned.add(about["kind"])
-        print(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}", file=sys.stderr)
+        LOGGER.warning(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}")
 
 
 _warned: set[str] = set()
