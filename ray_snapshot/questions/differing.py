@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,7 @@ FIELDS = pa.schema(
 )
 
 _MOST_NAMED = 3
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 Row = dict[str, Any]
 
 
@@ -163,18 +165,30 @@ def between(
     before: pa.Table, after: pa.Table, at: Mapping[str, Any], *, machine: str | None = None, field: str | None = None
 ) -> pa.Table:
     """Rows of `CHANGES`, by machine and field, of the machines of two snapshots; `at` has what is said of the later one."""
-    known = {name: at[name] for name, _ in (*_RUN, *_AT)}
     found = [
-        {**known, **change}
-        for change in _changes(before, after)
-        if change["before"] != change["after"]
-        and machine in (None, change["machine"])
-        and field in (None, change["field"])
+        one
+        for one in _changes(before, after)
+        if one.before != one.after and machine in (None, one.machine) and field in (None, one.field)
     ]
-    return table_of(CHANGES, sorted(found, key=lambda row: (row["machine"], row["field"])))
+    found.sort(key=attrgetter("machine", "field"))
+    columns = (
+        dict(zip(Change._fields, zip(*found, strict=True), strict=True)) if found else dict.fromkeys(Change._fields, ())
+    )
+    known = {name: pa.repeat(pa.scalar(at[name], kind), len(found)) for name, kind in (*_RUN, *_AT)}
+    return pa.table([{**columns, **known}[name] for name in CHANGES.names], schema=CHANGES)
 
 
-def _changes(before: pa.Table, after: pa.Table) -> Iterator[Row]:
+class Change(NamedTuple):
+    """A field of a machine, before and after."""
+
+    machine: str
+    class_name: str | None
+    field: str
+    before: str | None
+    after: str | None
+
+
+def _changes(before: pa.Table, after: pa.Table) -> Iterator[Change]:
     """Each field of each machine that is not the same, and some that are: the caller leaves them out."""
     places = pc.index_in(after["machine"], value_set=before["machine"].combine_chunks()).combine_chunks()
     is_old = places.is_valid()
@@ -192,7 +206,7 @@ def _changes(before: pa.Table, after: pa.Table) -> Iterator[Row]:
         yield from _of_both(was, now)
 
 
-def _of_both(old: Row, new: Row) -> Iterator[Row]:
+def _of_both(old: Row, new: Row) -> Iterator[Change]:
     for field, column in _OWN.items():
         yield _change(new, field, _text(old[column]), _text(new[column]))
     if old["state"] != new["state"]:
@@ -201,14 +215,8 @@ def _of_both(old: Row, new: Row) -> Iterator[Row]:
             yield _change(new, field, was.get(field), now.get(field))
 
 
-def _change(row: Row, field: str, before: str | None, after: str | None) -> Row:
-    return {
-        "machine": row["machine"],
-        "class_name": row["class_name"],
-        "field": field,
-        "before": before,
-        "after": after,
-    }
+def _change(row: Row, field: str, before: str | None, after: str | None) -> Change:
+    return Change(row["machine"], row["class_name"], field, before, after)
 
 
 def fields_of(state: str | None) -> dict[str, str | None]:
@@ -225,7 +233,7 @@ def fields_of(state: str | None) -> dict[str, str | None]:
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _JSON.encode(value)
 
 
 # ---- what is made of that ----------------------------------------------------------------------------------------------
