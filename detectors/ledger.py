@@ -169,14 +169,6 @@ def plain(value: Amount) -> int | float:
     return exact.numerator if exact.denominator == 1 else float(exact)
 
 
-def as_float(value: Amount) -> float:
-    """The nearest float, which may be infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
 def say(value: Amount) -> str:
     """A number for a person: 2,100 or 0.25."""
     shown = plain(value)

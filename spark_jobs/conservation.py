@@ -19,12 +19,11 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.detectors.conservation import Expected
-from ray_snapshot.detectors.ledger import as_float
 from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import ledger as questions
 from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, CHANNEL
 from ray_snapshot.questions.broken import KEY as LEDGER
-from ray_snapshot.questions.reading import data_of
+from ray_snapshot.questions.reading import as_float, data_of
 from ray_snapshot.spark_jobs.detections import MOST_HERE, assignments
 from ray_snapshot.spark_jobs.engine.distributed import in_tasks
 from ray_snapshot.spark_jobs.engine.output import View, results

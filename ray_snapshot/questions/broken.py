@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.detectors.changes import changed_machines, traffic_of_both
-from ray_snapshot.detectors.ledger import as_float
+from ray_snapshot.questions.reading import as_float
 from ray_snapshot.snapshot import Snapshot
 
 KEY = ("system", "run_id", "detector")

@@ -20,13 +20,12 @@ import pyarrow as pa
 from ray_snapshot.detectors import TokenConservation, from_spec
 from ray_snapshot.detectors.conservation import Count, Expected
 from ray_snapshot.detectors.holdings import Unmade
-from ray_snapshot.detectors.ledger import as_float
 from ray_snapshot.detectors.sums import Sums
 from ray_snapshot.errors import DetectorError, SettingError
 from ray_snapshot.history import History
 from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, KEY, Changed, changed
 from ray_snapshot.questions.needed import needed_columns
-from ray_snapshot.questions.reading import TIME, Answers, chosen, faults, latest_specs, table_of
+from ray_snapshot.questions.reading import TIME, Answers, as_float, chosen, faults, latest_specs, table_of
 
 MOST_BREAKS = 100
 """Of so many ledgers that broke it is told what changed."""

@@ -5,6 +5,7 @@ What a question cannot do without is there when it gets the rows: else `HistoryF
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.detectors.ledger import Amount
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import History, rows_alone, tables
 from ray_snapshot.json_text import parsed_json
@@ -122,3 +124,11 @@ def data_of(spec: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def as_float(value: Amount) -> float:
+    """The nearest float, which may be infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
