@@ -39,16 +39,6 @@ def test_now_says_what_is_wrong_and_where_it_is_shown(seen: Viewer) -> None:
     assert not system["is_running"]
 
 
-def test_an_acknowledged_alarm_is_still_shown_and_rings_no_more(tmp_path: Path) -> None:
-    with viewer(incident(tmp_path / "h")) as seen:
-        form = {"system": "bank", "run_id": "run-1", "detector": "deadlock"}
-        assert seen.client.post("/do/acknowledge", data=form).status_code == 200
-        assert seen.json("/")["level"] == "clear"
-        assert "deadlock: ALARM: holds (acknowledged)" in Told(seen.page("/")).words
-        seen.client.post("/do/acknowledge", data=form | {"again": "1"})
-        assert seen.json("/")["level"] == "alarm"
-
-
 def test_the_list_has_the_latest_first_and_sums_up_what_was_asked_for(seen: Viewer) -> None:
     said = seen.json("/h/h")
     assert [one["snapshot_id"] for one in said["listed"]] == [f"bank-{number:05}" for number in range(5, -1, -1)]

@@ -77,8 +77,6 @@ class OneSnapshot:
     """How long the widest bar is."""
     earlier_id: str | None
     later_id: str | None
-    can_be_restored: bool
-    """Whether the system runs, keeps checkpoints, and may be rolled back from here."""
     waits: int
     is_traced: bool
 
@@ -105,10 +103,6 @@ def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
     run = listed.filter(pc.equal(listed["run_id"], found.run_id))["snapshot_id"].to_pylist()
     at = run.index(snapshot_id) if snapshot_id in run else -1
     bars, bar_ms = _bars(found)
-    is_live = any(
-        (one.name, one.place) == (found.system, place.key) and one.about.get("is_checkpointing")
-        for one in served.running()
-    )
     return OneSnapshot(
         place=place.key,
         snapshot_id=snapshot_id,
@@ -125,7 +119,6 @@ def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
         bar_ms=bar_ms,
         earlier_id=run[at - 1] if at > 0 else None,
         later_id=run[at + 1] if 0 <= at < len(run) - 1 else None,
-        can_be_restored=served.allows_actions and bool(found.restorable) and is_live,
         waits=found.tables["waits"].num_rows,
         is_traced=reading.is_traced(served, place, found.run_id),
     )
