@@ -16,7 +16,6 @@ from ray_snapshot.web.guard import POLICY, Terms
 from ray_snapshot.web.served import Served
 
 TERMS = Terms(TOKEN, frozenset({"127.0.0.1", "localhost", "pages.example.org"}))
-ALARM = {"system": "bank", "run_id": "run-1", "detector": "deadlock", "key": TERMS.key}
 
 
 @pytest.fixture
