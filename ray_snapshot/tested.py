@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-import sys
+
+from ray_snapshot.stderr import LOGGER
 
 RAYS = (
     "2.60.0",
@@ -44,4 +45,4 @@ def say_if_untested(version: str) -> None:
     """One line on stderr, once in a process, if this Ray is older or newer than those that were tested."""
     if not _said and not minor(RAYS[-1]) <= minor(version) <= minor(RAYS[0]):
         _said.append(version)
-        print(f"ray-snapshot is tested with Ray {RANGE}; this is Ray {version}", file=sys.stderr)
+        LOGGER.warning(f"ray-snapshot is tested with Ray {RANGE}; this is Ray {version}")

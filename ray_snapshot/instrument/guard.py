@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 import inspect
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError, RaySnapshotError
 from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.stderr import say
 
 
 def ours(step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
@@ -147,6 +147,6 @@ def give_up(error: BaseException) -> None:
             return
         if not _told:
             _told.append(f"nothing is watched in this process, {blamed(error)}")
-            print(f"ray-snapshot: {_told[0]}", file=sys.stderr)
+            say(f"ray-snapshot: {_told[0]}")
     except Exception:  # whatever of ours is broken, the app goes on
         return

@@ -22,9 +22,9 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.settings import spec_of
+from ray_snapshot.stderr import say
 from ray_snapshot.verdicts import Detector, Verdict
 from ray_snapshot.views.report import deadlock_report
-from ray_snapshot.views.streams import say
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watching import Watch

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ray_snapshot.addresses import absolute
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError
+from ray_snapshot.stderr import say
 from ray_snapshot.views.report import current_folder
-from ray_snapshot.views.streams import say
 
 MOST = 20
 """So many alarms of one program have a report: of one that comes and goes not each time."""

@@ -35,9 +35,10 @@ from ray_snapshot.names import OnDeadlock
 from ray_snapshot.news import News
 from ray_snapshot.pace import Every
 from ray_snapshot.runtime.settings import check_writable
+from ray_snapshot.stderr import say
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
-from ray_snapshot.views.streams import give_back, say
+from ray_snapshot.views.streams import give_back
 
 SNAPSHOT_S = 10.0
 """How long a snapshot may take; past half of it, machines are recorded in the middle of an action."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -39,6 +38,7 @@ from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import Settings, WatchSettingsGiven, detectors_of, seconds_of, settings_of
+from ray_snapshot.stderr import LOGGER, say
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import ReadyMade
 
@@ -256,7 +256,7 @@ class Watch(Session):
         found.is_done = True
         if new:
             text = f"not in snapshot {found.snapshot_id}, so as the program made them: {listed(new)}"
-            print(f"ray-snapshot: {text}", file=sys.stderr)
+            say(f"ray-snapshot: {text}")
 
     def _leave(self) -> None:
         try:
@@ -343,7 +343,7 @@ def _installed_watch(found: Watch, name: str, detectors: Iterable[Any] | None) -
     if found.is_asked_for:
         raise SystemRunningError(f"this app is watched already, as {found.name!r}: close that first", system=name)
     found.is_asked_for = True
-    print(f"ray-snapshot: this app is watched already, as {found.name!r}, with the settings of that", file=sys.stderr)
+    LOGGER.warning(f"ray-snapshot: this app is watched already, as {found.name!r}, with the settings of that")
     for item in detectors_of(detectors):
         found._known(item)
     return found
@@ -355,7 +355,7 @@ def open_beside(steps: Iterable[Callable[[], object]], give_up: Callable[[], obj
         for step in steps:
             step()
     except Exception as error:
-        print(f"ray-snapshot: nothing is watched: {first_line(error)}", file=sys.stderr)
+        say(f"ray-snapshot: nothing is watched: {first_line(error)}")
         with suppress(Exception):
             give_up()
 
@@ -405,10 +405,9 @@ def install(
     if not (earlier and _watches):
         raise SettingError("rs.install() comes before ray.init(): workers that run already cannot be followed")
     if _settings_in(plan) != _settings_in(earlier[0]):
-        print(
+        LOGGER.warning(
             f"ray-snapshot: this app is watched already, as {_watches[0].name!r}: other settings count from the next"
-            " ray.init() on",
-            file=sys.stderr,
+            " ray.init() on"
         )
     if on_watch is not None:
         on_watch(_watches[0])
@@ -438,9 +437,7 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if ray.is_initialized() or not _plans:
         return original(*args, **kwargs)
     if _is_client(args[0] if args else kwargs.get("address")):
-        print(
-            "ray-snapshot: nothing is watched: over Ray Client the calls are made by another process", file=sys.stderr
-        )
+        say("ray-snapshot: nothing is watched: over Ray Client the calls are made by another process")
         shape.restore()
         shape.send_plainly()
         return original(*args, **kwargs)
@@ -540,7 +537,7 @@ def close_quietly() -> None:
         try:
             step()
         except Exception as error:
-            print(f"ray-snapshot: {error}", file=sys.stderr)
+            say(f"ray-snapshot: {error}")
 
 
 def wrap(cls: type) -> type:

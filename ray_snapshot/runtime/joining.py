@@ -5,13 +5,13 @@ What is watched says so here (`WATCHES`); this file decides whether a system can
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.runtime.settings import Settings
+from ray_snapshot.stderr import LOGGER
 
 WATCHES: list[Any] = []
 """The watch of this program, if it is watched (`instrument.watching.Watch`)."""
@@ -42,7 +42,7 @@ def to_join(name: str, settings: Settings, history: str | None) -> Any:
 
 def say_apart(name: str, reason: str) -> None:
     """Say why a system and the actors beside it stay apart."""
-    print(f"ray-snapshot: the system {name} and the actors beside it are not one system: {reason}", file=sys.stderr)
+    LOGGER.warning(f"ray-snapshot: the system {name} and the actors beside it are not one system: {reason}")
 
 
 def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | None:
@@ -71,5 +71,5 @@ def names_to_try(name: str) -> Iterator[str]:
     if not WATCHES or WATCHES[0].name != name or WATCHES[0].is_asked_for:
         return
     for number in range(2, MOST_NAMESAKES):
-        print(f"ray-snapshot: from outside the system {name} is called {name}-{number}", file=sys.stderr)
+        LOGGER.warning(f"ray-snapshot: from outside the system {name} is called {name}-{number}")
         yield f"{name}-{number}"

@@ -8,7 +8,6 @@ waited for.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import uuid
@@ -46,6 +45,7 @@ from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import AlarmTeller, Hears, Subscriber, Subscribers
+from ray_snapshot.stderr import say
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 
@@ -355,7 +355,7 @@ class Session(ABC):
                 self._finish(troubles)
             elif self.history is not None:
                 lost = f"what was not written yet is not in {self.history}; close it before ray.shutdown()"
-                print(f"system {self.name}: Ray is gone: {lost}", file=sys.stderr)
+                say(f"system {self.name}: Ray is gone: {lost}")
         finally:
             if self._notifier is not None:
                 self._notifier.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -36,6 +35,7 @@ from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.settings import host_options
 from ray_snapshot.runtime.spawned import Handles, Kinds
 from ray_snapshot.runtime.transport.post import Created
+from ray_snapshot.stderr import say
 from ray_snapshot.waits import machine_name
 
 if TYPE_CHECKING:
@@ -226,11 +226,7 @@ class Spawner:
         self.machine_counts.clear()
         self.shipped.clear()
         if share.again_from is not None:  # a recovery: the program has not asked for it
-            print(
-                f"ray-snapshot: {self.name} has lost a process: it goes back to snapshot {share.snapshot_id}, and on",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"ray-snapshot: {self.name} has lost a process: it goes back to snapshot {share.snapshot_id}, and on")
 
     def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self.post

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import shlex
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -61,6 +60,7 @@ from ray_snapshot.runtime.settings import (
 from ray_snapshot.runtime.spawning import Call, Spawner
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.stderr import say
 from ray_snapshot.verdicts import Verdict
 from ray_snapshot.waits import machine_name
 
@@ -445,10 +445,9 @@ class System(Session):
         dropped, self._post.is_dropping = self._post.dropped, False
         self._spawner.spawn_later()
         if dropped:
-            print(
+            say(
                 f"ray-snapshot: {self.name} goes on from {found.snapshot_id}; {dropped} messages that the program sent before"
-                " start() were dropped",
-                file=sys.stderr,
+                " start() were dropped"
             )
 
     def _say_who_is_new(self, found: Wanted) -> None:
@@ -457,9 +456,7 @@ class System(Session):
         new = sorted(set(self._spawner.claimed) - set(self._spawner.claimed_classes))
         if new:
             left = f"; in it, and not spawned by the program: {listed(sorted(found.names))}" if found.names else ""
-            print(
-                f"ray-snapshot: not in snapshot {found.snapshot_id}, so made anew: {listed(new)}{left}", file=sys.stderr
-            )
+            say(f"ray-snapshot: not in snapshot {found.snapshot_id}, so made anew: {listed(new)}{left}")
 
     def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
         if self._watch is not None:
@@ -481,12 +478,12 @@ class System(Session):
             saved = ask(self._service.last_snapshot.remote(grace), "the last snapshot", grace + 1)
             ask(self._analyst.drain.remote(grace), "the history to be written", grace + 1)
         except RaySnapshotError as error:
-            print(f"system {self.name}: {first_line(error)}", file=sys.stderr)
+            say(f"system {self.name}: {first_line(error)}")
             return
         if self._is_checkpointing and self.history is not None:
             found = f"saved in snapshot {saved}" if saved else f"not restorable within {grace:g} s"
             how = f"go on with `ray-snapshot restore {shlex.quote(self.history)} latest SCRIPT`"
-            print(f"ray-snapshot: SIGTERM: {self.name} is {found}; {how}", file=sys.stderr, flush=True)
+            say(f"ray-snapshot: SIGTERM: {self.name} is {found}; {how}")
 
     def _ship_trace(self) -> RaySnapshotError | None:
         """Write the rest of the trace, which no report has taken. Returns the error of a host that is gone with its
@@ -555,7 +552,7 @@ def _close_forgotten() -> None:
         try:
             system.close()
         except RaySnapshotError as error:
-            print(f"system {system.name}: {first_line(error)}", file=sys.stderr)
+            say(f"system {system.name}: {first_line(error)}")
 
 
 def _starts_ray() -> bool:

@@ -12,8 +12,6 @@ import sys
 from contextlib import suppress
 from typing import Any, TextIO
 
-from ray_snapshot.views.wrapping import fitting
-
 _BREAKS = re.compile(r"([\n\t])")
 
 
@@ -26,16 +24,6 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def say(text: str, *, wraps: bool = False) -> None:
-    """A line or more for a person, on stderr; a stream that is closed or full is the program's own affair.
-
-    `wraps`: a terminal gets lines that fit; not for what is there to be copied.
-    """
-    told = "\n".join(map(shown, text.split("\n")))
-    with suppress(OSError, ValueError, StreamError):
-        print("\n".join(fitting(told, sys.stderr)) if wraps else told, file=sys.stderr, flush=True)
 
 
 def give_back() -> None:

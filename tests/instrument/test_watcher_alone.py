@@ -113,7 +113,7 @@ def _soon(watcher: Watcher, number: int) -> float:
 
 
 def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watchers, "LOOK_S", 0.001)
 
@@ -131,7 +131,7 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
         assert not watcher.processes.looker.done()
 
     world.run(scenario)
-    assert "the watcher could not look: ConnectionError: the cluster does not answer" in capsys.readouterr().err
+    assert "ray-snapshot: the watcher could not look: ConnectionError: the cluster does not answer" in caplog.messages
 
 
 @pytest.mark.parametrize("where", ["completed", "found", "report"])

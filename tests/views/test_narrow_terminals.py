@@ -18,7 +18,7 @@ from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.commands import system
 from ray_snapshot.history import HistoryWriter
 from ray_snapshot.spark_jobs.engine.output import View, print_rows
-from ray_snapshot.views.streams import say
+from ray_snapshot.stderr import say
 from ray_snapshot.views.tables import print_fields
 from ray_snapshot.views.wrapping import room_on, wrapped
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -41,6 +40,7 @@ from ray_snapshot.protocol.calls import CallLedger, MachineReport
 from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
+from ray_snapshot.stderr import say
 
 REGISTER_S = 30.0
 """How long the watcher may take to answer a process that joins; the first ones may be there before it."""
@@ -210,7 +210,7 @@ def _go_unwatched(stamp: str, error: Exception) -> None:
 def _say_unwatched(who: str, error: Exception) -> None:
     """Not where the watcher has ended, as at the end of every program that has begun more than it waits for."""
     if not isinstance(error, RayActorError):
-        print(f"ray-snapshot: {who} is not watched: {named(error)}", file=sys.stderr)
+        say(f"ray-snapshot: {who} is not watched: {named(error)}")
 
 
 def _retired(process: Process) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import sys
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, Protocol
 
@@ -29,6 +28,7 @@ from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of, parsed
 from ray_snapshot.runtime.refs import call_of, is_put, tracked
+from ray_snapshot.stderr import LOGGER
 
 _SKIPPED = ("ray_snapshot.",)
 
@@ -166,7 +166,7 @@ def _warn(about: dict[str, Any]) -> None:
         reason = f"Ray would repeat calls of the past for ever: bound max_task_retries of {about['endless']}"
     if reason is not None:
         _warned.add(about["kind"])
-        print(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}", file=sys.stderr)
+        LOGGER.warning(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}")
 
 
 _warned: set[str] = set()

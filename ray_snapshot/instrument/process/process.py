@@ -7,7 +7,6 @@ boundary between two calls, in a tracked wait, or on the loop of an async actor.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -62,6 +61,7 @@ from ray_snapshot.protocol.commands import (
     TellStacks,
 )
 from ray_snapshot.protocol.tasks import is_task, is_worker
+from ray_snapshot.stderr import say
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
@@ -143,7 +143,7 @@ class Process:
             return  # the watcher is gone, or Ray is
         else:
             with suppress(Exception):
-                print(f"ray-snapshot: {self.machine} is not watched any more, {blamed(error)}", file=sys.stderr)
+                say(f"ray-snapshot: {self.machine} is not watched any more, {blamed(error)}")
         with suppress(Exception):
             until_heard(lambda: self.watcher, lambda found: found.unwatched.remote(self.machine), then=then)
 
@@ -524,7 +524,7 @@ class Process:
     def _leave(self, fault: str) -> None:
         """The watching is over; of a `fault` that has ended it the program says so, once for all."""
         if fault and self.machine == DRIVER:
-            print(f"ray-snapshot: {fault}", file=sys.stderr)
+            say(f"ray-snapshot: {fault}")
         self.control.leave()
 
     def leave_system(self) -> None:

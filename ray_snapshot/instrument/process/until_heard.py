@@ -7,7 +7,6 @@ waited for in each snapshot, or be in none and missing from the coverage.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.instrument.connection import CONNECTION
+from ray_snapshot.stderr import say
 
 LONGEST_S = 600.0
 """A watcher that has heard nothing for so long is given up."""
@@ -24,25 +24,27 @@ PAUSE_S = 1.0
 
 
 def until_heard(
-    find: Callable[[], Any], say: Callable[[Any], Any], *, behind: Any = None, then: str = ""
+    find: Callable[[], Any], notify: Callable[[Any], Any], *, behind: Any = None, then: str = ""
 ) -> threading.Thread:
-    """Say something to the watcher that `find` finds, in a thread of its own: `say(watcher)` returns the ref that answers it.
+    """Tell the watcher that `find` finds something, in a thread of its own: `notify(watcher)` returns the ref that answers.
 
     `behind`: the future of what it was asked before, which is waited for; if that gives None, it watches another app, and hears
     nothing. `then` is printed on stderr once it has heard.
     """
-    thread = threading.Thread(target=_say, args=(find, say, behind, then), name="ray-snapshot-until-heard", daemon=True)
+    thread = threading.Thread(
+        target=_notify, args=(find, notify, behind, then), name="ray-snapshot-until-heard", daemon=True
+    )
     thread.start()
     return thread
 
 
-def _say(find: Callable[[], Any], say: Callable[[Any], Any], behind: Any, then: str) -> None:
+def _notify(find: Callable[[], Any], notify: Callable[[Any], Any], behind: Any, then: str) -> None:
     until = time.monotonic() + LONGEST_S
     if behind is not None and not _is_our_watcher(behind):
         return
     while (left := until - time.monotonic()) > 0:
         try:
-            future = CONNECTION.use(lambda: say(find()).future())
+            future = CONNECTION.use(lambda: notify(find()).future())
             if future is None:
                 return
             future.result(left)
@@ -52,7 +54,7 @@ def _say(find: Callable[[], Any], say: Callable[[Any], Any], behind: Any, then: 
         except Exception:  # it has ended, or Ray has
             return
         if then and CONNECTION.is_open:
-            print(f"ray-snapshot: {then}", file=sys.stderr)
+            say(f"ray-snapshot: {then}")
         return
 
 

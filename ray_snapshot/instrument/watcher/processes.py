@@ -7,7 +7,6 @@ Processes ask for their commands with long polls, for the watcher cannot call a 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -53,6 +52,7 @@ from ray_snapshot.protocol.tasks import is_worker, worker_name
 from ray_snapshot.runtime.collected import HostPayload, JoinedSystem, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.collecting import sections_of
+from ray_snapshot.stderr import LOGGER
 
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
@@ -457,7 +457,7 @@ class Processes:
             try:
                 await self._look_once(time.time())
             except (RayError, OSError) as error:  # the cluster does not answer: the next look may
-                print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+                LOGGER.warning(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}")
             except Exception as error:
                 self.service.course.fault(error)
             await asyncio.sleep(LOOK_S)

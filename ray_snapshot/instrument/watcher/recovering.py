@@ -12,7 +12,6 @@ so have ended, for they may call others.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Based, Release
 from ray_snapshot.protocol.rollback import MOST_IN_VAIN
+from ray_snapshot.stderr import say
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.collected import CollectedCalls
@@ -279,4 +279,4 @@ class Recovering:
 
 
 def _say(text: str) -> None:
-    print(f"ray-snapshot: {text}", file=sys.stderr)
+    say(f"ray-snapshot: {text}")

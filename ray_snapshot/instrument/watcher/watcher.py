@@ -30,6 +30,7 @@ from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import notice
 from ray_snapshot.runtime.service.recovery import Target
+from ray_snapshot.stderr import say
 
 TURN_S = 0.0003
 """How long a thread that judges or writes keeps the interpreter when the event loop wants it; Python's own 5 ms are a long time
@@ -273,7 +274,7 @@ class Watcher(Service):
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system of machines; without one the watching goes on."""
         if self.joined is None:
-            print(f"ray-snapshot: {error}", file=sys.stderr)
+            say(f"ray-snapshot: {error}")
         else:
             await super().fail(error, generation)
 

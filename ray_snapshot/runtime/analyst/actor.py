@@ -36,6 +36,7 @@ from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
 from ray_snapshot.runtime.faults import first_line, in_a_line, text_of
 from ray_snapshot.runtime.pieces import put_together
+from ray_snapshot.stderr import LOGGER
 
 if TYPE_CHECKING:
     from ray_snapshot.history.checkpoints import Checkpoint
@@ -455,7 +456,7 @@ def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:
     try:
         return Spans(system, telemetry)
     except Exception as error:  # an exporter that is not there is no reason to take no snapshots
-        print(f"ray-snapshot: no spans are sent: {type(error).__name__}: {first_line(error)}", file=sys.stderr)
+        LOGGER.warning(f"ray-snapshot: no spans are sent: {type(error).__name__}: {first_line(error)}")
         return None
 
 
