@@ -19,6 +19,8 @@ from clean import clean_environment
 from incidents import incident
 from started import started
 
+pytestmark = pytest.mark.contract
+
 BIN = Path(sys.executable).parent
 PROGRAM = BIN / "ray-snapshot"
 
@@ -122,7 +124,6 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     assert "at least 16 plain characters" in done.stderr
 
 
-@pytest.mark.contract
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None; from ray_snapshot.cli import main; sys.exit(main(['serve', 'h']))"

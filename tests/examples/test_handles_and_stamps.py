@@ -10,7 +10,7 @@ from roaming import roaming, timed
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, Verdict, testing
-from ray_snapshot.detectors import OrphanedWait, deadlock, from_spec
+from ray_snapshot.detectors import Deadlock, OrphanedWait, from_spec
 from ray_snapshot.errors import SettingError
 from ray_snapshot.examples import garbage, virtual_time
 from ray_snapshot.examples.garbage import Garbage
@@ -268,10 +268,11 @@ def test_a_wait_is_orphaned_if_too_few_are_left(
         assert said.sentence == f"1 wait for what is gone: w waits for {', '.join(sorted(stopped))}, stopped."
 
 
+@pytest.mark.contract
 def test_an_orphan_is_deadlocked_and_who_waits_for_it_is_not_named() -> None:
     rows = [machine("w", waits_for=["a"]), machine("x", waits_for=["w"]), machine("a", status="stopped")]
     taken = of(*rows)
-    stuck = deadlock.Deadlock().evaluate(taken).evidence
+    stuck = Deadlock().evaluate(taken).evidence
     assert {row["machine"] for row in (*stuck["members"], *stuck["stuck_behind"])} == {"w", "x"}
     assert [one["machine"] for one in OrphanedWait().evaluate(taken).evidence["orphans"]] == ["w"]
 
