@@ -18,7 +18,7 @@ PREFIX = "system:"
 """Stands before a system's name in the name of its service."""
 
 EDITED = "-edited-"
-"""Stands in the id, and the run, of a snapshot that was edited (`testing.edit`), behind that of the one it was made from."""
+"""Stands in the id, and the run, of a snapshot that an earlier version has edited, behind that of the one it was made from."""
 
 EVENT_WAIT = "threading.Event.wait"
 """What a thread is in that may have nothing more to do."""

@@ -30,22 +30,6 @@ Classes = Annotated[
 ]
 
 
-Until = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MACHINE:NUMBER",
-        help="Of a traced run, which needs no checkpoint: do it again up to this action, and begin behind it.",
-    ),
-]
-Modules = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--module",
-        help="With --until: a module, or Python file, that defines machines of the run: its code is run. May be repeated.",
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """What was said of the beginning."""
@@ -54,34 +38,20 @@ class Beginning:
     """(history, snapshot)."""
     function: str | None = None
     classes: Sequence[str] = ()
-    until: str | None = None
-    modules: Sequence[str] = ()
-    is_trusted: bool = False
 
     def build(self) -> Build:
         """It, loaded; raises `SettingError` for what does not go together."""
         if self.start is None:
             if self.function is None:
                 raise SettingError("name the function that builds the system, or a snapshot: --from HISTORY SNAPSHOT")
-            if self.classes or self.until is not None:
-                raise SettingError(
-                    "--class and --until say what a snapshot is taken as: they go with --from HISTORY SNAPSHOT"
-                )
-        if self.until is None and (self.modules or self.is_trusted):
-            raise SettingError("--module and --trust allow code that a trace names: they go with --until")
-        if self.until is not None and self.classes:
-            raise SettingError("--until does what the recorded classes did: leave --class out")
+            if self.classes:
+                raise SettingError("--class says what a snapshot is taken as: it goes with --from HISTORY SNAPSHOT")
         then = None if self.function is None else function(self.function)
         if self.start is None:
             assert then is not None
             return then
-        first = self._first(*self.start)
+        first = of_snapshot(*self.start, self.classes)
         return first if then is None else both(first, then)
-
-    def _first(self, history: str, snapshot: str) -> Build:
-        if self.until is None:
-            return of_snapshot(history, snapshot, self.classes)
-        return of_trace(history, snapshot, self.until, self.modules, self.is_trusted)
 
 
 @contextmanager
@@ -141,26 +111,6 @@ def of_snapshot(history: str, snapshot: str, classes: Sequence[str]) -> Build:
         kind = loaded(reference)
         taken[recorded if equals else getattr(kind, "__name__", reference)] = kind
     return testing.from_snapshot(history, snapshot, classes=taken)
-
-
-def of_trace(history: str, snapshot: str, until: str, modules: Sequence[str], trust: bool) -> Build:
-    """A traced run up to an action, as a beginning; asks before it imports what only the history names, as `witness` does."""
-    from ray_snapshot.commands import witness
-    from ray_snapshot.history import History
-    from ray_snapshot.testing.traced import action_id, moment_behind
-    from ray_snapshot.witness.log import DiffersError
-    from ray_snapshot.witness.traces import run_of, trace_of
-
-    opened, behind = History(history), action_id(until)
-    run_id = run_of(opened, snapshot)
-    try:
-        log = trace_of(opened, run_id)
-    except DiffersError as error:
-        raise SettingError(f"the trace of run {run_id} cannot be done again: {error}") from None
-    named = [witness.module_name(name) for name in modules]
-    allowed = [*named, *witness.consented(log, None, named, trust, history)]
-    with witness.importable(modules, allowed):
-        return moment_behind(run_id, log, behind, allowed)
 
 
 def both(first: Build, then: Build) -> Build:

@@ -31,23 +31,20 @@ HELP = (
 )
 
 
-def walk(begin: Beginning, counts: tuple[int, bool, int, int], mailbox_bound: int | None, schedule: str | None) -> None:
+def walk(begin: Beginning, crashes: int, mailbox_bound: int | None, schedule: str | None) -> None:
     """Ask which step comes next, until `q`; along the schedule first, with its bounds."""
-    from ray_snapshot.testing.faults import Faults
-    from ray_snapshot.testing.runs import bound_of, faults_of
+    from ray_snapshot.testing.runs import bound_of, crashes_of
     from ray_snapshot.testing.schedules import schedule_of
     from ray_snapshot.testing.stage import Stage
     from ray_snapshot.testing.stepping import Walk
 
-    faults = Faults(*counts)
     way = None if schedule is None else schedule_of(schedule)
     if way is not None:
-        faults = faults.beside(faults_of(way.settings))
+        crashes = max(crashes, crashes_of(way.settings))
         mailbox_bound = bound_of(way.settings) if mailbox_bound is None else mailbox_bound
-    faults.check()
     build = begin.build()
     with Stage(build) as stage:
-        walk = Walk(stage, bound=mailbox_bound, faults=faults)
+        walk = Walk(stage, bound=mailbox_bound, crashes=crashes)
         if way is not None:
             _follow(walk, way)
         Dialogue(walk, getattr(build, "__name__", "a system")).run()

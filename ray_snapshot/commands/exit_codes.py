@@ -42,10 +42,10 @@ OF: dict[str, dict[int, str]] = {
     "synth": {0: "made"},
     "simulate": {0: "every snapshot is as its protocol promises", 1: "one is not"},
     "explore": {
-        0: "every state (with --within: every state within) was looked at, and nothing is wrong; of --reach and --avoid: each"
-        " order asked for is shown; of --by-hand: q, or the end of what was typed",
-        1: "a counterexample; of --reach and --avoid: there is no such order",
-        4: "no counterexample, or no such order found, but not every state was looked at, or something could not be told",
+        0: "every state (with --within: every state within) was looked at, and nothing is wrong; of --by-hand: q, or the end"
+        " of what was typed",
+        1: "a counterexample",
+        4: "no counterexample, but not every state was looked at, or something could not be told",
     },
     "witness": {0: "all was shown", 1: "something differed"},
     "blame": {

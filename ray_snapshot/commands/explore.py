@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.beginnings import Beginning, Build, Classes, Modules, Until, predicate, this_folder_first
-from ray_snapshot.commands.consent import Trust
-from ray_snapshot.commands.options import Crashes, Duplicates, MailboxBound, Overtakes, Rollback
+from ray_snapshot.commands.beginnings import Beginning, Classes, predicate, this_folder_first
+from ray_snapshot.commands.options import Crashes, MailboxBound
 from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
-    from ray_snapshot.testing import Counterexample, Exploration, Orders, Report
+    from ray_snapshot.testing import Counterexample, Exploration, Report
 
 BROKEN, NOT_COMPLETE = 1, 4
 
@@ -42,17 +41,8 @@ def explore(
         typer.Option(
             "--from",
             metavar="HISTORY SNAPSHOT",
-            help="Begin with this snapshot, which has a checkpoint; or see --until.",
+            help="Begin with this snapshot, which has a checkpoint.",
         ),
-    ] = None,
-    reach: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DETECTOR", help="Show a shortest order that reaches it: deadlock, termination, or MODULE:NAME."
-        ),
-    ] = None,
-    avoid: Annotated[
-        list[str] | None, typer.Option(metavar="DETECTOR", help="Show an order that never comes to it, to its end.")
     ] = None,
     always: Annotated[
         list[str] | None,
@@ -79,22 +69,14 @@ def explore(
         ),
     ] = None,
     crashes: Crashes = 0,
-    rollback: Rollback = False,
-    duplicates: Duplicates = 0,
-    overtakes: Overtakes = 0,
     mailbox_bound: MailboxBound = None,
     classes: Classes = None,
-    until: Until = None,
-    module: Modules = None,
-    trust: Trust = False,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
     workers: Annotated[int, typer.Option(min=1, help="1: one process searches.")] = 1,
     by_hand: Annotated[
         bool, typer.Option("--by-hand", help="Choose each step, see what it changes, and go back.")
     ] = False,
-    diagram: Annotated[
-        str | None, typer.Option(help="Draw the counterexample, or the first order, there (SVG).")
-    ] = None,
+    diagram: Annotated[str | None, typer.Option(help="Draw the counterexample there (SVG).")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help="Write its schedule there, for testing.replay. With --by-hand: go along this one first."),
@@ -107,35 +89,23 @@ def explore(
     """
     from ray_snapshot import testing
 
-    begin = Beginning(start, function, classes or (), until, module or (), trust)
-    limits: dict[str, Any] = {"crashes": crashes, "rollback": rollback, "duplicates": duplicates, "overtakes": overtakes,
-                              "mailbox_bound": mailbox_bound, "most_states": most_states}  # fmt: skip
+    begin = Beginning(start, function, classes or ())
     if by_hand:
-        if reach or avoid or always or never or eventually or within or protocol or diagram or as_json:
+        if always or never or eventually or within or protocol or diagram or as_json:
             raise SettingError(
                 "--by-hand asks you for each step: leave out what a search looks for, --diagram and --json"
             )
         from ray_snapshot.commands.by_hand import walk
 
         with this_folder_first():
-            walk(begin, (crashes, rollback, duplicates, overtakes), mailbox_bound, schedule)
-        return
-    if reach or avoid:
-        if always or never or eventually or protocol is not None:
-            raise SettingError(
-                "--reach and --avoid ask for orders, --always, --never, --eventually and --protocol whether all are right: ask"
-                " one after the other"
-            )
-        with this_folder_first(), _told() as tell:
-            bounded = {**limits, "within": _predicates(within)}
-            found_orders = _orders(begin.build(), reach or [], avoid or [], bounded, tell)
-        _show_orders(found_orders, diagram, schedule, as_json)
+            walk(begin, crashes, mailbox_bound, schedule)
         return
     with this_folder_first(), _told() as tell:
         build = begin.build()
         found = testing.explore(
             build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
-            within=_predicates(within), protocol=protocol, **limits, workers=workers, progress=tell,
+            within=_predicates(within), protocol=protocol, crashes=crashes, mailbox_bound=mailbox_bound,
+            most_states=most_states, workers=workers, progress=tell,
         )  # fmt: skip
     _write(found.counterexample, diagram, schedule)
     print(_as_json(found) if as_json else found)
@@ -143,36 +113,6 @@ def explore(
         raise typer.Exit(BROKEN)
     if not found.complete:
         raise typer.Exit(NOT_COMPLETE)
-
-
-def _orders(
-    build: Build, reach: list[str], avoid: list[str], limits: dict[str, Any], tell: Callable[[Report], None] | None
-) -> list[Orders]:
-    from ray_snapshot import testing
-
-    goals = [
-        *((testing.reach, predicate(item)) for item in reach),
-        *((testing.avoid, predicate(item)) for item in avoid),
-    ]
-    return [ask(build, goal, **limits, progress=tell) for ask, goal in goals]
-
-
-def _show_orders(found: list[Orders], diagram: str | None, schedule: str | None, as_json: bool) -> None:
-    first = next((one.order for one in found if one.order is not None), None)
-    _write(first, diagram, schedule)
-    for one in found:
-        print(_order_as_json(one) if as_json else one)
-    if any(one.order is None and one.complete for one in found):
-        raise typer.Exit(BROKEN)
-    if any(one.order is None for one in found):
-        raise typer.Exit(NOT_COMPLETE)
-
-
-def _order_as_json(found: Orders) -> str:
-    steps, loop_from = ([], None) if found.order is None else (found.order.steps, found.order.loop_from)
-    told = {found.word: found.goal, "found": found.order is not None, "complete": found.complete, "states": found.states,
-            "steps": steps, "loop_from": loop_from}  # fmt: skip
-    return json.dumps(told | _bounded(found))
 
 
 def _predicates(references: list[str] | None) -> list[Any]:
@@ -193,12 +133,9 @@ def _write(found: Counterexample | None, diagram: str | None, schedule: str | No
 def _as_json(found: Exploration) -> str:
     steps = [] if found.counterexample is None else found.counterexample.steps
     told = {"ok": found.ok, "complete": found.complete, "states": found.states, "broken": found.broken, "steps": steps}
-    return json.dumps(told | _bounded(found))
-
-
-def _bounded(found: Exploration | Orders) -> dict[str, Any]:
-    """Of a search with a constraint: its name, and how many states are outside."""
-    return {} if found.within is None else {"within": found.within, "outside": found.outside}
+    if found.within is not None:
+        told |= {"within": found.within, "outside": found.outside}
+    return json.dumps(told)
 
 
 @contextmanager

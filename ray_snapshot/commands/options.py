@@ -19,13 +19,6 @@ HistoryPath = Annotated[
     typer.Argument(metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False),
 ]
 Crashes = Annotated[int, typer.Option("--crashes", min=0, help="So many machines may be lost at any moment.")]
-Rollback = Annotated[
-    bool, typer.Option("--rollback", help="A crash takes all machines back to a snapshot, taken at any moment.")
-]
-Duplicates = Annotated[int, typer.Option("--duplicates", min=0, help="So many messages may come once more.")]
-Overtakes = Annotated[
-    int, typer.Option("--overtakes", min=0, help="So many messages may overtake others of their channel.")
-]
 MailboxBound = Annotated[
     int | None,
     typer.Option(

@@ -14,13 +14,10 @@ import typer
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.choosing import (
-    ALIGNED,
     AT_LEAST_ONCE,
-    BARRIERS,
     CHANDY_LAMPORT,
     OBSERVER,
     PROTOCOLS,
-    UNALIGNED,
 )
 
 if TYPE_CHECKING:
@@ -45,12 +42,6 @@ def simulate(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses the delays of an events file; default 0.")] = None,
     protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = PROTOCOLS[0],
-    unaligned_after: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Begin aligned; a machine turns unaligned this long after its first barrier (ticks, or lines)."
-        ),
-    ] = None,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every order of deliveries; for small events files.")
     ] = False,
@@ -63,23 +54,14 @@ def simulate(
         typer.Option(min=0, help="Draw the cut of this snapshot alone, and the equivalent computation, too."),
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
-    reorders: Annotated[
-        bool,
-        typer.Option(
-            "--reorder",
-            help=f"Channels deliver in any order: with {OBSERVER}, or {CHANDY_LAMPORT}, whose cuts are then wrong.",
-        ),
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
 ) -> None:
     """Run token-passing machines, and take snapshots of them."""
     from ray_snapshot.simulation.tokens import playing, scripts
 
     _check(events, schedule, seed, protocol, exhaustive)
-    _check_reordering(protocol, reorders)
     if most_states is not None and not exhaustive:
         raise SettingError("--most-states bounds the search of every order: it goes with --exhaustive")
-    protocol = _beginning_aligned(protocol, unaligned_after)
     _check_drawing(diagram, snapshot, shiviz, exhaustive)
     system = scripts.read_topology(topology)
     by_channels = protocol != OBSERVER
@@ -87,22 +69,16 @@ def simulate(
         script = scripts.read_events(str(events), system, by_channels=by_channels)
         most = playing.MOST_STATES if most_states is None else most_states
         with _told_states(most) as tell:
-            found = playing.play_every_order(
-                *(system, script, protocol),
-                reorders=reorders,
-                has_patience=unaligned_after is None,
-                most=most,
-                tell=tell,
-            )
+            found = playing.play_every_order(system, script, protocol, most=most, tell=tell)
         _print_every_order(found, as_json, protocol)
         return
     if schedule is not None:
         script = scripts.read_schedule(schedule, system, by_channels=by_channels)
-        play = playing.play_schedule(system, script, protocol, reorders=reorders, patience=unaligned_after)
+        play = playing.play_schedule(system, script, protocol)
         title = f"schedule {schedule}"
     else:
         script = scripts.read_events(str(events), system, by_channels=by_channels)
-        play = playing.play_events(system, script, seed or 0, protocol, reorders=reorders, patience=unaligned_after)
+        play = playing.play_events(system, script, seed or 0, protocol)
         title = f"events {events}, seed {seed or 0}"
     results = play.system.results()
     _draw(play, results, title, diagram, snapshot, shiviz)
@@ -137,27 +113,6 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
         raise SettingError("a schedule leaves nothing to chance: --seed and --exhaustive go with --events")
     if exhaustive and seed is not None:
         raise SettingError("--exhaustive tries every order: it takes no --seed")
-
-
-def _check_reordering(protocol: str, reorders: bool) -> None:
-    """Refuse channels without order under barriers: a barrier divides the messages before it from those after it."""
-    if reorders and protocol in BARRIERS:
-        raise SettingError(
-            f"under {protocol} channels are FIFO, for barriers divide them: --reorder goes with --protocol {OBSERVER},"
-            f" which needs no order, or {CHANDY_LAMPORT}, which then shows wrong cuts"
-        )
-
-
-def _beginning_aligned(protocol: str, unaligned_after: int | None) -> str:
-    """The protocol to begin with: as on Ray, both kinds of barriers begin aligned if they turn unaligned later."""
-    if unaligned_after is None:
-        return protocol
-    if protocol not in (ALIGNED, UNALIGNED):
-        raise SettingError(
-            f"under {protocol} no input is blocked until others have delivered, so nothing can turn unaligned:"
-            f" --unaligned-after goes with --protocol {ALIGNED} or {UNALIGNED}"
-        )
-    return ALIGNED
 
 
 def _check_drawing(diagram: str | None, snapshot: int | None, shiviz: str | None, exhaustive: bool) -> None:

@@ -238,7 +238,7 @@ class History:
     def resolve(self, text: str, *, system: str | None = None) -> str:
         """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
 
-        `-1` is the latest, `-2` the one before; edited ones (`testing.edit`) count with neither. Raises
+        `-1` is the latest, `-2` the one before; edited ones (of earlier versions) count with neither. Raises
         `HistoryNotFoundError` if it means none, or several.
         """
         found = self.as_stored().stored.read("snapshots", system=system, columns=["snapshot_id", "started_at"])

@@ -22,7 +22,6 @@ from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.protocol.parts import MachineCopy
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.payload import Foreign, Pickled, PlainPickler
 
 FOREIGN = (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)
@@ -81,28 +80,6 @@ def pickled(value: Any, what: str, dumps: Callable[[Any], bytes]) -> tuple[bytes
     except Exception as error:  # whatever the value's own classes raise
         where = next((f" at {name!r}" for name, item in _items(value) if not _is_picklable(item, dumps)), "")
         return None, f"{_reason(error)} in {what}{where}"
-
-
-def pickled_as(value: Any, what: str, run_id: str, as_run_id: str) -> tuple[bytes | None, str | None]:
-    """As `pickled`; handles of one run are written as those of another."""
-    return pickled(value, what, lambda item: _dumps_as(item, run_id, as_run_id))
-
-
-class _RunPickler(StatePickler):
-    def __init__(self, buffer: io.BytesIO, run_id: str, as_run_id: str) -> None:
-        super().__init__(buffer, protocol=5)
-        self._run_id, self._as_run_id = run_id, as_run_id
-
-    def reducer_override(self, item: Any) -> Any:
-        if type(item) is MachineHandle and item._run_id == self._run_id:
-            return handle_of, (self._as_run_id, item._name, None)
-        return super().reducer_override(item)
-
-
-def _dumps_as(value: Any, run_id: str, as_run_id: str) -> bytes:
-    buffer = io.BytesIO()
-    _RunPickler(buffer, run_id, as_run_id).dump(value)
-    return buffer.getvalue()
 
 
 def _dumps(value: Any) -> bytes:

@@ -9,12 +9,11 @@ returns a bool. Read `docs/howto/testing-machines.md` first, then `stage` (one a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.names import check_target_name
-from ray_snapshot.runtime.handles import MachineHandle, handle_of
+from ray_snapshot.testing.crashes import check_crashes
 from ray_snapshot.testing.exploring import (
     MOST_STATES,
     Counterexample,
@@ -24,14 +23,10 @@ from ray_snapshot.testing.exploring import (
     listed,
     search,
 )
-from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import over
 from ray_snapshot.testing.moments import Moment, from_snapshot
-from ray_snapshot.testing.orders import Orders, avoid, reach
 from ray_snapshot.testing.runs import Run, replay_states
 from ray_snapshot.testing.schedules import Schedule, schedule_of
-from ray_snapshot.testing.stage import RUN
-from ray_snapshot.testing.traced import from_trace
 from ray_snapshot.witness.asking import Modal, definitely, possibly
 
 __all__ = [
@@ -39,54 +34,18 @@ __all__ = [
     "Exploration",
     "Modal",
     "Moment",
-    "Orders",
     "Report",
     "Run",
     "Schedule",
-    "avoid",
     "check_stable",
     "definitely",
-    "edit",
     "explore",
     "from_snapshot",
-    "from_trace",
-    "handle",
     "over",
     "possibly",
-    "reach",
     "replay",
     "simulate",
 ]
-
-
-def edit(
-    history: str | os.PathLike[str],
-    snapshot_id: str,
-    *,
-    states: Mapping[str, Any] | None = None,
-    drop: Iterable[Any] = (),
-    add: Iterable[Mapping[str, Any]] = (),
-    note: str = "",
-) -> str:
-    """Write an edited copy of a snapshot into its history; returns the copy's id, which is taken wherever an id is.
-
-    `states`: by machine, the new state (what `restore_state` gets), or a function of the old one that returns it, or changes
-    it and returns None. `drop`: messages in flight, as `Snapshot.messages` has them, or `{"source", "target", "number"}`,
-    with `"kind"` if it is a timer. `add`: messages as of `Snapshot.from_rows`, `{"source", "target", "method", "args"}`, each
-    behind what is in flight on its channel; with `"kind": "timer"` and `"seconds"` until it fires; `"kwargs"`. In states and
-    arguments a machine is `testing.handle(name)`. `note` is kept with the record of the edit.
-
-    A checkpoint is read and written, with its key, as a restore reads it. Raises `SettingError` for an edit that changes
-    nothing or is none, `UnknownMachineError`, `NotRestorableError`, `CheckpointError`, `HistoryNotFoundError`.
-    """
-    from ray_snapshot.testing import editing  # with it comes Ray, whose pickler checkpoints are written with
-
-    return editing.edit(history, snapshot_id, states=states, drop=drop, add=add, note=note)
-
-
-def handle(name: str) -> MachineHandle:
-    """A machine by name, for states and arguments that are given to `edit`."""
-    return handle_of(RUN, check_target_name(name))
 
 
 def explore(
@@ -97,9 +56,6 @@ def explore(
     eventually: Any = (),
     protocol: str | None = None,
     crashes: int = 0,
-    rollback: bool = False,
-    duplicates: int = 0,
-    overtakes: int = 0,
     within: Any = (),
     most_states: int = MOST_STATES,
     workers: int = 1,
@@ -112,11 +68,9 @@ def explore(
     each message that can be accepted is accepted at some time, each timer comes, and each reply. An action that raises is a
     counterexample by itself.
 
-    Faults, each a search of its own: `crashes`: so many machines may be lost at any moment, with their timers and mailboxes;
-    with `rollback`, a snapshot is taken at any moment, and so many crashes take all machines back to it. `duplicates`: so many
-    messages come once more than they were sent. `overtakes`: so many messages are accepted before an earlier one of their
-    channel. `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: 1, for one
-    process searches.
+    `crashes`: so many machines may be lost at any moment, with their timers and mailboxes: a search of its own.
+    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: 1, for one process
+    searches.
 
     `within`: what holds in every state that is gone on from, of the same kind as `always` (TLC's CONSTRAINT). A state that
     breaks it is found and judged, and no step out of it is taken; `outside` counts these. `complete` is then said of all that
@@ -132,13 +86,11 @@ def explore(
         raise SettingError(
             f"explore: workers={workers}: one process searches; leave workers out, and run unlike searches side by side"
         )
-    faults = Faults(crashes, rollback, duplicates, overtakes)
-    faults.check()
+    check_crashes(crashes)
     if protocol is not None:
-        if faults != NO_FAULTS or mailbox_bound is not None:
+        if crashes or mailbox_bound is not None:
             raise SettingError(
-                "explore(protocol=...): neither faults (crashes, rollback, duplicates, overtakes) nor mailbox_bound are tried"
-                " there: leave them out"
+                "explore(protocol=...): neither crashes nor mailbox_bound are tried there: leave them out"
             )
         if listed(within):
             raise SettingError("explore(protocol=...): no constraint is looked at there: leave within out")
@@ -154,7 +106,7 @@ def explore(
             progress=progress,
         )
     return search(
-        build, always=listed(always), never=listed(never), eventually=listed(eventually), faults=faults,
+        build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,
         within=listed(within), bound=mailbox_bound, most_states=most_states, progress=progress,
     )  # fmt: skip
 
@@ -172,11 +124,10 @@ def check_stable(
     A function of the machine objects by name is taken, too. The counterexample's last step is the one after which it does not
     hold any more. `within`: as of `explore`; steps into states outside count, steps out of them are not taken.
     """
-    faults = Faults(crashes)
-    faults.check()
+    check_crashes(crashes)
     if most_states < 1:
         raise SettingError(f"check_stable: most_states={most_states}: 1 or more")
-    return search(build, stays=listed(detector), within=listed(within), most_states=most_states, faults=faults)
+    return search(build, stays=listed(detector), within=listed(within), most_states=most_states, crashes=crashes)
 
 
 def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLike[str] | dict[str, Any]) -> Run:

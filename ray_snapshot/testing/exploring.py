@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.judging import Judge, judge_of
 from ray_snapshot.testing.liveness import Edges, Lasso, lasso_of
 from ray_snapshot.testing.memory import Memory, Pace
-from ray_snapshot.testing.records import Move, State, is_fault
+from ray_snapshot.testing.records import Move, State
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule
 from ray_snapshot.testing.space import NeedsClockError, Space
@@ -163,15 +162,14 @@ class Search:
         eventually: Sequence[Any] = (),
         stays: Sequence[Any] = (),
         within: Sequence[Any] = (),
-        faults: Faults = NO_FAULTS,
+        crashes: int = 0,
         bound: int | None = None,
         most_states: int = MOST_STATES,
         has_clock: bool = False,
         progress: Progress | None = None,
-        ends_at_failures: bool = False,
     ) -> None:
         self.stage = stage
-        self.space = Space(stage, has_clock=has_clock, bound=bound, faults=faults)
+        self.space = Space(stage, has_clock=has_clock, bound=bound, crashes=crashes)
         self.shown = Shown(self.space)
         self.always, self.never, self.eventually, self.stays = (
             [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
@@ -183,10 +181,7 @@ class Search:
         """How many steps the last state that was gone on from is away."""
         self.most_states = most_states
         self.progress = progress
-        self.ends_at_failures = ends_at_failures
-        """Whether an action that raises is no counterexample, but the end of its run: then it leads nowhere."""
-        self.failures = 0
-        self.settings: dict[str, Any] = {"mailbox_bound": bound, **faults.settings}
+        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": crashes}
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
         self.parents = array("q")
@@ -212,7 +207,6 @@ class Search:
         why += [f"{name} could not be told in {count:,} states" for name, count in sorted(self.unknown.items())]
         why += self.stage.not_followed()
         why += [*self.space.partial]
-        why += self._about_faults()
         is_whole = found is None and self.expanded == len(self.states)
         depth = self.farthest if self.within else max(self.depths, default=0)
         return Exploration(
@@ -282,12 +276,9 @@ class Search:
             self.farthest = self.depths[number]
         space, edges, numbers, is_end = self.space, self.edges, self.numbers, True
         for task in space.tasks(state):
-            need_not_come = is_fault(task)
+            need_not_come = type(task) is tuple and task[0] == "crash"
             is_end = is_end and need_not_come
             for move in space.moves_of(state, task):
-                if self.ends_at_failures and move.failure is not None:
-                    self.failures += 1
-                    continue
                 target = numbers.get(move.after)
                 if target is None or move.effect is None or move.effect.failure or move.births or self.stays:
                     if (wrong := self._arrive(number, state, move)) is not None:
@@ -338,13 +329,6 @@ class Search:
             if judge.holds(state) is None:
                 self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
         return None
-
-    def _about_faults(self) -> list[str]:
-        failing = self.space.failing
-        if failing.faults.rollback and not failing.could_restore:
-            said = "; ".join(failing.obstacles) or "in each a machine waits inside an action, or a call is in flight"
-            return [f"rollback: no state could be restored, so no crash was tried ({said})"]
-        return [f"rollback: {one}" for one in failing.obstacles]
 
     @property
     def _left(self) -> int:

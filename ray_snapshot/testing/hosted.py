@@ -14,16 +14,14 @@ from typing import Any
 from ray_snapshot.errors import HostDiedError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.simulation.mail.fingerprints import carried_mark, fingerprint
+from ray_snapshot.simulation.mail.fingerprints import fingerprint
 from ray_snapshot.simulation.mail.hosts import Body, SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Action, MessageId
 from ray_snapshot.simulation.mail.rules import Rules
-from ray_snapshot.simulation.mail.sharing import TO_A_HOST, Keeper
 from ray_snapshot.simulation.mail.simulated import STEPS, SimulatedHosts
 from ray_snapshot.testing.acts import Act, Answer, Around, Chooses, Outcome, Raised, Ref, Sent, Waits
 from ray_snapshot.testing.history import Performed
-from ray_snapshot.testing.hosted_sharing import SharedHosts
 from ray_snapshot.testing.records import Inside, Mail, Rest, Unborn
 from ray_snapshot.testing.space import raise_if_begun_wrong
 from ray_snapshot.testing.stage import NO_REFS, Stage
@@ -38,31 +36,10 @@ class Knowledge:
     chance: Callable[[int], int]
     asked_clock: bool = False
     """Whether a machine has asked for the time."""
-    outcomes: dict[Act, Outcome] | None = None
-    """Of a search: what came of actions that asked for neither time nor chance."""
-
-
-_DELIVERIES: list[Step] = []
-
-
-def _deliveries(count: int) -> list[Step]:
-    """The deliveries of so many batches."""
-    while len(_DELIVERIES) < count:
-        _DELIVERIES.append(("deliver", len(_DELIVERIES)))
-    return _DELIVERIES[:count]
 
 
 KNOWN: dict[int, Knowledge] = {}
 """By the world's `known`: so that a world can be pickled."""
-
-
-def _taken(host: SimHost, window: int) -> list[Carried]:
-    return [Carried(host.core.host, target, batch) for target, batch in host.core.take_batches(window)]
-
-
-def _is_through(host: SimHost, target: str) -> None:
-    """A batch has come where it was sent."""
-    host.core.outputs[target].in_flight -= 1
 
 
 class HostedWorld(SimulatedHosts):
@@ -94,12 +71,7 @@ class HostedWorld(SimulatedHosts):
         self.stops: list[Sent] = []
         """Machines that had stopped when the system began."""
         self.dealt = 0
-        self._listed: dict[str, list[Step]] = {}
-        """By host: the steps that it had when something last touched it."""
-        self._touched: set[str] | None = None
-        """Hosts whose steps may be others by now; None: all."""
         self._arounds: dict[str, Around] = {}
-        self._has_shared_central = False
         self.replies: Counter[tuple[str, str]] = Counter()
         """How many answers there have been, by who answers and to whom."""
         super().__init__(Rules(protocol=protocol))
@@ -113,54 +85,12 @@ class HostedWorld(SimulatedHosts):
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be found again is not copied with a world, nor what is told of a run alone."""
-        return {**self.__dict__, "done": [], "_listed": {}, "_touched": None, "_arounds": {}}
+        return {**self.__dict__, "done": [], "_arounds": {}}
 
     @property
     def stage(self) -> Stage:
         """Where actions are done."""
         return KNOWN[self.known].stage
-
-    def share(self, keeper: Keeper) -> None:
-        """From now on it may be forked; its hosts are `hosted_sharing`'s."""
-        KNOWN[self.known].outcomes = {}
-        self.hosts = SharedHosts(self, keeper, {}, self.hosts)
-        self.hosts.keep()
-
-    def fork(self) -> HostedWorld:
-        """Another world in the same state, with the same hosts; this one takes no step any more."""
-        found = HostedWorld.__new__(HostedWorld)
-        vars(found).update(vars(self))
-        for name in _COPIED:
-            setattr(found, name, vars(self)[name].copy())
-        log = self.log
-        cuts = {number: cut.copy() for number, cut in log.cuts.items()}
-        found.log = replace(log, actions=log.actions.copy(), lengths=log.lengths.copy(), cuts=cuts)
-        found._touched = None if self._touched is None else self._touched.copy()
-        found.done, found._has_shared_central = [], True
-        assert isinstance(self.hosts, SharedHosts)
-        found.hosts = self.hosts.of(found)
-        return found
-
-    def _hear_centrally(self, message: Step) -> str:
-        self._own_central()
-        return super()._hear_centrally(message)
-
-    def _own_central(self) -> None:
-        """The central point is about to change: not that of the other worlds that have it."""
-        if self._has_shared_central:
-            self._has_shared_central = False
-            self.central = self.central.copy()
-            self.central.coordinator = self.central.coordinator.copy()
-
-    def _look(self, name: str) -> SimHost:
-        """A host, to be read only (`hosted_sharing`)."""
-        found = self.hosts.get(name)
-        assert found is not None
-        return found
-
-    def runs(self, name: str) -> bool:
-        """Whether the host is there."""
-        return not self._look(name).is_down
 
     def begin(self) -> None:
         """The program that builds the system runs, to its end or its first wait."""
@@ -173,8 +103,7 @@ class HostedWorld(SimulatedHosts):
         """Equal for worlds that will behave alike; `has_clock`: machines ask for the time."""
         due = [(key, round(at - self.clock, 9)) for key, at in sorted(self.dues.items())]
         over = [(name, round(at - self.clock, 9)) for name, at in sorted(self.timeouts.items())]
-        hosts = self.hosts.marks() if isinstance(self.hosts, SharedHosts) else None
-        return fingerprint(self, hosts), tuple(due), tuple(over), self.clock if has_clock else None
+        return fingerprint(self), tuple(due), tuple(over), self.clock if has_clock else None
 
     # ---- which steps there are --------------------------------------------------------------------------------------
 
@@ -184,26 +113,12 @@ class HostedWorld(SimulatedHosts):
 
     def enabled(self) -> list[Step]:
         """Every step that something waits for; of timers and timeouts only those that are due first."""
-        listed, touched = self._listed, self._touched
-        if touched is None:
-            listed = self._listed = {name: self.enabled_on(name) for name in self.hosts}
-            self._touched = set()
-        elif touched:
-            for name in touched:
-                listed[name] = self.enabled_on(name)
-            touched.clear()
-        steps: list[Step] = []
-        for own in listed.values():
-            if own:
-                steps += own
-        network = self.network
-        if network.batches:
-            steps += _deliveries(len(network.batches))
-        if self.control:
-            steps += [("control", index) for index in range(len(self.control))]
+        steps = [step for name in self.hosts for step in self.enabled_on(name)]
+        steps += [("deliver", index) for index in range(len(self.network.batches))]
+        steps += [("control", index) for index in range(len(self.control))]
         if not (self.dues or self.timeouts):
             return steps
-        steps += [("timeout", name) for name in sorted(self.timeouts) if self.runs(self.places[name])]
+        steps += [("timeout", name) for name in sorted(self.timeouts) if not self.hosts[self.places[name]].is_down]
         first = min([*self.dues.values(), *self.timeouts.values()], default=0.0)
         return [step for step in steps if self._due_of(step) in (None, first)]
 
@@ -212,38 +127,19 @@ class HostedWorld(SimulatedHosts):
             return self.timeouts[step[1]]
         if step[0] != "fire":
             return None
-        channel, number = self._look(step[1]).timers[step[2]]
+        channel, number = self.hosts[step[1]].timers[step[2]]
         return self.dues[channel.owner.name, channel.target, number]
 
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host: there are no other generations here."""
-        host = self._look(name)
+        host = self.hosts[name]
         if host.is_down:
             return []
         return host.steps(self._callers(name) if self.inside else (), self.places, self.rules.window)
 
-    def _touch(self, step: Step) -> None:
-        """Note which hosts a step may give other steps."""
-        touched, kind = self._touched, step[0]
-        assert touched is not None
-        if kind == "deliver":
-            carried = self.network.batches[step[1]]
-            touched.add(carried.source)
-            touched.add(carried.target)
-        elif kind == "control":
-            message = self.control[step[1]]
-            if message[0] == "answer":  # others may wait for it than those who called
-                touched.update(self.places[name] for name in self.inside)
-            elif message[0] not in _CENTRAL:
-                touched.add(message[1])
-        elif kind in ("resume", "timeout"):
-            touched.add(self.places[step[1]])
-        elif kind != "snapshot":
-            self._touched = None
-
     def _callers(self, name: str) -> list[str]:
         found = []
-        for machine in self._look(name).core.machines.values():
+        for machine in self.hosts[name].core.machines.values():
             if machine.is_suspended and isinstance(machine.body.state, Inside) and self._ready(machine.body.state.wait):
                 found.append(machine.name)
         return found
@@ -263,53 +159,21 @@ class HostedWorld(SimulatedHosts):
 
     def perform(self, step: Step, choice: int = 0) -> None:  # noqa: ARG002 - chance is asked when it is needed
         """Take one step."""
-        kind = step[0]
-        if self._touched is not None:
-            if kind in _ON_ITS_HOST:
-                self._touched.add(step[1])
-            else:
-                self._touch(step)
         self.taken += 1
-        _ALL[kind](self, *step[1:])
-
-    def make_room(self, host: SimHost, child: str, place: str) -> None:
-        """The child that this host creates will live there; other hosts may have asked for that."""
-        super().make_room(host, child, place)
-        self._touched = None
-
-    def connect(self, source: str, target: str) -> None:
-        """Declare a channel that closes no cycle."""
-        super().connect(source, target)
-        self._touched = None
+        _ALL[step[0]](self, *step[1:])
 
     def _flush(self, name: str) -> str:
-        batches, hosts, window = self.network.batches, self.hosts, self.rules.window
-        if type(hosts) is SharedHosts:
-            batches += hosts.change(name, "flush", lambda host: _taken(host, window))
-            return ""
-        for target, batch in hosts[name].core.take_batches(window):
-            batches.append(Carried(name, target, batch))
+        for target, batch in self.hosts[name].core.take_batches(self.rules.window):
+            self.network.batches.append(Carried(name, target, batch))
         return ""
 
     def _deliver(self, index: int) -> str:
         carried = self.network.batches.pop(index)
-        source, target, hosts = carried.source, carried.target, self.hosts
-        if type(hosts) is SharedHosts:
-            hosts.change(source, ("is through", target), lambda host: _is_through(host, target))
-            hosts.change(target, carried_mark(carried), lambda host: host.is_down or host.core.arrive(carried.batch))
-            return ""
-        _is_through(hosts[source], target)
-        host = hosts[target]
+        self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
+        host = self.hosts[carried.target]
         if not host.is_down:
             host.core.arrive(carried.batch)
         return ""
-
-    def _copy(self, name: str) -> str:
-        hosts = self.hosts
-        if type(hosts) is SharedHosts:
-            hosts.change(name, "copy", SimHost.copy_next)
-            return ""
-        return super()._copy(name)
 
     def _accept_next(self, name: str) -> None:
         host = self.hosts[name]
@@ -393,7 +257,7 @@ class HostedWorld(SimulatedHosts):
             host.core._queue(machine)
 
     def _fire_timer(self, name: str, index: int) -> None:
-        channel, number = self._look(name).timers[index]
+        channel, number = self.hosts[name].timers[index]
         self.clock = max(self.clock, self.dues.pop((channel.owner.name, channel.target, number)))
         self.hosts[name].fire(index)
 
@@ -416,7 +280,7 @@ class HostedWorld(SimulatedHosts):
         kind, where, *rest = message
         if kind == "answer":
             ref, sent, answer, colour = rest
-            if not self._look(self.places[where]).is_down:
+            if not self.hosts[self.places[where]].is_down:
                 self.came[ref] = sent, answer, colour
             return "an answer"
         if kind == "halt_machine":
@@ -424,9 +288,6 @@ class HostedWorld(SimulatedHosts):
             if not self.hosts[where].is_down:
                 core.stop(core.machine(rest[0]))
             return "stops"
-        if kind in TO_A_HOST and type(self.hosts) is SharedHosts:
-            self.hosts.change(where, message, lambda host: host.is_down or getattr(host.core, kind)(*rest))
-            return ""
         return super().hear(message)
 
     # ---- one action -------------------------------------------------------------------------------------------------
@@ -440,15 +301,6 @@ class HostedWorld(SimulatedHosts):
 
     def _outcome(self, act: Act, inputs: tuple[Any, ...], *, has_sites: bool | None = None) -> Outcome:
         known = KNOWN[self.known]
-        if known.outcomes is not None and not inputs:
-            found = known.outcomes.get(act)
-            if found is None:
-                found = known.stage.perform(act, inputs, self.clock)
-                if not (found.asked_clock or type(found.end) is Chooses):
-                    known.outcomes[act] = found
-            if type(found.end) is not Chooses:
-                known.asked_clock |= found.asked_clock
-                return found
         while True:
             found = known.stage.perform(act, inputs, self.clock, has_sites=has_sites)
             if found.asked_clock:
@@ -512,7 +364,6 @@ class HostedWorld(SimulatedHosts):
         """What was in flight when the system began (`moments`) is sent again by its senders, in its order."""
         if not (self.in_flight or self.stops):
             return
-        self._touched = None
         in_flight, self.in_flight = self.in_flight, []
         for sent in in_flight:
             host = self.hosts[self.places[sent.source]]
@@ -544,7 +395,7 @@ class HostedWorld(SimulatedHosts):
             if call is not None:
                 self.calls[source] = self.calls.get(source, 0) + 1
                 self.owed[call] = sent.target
-                if sent.target in self.places and self._look(self.places[sent.target]).is_down:
+                if sent.target in self.places and self.hosts[self.places[sent.target]].is_down:
                     self._answer_for_lost(call, sent.target)
         elif sent.what == "timer":
             mail = Mail(sent.method, sent.payload, None, sent.refs)
@@ -565,7 +416,6 @@ class HostedWorld(SimulatedHosts):
         elif sent.what == "stop":
             self._stop(host, machine, sent.target)
         elif sent.what == "snapshot":
-            self._own_central()
             self.perform(("snapshot",))
 
     def _room_for(self, host: SimHost, machine: Machine, child: str) -> str:
@@ -596,16 +446,4 @@ _ALL: dict[str, Callable[..., Any]] = {
     **_OWN,
     "deliver": HostedWorld._deliver,
     "flush": HostedWorld._flush,
-    "copy": HostedWorld._copy,
 }
-
-_COPIED = (
-    "network", "control", "replies", "dues", "timeouts", "inside", "unbuilt", "came", "calls", "owed", "places",
-    "in_flight", "stops", "_listed", "_arounds",
-)  # fmt: skip
-"""What steps change of a world, beside its hosts, its log and the central point."""
-
-_ON_ITS_HOST = frozenset({"accept", "birth", "fire", "record", "copy", "flush", "resolve", "report", "late"})
-"""Steps that name the one host that they touch."""
-_CENTRAL = frozenset({"part", "register"})
-"""Control messages that touch no host."""

@@ -5,6 +5,7 @@ Never imports Ray unless a machine calls.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,6 @@ from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
 from ray_snapshot.testing.hosted import KNOWN, HostedWorld
 from ray_snapshot.testing.hosted_runs import Interpreter, Player, check_hosts, replay_hosted
-from ray_snapshot.testing.hosted_sharing import new_keeper
 from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.memory import Memory, Pace, seldom_collected
 from ray_snapshot.testing.schedules import Schedule, frozen
@@ -88,8 +88,7 @@ class _HostedSearch:
             player.take(next(step for step in steps if step[0] not in ("accept", "fire", "resume", "timeout")))
         player.take(("snapshot",))
         start = player.world
-        start.share(new_keeper())
-        queue: list[tuple[HostedWorld | None, tuple[Any, ...]]] = [(start, ())]
+        queue: list[tuple[bytes, tuple[Any, ...]]] = [(pickle.dumps(start, pickle.HIGHEST_PROTOCOL), ())]
         seen, place = {start.mark(has_clock=self.has_clock)}, 0
         began, pace, memory = time.perf_counter(), Pace(), Memory()
         why = [f"it is bounded: one snapshot under {self.protocol}, asked for at the beginning"]
@@ -100,12 +99,11 @@ class _HostedSearch:
                 if (told := memory.is_short()) is not None:
                     why.append(told)
                     break
-            world, way = queue[place]
-            assert world is not None
-            queue[place] = None, way
+            saved, way = queue[place]
+            queue[place] = b"", way
             place += 1
-            for step in world.enabled():
-                after = world.fork()
+            for step in pickle.loads(saved).enabled():
+                after: HostedWorld = pickle.loads(saved)
                 path = (*way, step, *_taken_eagerly(after, step))
                 mark = after.mark(has_clock=self.has_clock)
                 if mark in seen:
@@ -113,7 +111,7 @@ class _HostedSearch:
                 seen.add(mark)
                 if (found := self._judge(after)) is not None:
                     return Exploration(len(seen), False, self._counterexample(*found, path), why)
-                queue.append((after, path))
+                queue.append((pickle.dumps(after, pickle.HIGHEST_PROTOCOL), path))
         if len(queue) >= self.most_states:
             why.append(f"it was stopped at most_states={self.most_states:,}")
         why += [f"{name} could not be told of every snapshot" for name in self.unknown]

@@ -13,14 +13,14 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import NotRestorableError, SettingError
 from ray_snapshot.names import is_actor, run_of_machines
-from ray_snapshot.runtime import handles, staged_calls
+from ray_snapshot.runtime import handles
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.planning import gathered
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.planning import Whole
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.testing.front import Front
-
-MAIL, TIMER, CALL = "mail", "timer", "call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +57,9 @@ class Flying:
     method: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
-    kind: str = MAIL
+    kind: str = "mail"
     left: float = 0.0
     """Of a timer: the seconds until it fires."""
-    number: int | None = None
-    """Of a call: that of its result among those of its caller (`runtime.staged_calls.CallRef`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +107,14 @@ class Moment:
     def outputs(self, stage: Stage) -> Iterator[Sent]:
         """What the program does to the world that it begins with; raises `SettingError` for a class that is no machine's."""
         stage.began_at = self.at
-        for what, target, method, payload, kind, source, seconds, call in self._gatherings:
+        for what, target, method, payload, kind, source, seconds in self._gatherings:
             number = 0 if kind is None else stage.kind_of(kind)
-            common = {"seconds": seconds, "kind": number, "source": source, "refs": payload.refs, "number": call}
+            common = {"seconds": seconds, "kind": number, "source": source, "refs": payload.refs}
             yield Sent(what, target, method, payload.data, **common)  # type: ignore[arg-type]
 
 
-_Gathering = tuple[str, str, str, Encoded, type | None, str, float, int | None]
-"""(what, target, method, payload, class, source, seconds, number of a call)."""
+_Gathering = tuple[str, str, str, Encoded, type | None, str, float]
+"""(what, target, method, payload, class, source, seconds)."""
 
 
 def _gatherings(moment: Moment) -> list[_Gathering]:
@@ -126,17 +122,15 @@ def _gatherings(moment: Moment) -> list[_Gathering]:
     found: list[_Gathering] = []
     for held in moment.machines:
         payload = encoded(((held.state,), {}))
-        found.append(("create", held.name, LOAD, payload, held.kind, "", 0.0, None))
+        found.append(("create", held.name, LOAD, payload, held.kind, "", 0.0))
     for one in moment.unmade:
         payload = encoded((one.args, one.kwargs))
-        found.append(("create", one.name, "__init__", payload, one.kind, one.creator, 0.0, None))
+        found.append(("create", one.name, "__init__", payload, one.kind, one.creator, 0.0))
     for message in moment.flying:
         payload, to = encoded((message.args, message.kwargs)), (message.kind, message.target, message.method)
-        found.append((*to, payload, None, message.source, message.left, message.number))
+        found.append((*to, payload, None, message.source, message.left))
     nothing = Encoded(b"")
-    found += [
-        ("stop", held.name, "", nothing, None, held.name, 0.0, None) for held in moment.machines if held.is_stopped
-    ]
+    found += [("stop", held.name, "", nothing, None, held.name, 0.0) for held in moment.machines if held.is_stopped]
     return found
 
 
@@ -179,8 +173,8 @@ def classes_by_name(classes: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any
 
 def opened_moment(checkpoint: Checkpoint, snapshot: Snapshot, classes: Mapping[str, Any]) -> Moment:
     """The moment of a checkpoint whose digest has been checked."""
-    refuse_actors(checkpoint)
-    reader = Reader(checkpoint, snapshot)
+    _refuse_actors(checkpoint)
+    reader = _Reader(checkpoint, snapshot)
     whole = gathered(checkpoint.of_hosts)
     kinds = {key: reader.machine_class(key, blob, whole, classes) for key, blob in whole.classes.items()}
     machines = [
@@ -204,7 +198,7 @@ def _moment_of(snapshot: Snapshot) -> float:
     return float(max([snapshot.started_at, *recorded]).timestamp())
 
 
-def refuse_actors(checkpoint: Checkpoint) -> None:
+def _refuse_actors(checkpoint: Checkpoint) -> None:
     """Raise `NotRestorableError` if actors of a watched app are in a checkpoint."""
     whole = gathered(checkpoint.of_hosts)
     actors = [message[0] for message in whole.messages if is_actor(message[0])]
@@ -216,7 +210,7 @@ def refuse_actors(checkpoint: Checkpoint) -> None:
         )
 
 
-class Reader:
+class _Reader:
     """Opens the pickles of one checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, snapshot: Snapshot) -> None:
@@ -232,7 +226,7 @@ class Reader:
     def value(self, blob: bytes, what: str) -> Any:
         """Fresh objects; handles in them are of machines without Ray. Raises `NotRestorableError`."""
         try:
-            return opened_blob(blob, self.runs)
+            return _Unpickler(blob, self.runs).load()
         except Exception as error:  # whatever the classes of the user's raise
             raise self._not_here(what, error) from error
 
@@ -247,7 +241,7 @@ class Reader:
         of = next((item[0] for item in whole.machines if item[1] == key), None)
         of = of or next((item[1] for item in whole.creations if item[2] == key), None)
         try:
-            kind = opened_blob(blob, self.runs)
+            kind = _Unpickler(blob, self.runs).load()
         except Exception as error:  # no such module, or another Python
             named = next((classes[name] for name in _texts(blob) if name in classes), None)
             if named is not None:
@@ -276,19 +270,12 @@ def _texts(blob: bytes) -> list[str]:
         return []
 
 
-def opened_blob(blob: bytes, runs: Set[str], ref: Callable[..., Any] = staged_calls.LoggedRef) -> Any:
-    """What a pickle holds; handles of machines of `runs` are of a system without Ray. `ref` makes the results of calls of a
-    run that was done again."""
-    return _Unpickler(blob, runs, ref).load()
-
-
 class _Unpickler(pickle.Unpickler):
-    """Makes handles by a function of its own."""
+    """Makes handles of machines of `runs` those of a system without Ray."""
 
-    def __init__(self, blob: bytes, runs: Set[str], ref: Callable[..., Any]) -> None:
+    def __init__(self, blob: bytes, runs: Set[str]) -> None:
         super().__init__(io.BytesIO(blob))
         self._runs = runs
-        self._ref = ref
 
     def _handle(self, run_id: str, name: str, host: str | None = None) -> MachineHandle:
         return handle_of(RUN, name) if run_id in self._runs else handle_of(run_id, name, host)
@@ -297,6 +284,4 @@ class _Unpickler(pickle.Unpickler):
         """What a pickle names."""
         if name == "handle_of" and module == handles.__name__:
             return self._handle
-        if name == "LoggedRef" and module == staged_calls.__name__:
-            return self._ref
         return super().find_class(module, name)

@@ -14,9 +14,8 @@ from ray_snapshot.testing.values import Loose, as_bytes
 State = tuple[int, ...]
 """By cell: what is in it; 0: nothing. Cells that nobody knew yet when the state was found are left out at the end."""
 
-MACHINE, CHANNEL, TIMERS, ANSWER, TIMES, KEPT, FAULTS = range(7)
-"""Kinds of cells, beside the first one, which holds what is `Here`. `TIMES`: when a machine set its timers; `KEPT`: the
-snapshot that a crash goes back to; `FAULTS`: how many have come."""
+MACHINE, CHANNEL, TIMERS, ANSWER, TIMES = range(5)
+"""Kinds of cells, beside the first one, which holds what is `Here`. `TIMES`: when a machine set its timers."""
 
 CHANNELS = frozenset({CHANNEL, TIMERS})
 
@@ -127,14 +126,7 @@ def exact(item: Any) -> Any:
 
 Task = Any
 """What is done in a step: the cell of a channel (its head is accepted), or a tuple that begins with a word: `timer` (not
-the head), `join`, `resume`, `timeout`, `birth`, `driver`, or one of `FAULT_WORDS`."""
-
-FAULT_WORDS = frozenset({"crash", "snapshot", "rollback", "again", "overtake"})
-
-
-def is_fault(task: Task) -> bool:
-    """Whether it need never happen."""
-    return type(task) is tuple and task[0] in FAULT_WORDS
+the head), `join`, `resume`, `timeout`, `birth`, `driver`, or `crash`, which need never happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +167,12 @@ class Move:
     step: Step
     after: State
     effect: Effect | None = None
-    """None: no action, but a crash or a snapshot."""
+    """None: no action, but a crash."""
     births: tuple[tuple[Step, Effect], ...] = ()
     """Machines that the driver created are constructed in the same breath."""
-    trouble: str | None = None
-    """What a hook raised where the past came back."""
 
     @property
     def failure(self) -> str | None:
-        """What an action or a hook raised in it."""
-        if self.trouble is not None:
-            return self.trouble
+        """What an action raised in it."""
         effects = [self.effect, *(effect for _, effect in self.births)]
         return next((one.failure for one in effects if one is not None and one.failure), None)

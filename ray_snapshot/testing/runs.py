@@ -12,7 +12,6 @@ from typing import Any
 from ray_snapshot.errors import ScheduleError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.testing.faults import Faults
 from ray_snapshot.testing.history import Told, Written
 from ray_snapshot.testing.judging import ByFunction
 from ray_snapshot.testing.records import Move, State
@@ -134,12 +133,12 @@ def _told(step: tuple[Any, ...]) -> str:
     return f"{word} {machine}" + (f" {short(detail)}" if detail else "")
 
 
-def faults_of(settings: Mapping[str, Any]) -> Faults:
-    """The faults of the search that a schedule is of; raises `ScheduleError` for what are none."""
-    given = {name: settings[name] for name in ("crashes", "rollback", "duplicates", "overtakes") if name in settings}
-    if not all(isinstance(value, int) and value >= 0 for value in given.values()):
-        raise ScheduleError(f"the schedule has settings {given}: they are numbers", step=None)
-    return Faults(**given)
+def crashes_of(settings: Mapping[str, Any]) -> int:
+    """How many crashes the search tried that a schedule is of; raises `ScheduleError` for what is no number."""
+    crashes = settings.get("crashes", 0)
+    if type(crashes) is not int or crashes < 0:
+        raise ScheduleError(f"the schedule has crashes {crashes!r}: it is a number, 0 or more", step=None)
+    return crashes
 
 
 def bound_of(settings: Mapping[str, Any]) -> int | None:
@@ -152,9 +151,9 @@ def bound_of(settings: Mapping[str, Any]) -> int | None:
 
 def replay_states(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """Replay a schedule of the space of states."""
-    bound, faults = bound_of(schedule.settings), faults_of(schedule.settings)
+    bound, crashes = bound_of(schedule.settings), crashes_of(schedule.settings)
     with Stage(build) as stage:
-        space = Space(stage, has_clock=True, bound=bound, faults=faults)
+        space = Space(stage, has_clock=True, bound=bound, crashes=crashes)
         shown = Shown(space)
         teller = Teller(space, shown)
         failures: list[str] = []

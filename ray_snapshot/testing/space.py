@@ -7,7 +7,7 @@ answer to a call. What an integer stands for is looked up (`Space.values`); it i
 action is done once for each (state of its machine, message), whatever the rest of the system is like.
 
 What is in the state and what is not: no counts, no clocks (unless a machine asks for the time), of timers which may come
-before which (`timing`). They race with messages, for a message may take any time. What may go wrong: `faults`. Read `records`
+before which (`timing`). They race with messages, for a message may take any time. What may go wrong: `crashes`. Read `records`
 first: it says what is in a cell.
 """
 
@@ -23,7 +23,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.testing.acts import LOAD, Act, Answer, Around, AsksClock, Chooses, Done, Outcome, Raised, Waits
 from ray_snapshot.testing.calls import Calls, refs_of
 from ray_snapshot.testing.covers import covers
-from ray_snapshot.testing.faults import NO_FAULTS, Failing, Faults
+from ray_snapshot.testing.crashes import Crashes
 from ray_snapshot.testing.records import (
     ANSWER,
     CHANNEL,
@@ -67,18 +67,16 @@ class Space:
         has_clock: bool = False,
         bound: int | None = None,
         crashes: int = 0,
-        faults: Faults = NO_FAULTS,
     ) -> None:
         self.stage = stage
         self.bound = bound
         """How many messages of a machine may be in a channel before it is held."""
-        faults = replace(faults, crashes=crashes) if crashes else faults
         self.table = Table()
         self.cells, self.targets, self.values = self.table.cells, self.table.targets, self.table.values
         self.cell, self.id_of, self.at = self.table.cell, self.table.id_of, self.table.at
         self.calls = Calls(self.table)
         self.timing = Timing(self.table)
-        self.failing = Failing(self.table, self.calls, self.timing, stage, faults)
+        self.crashes = Crashes(self.table, self.calls, self.timing, crashes)
         self.start_here = Here(Around(), 0.0 if has_clock else None)
         self.outcomes: dict[Any, Outcome | None] = {}
         self.effects: dict[Any, list[Effect]] = {}
@@ -138,7 +136,6 @@ class Space:
         found: list[Task] = []
         values, cells, targets, size = self.values, self.cells, self.targets, len(state)
         joining: dict[int, list[int]] = {}
-        has_mail_faults = self.failing.has_mail_faults
         for cell, value in enumerate(state):
             if not value or not cell:
                 continue
@@ -156,14 +153,12 @@ class Space:
                     found += [("timer", cell, place) if place else cell for place in self.timing.firsts(state, cell)]
                 else:
                     found.append(cell)
-                    if has_mail_faults:
-                        found += self.failing.mail_tasks(state, cell)
             elif kind == MACHINE:
                 self._tasks_of(state, cell, values[value], found)
         for target, channels in joining.items():
             found += self._joins(values[state[target]], state, channels)
-        if self.failing.faults.crashes:
-            found += self.failing.tasks(state)
+        if self.crashes.most:
+            found += self.crashes.tasks(state)
         return found
 
     def _tasks_of(self, state: State, cell: int, record: Record, found: list[Task]) -> None:
@@ -208,9 +203,6 @@ class Space:
         """What a machine with joins may accept: the head of a channel that is no port, and every cover of a join."""
         patterns = self.stage.joins[record.kind]
         ports = {port for pattern in patterns for port in pattern}
-        if self.failing.has_mail_faults:
-            name = self.stage.kinds[record.kind].__name__
-            self.partial[f"{name} joins messages: that one comes twice or overtakes another was not tried there"] = None
         found: dict[Task, None] = {}
         most = max(map(len, patterns))
         for orders in product(*(self._orders(state, cell, most) for cell in channels)):
@@ -252,9 +244,7 @@ class Space:
         if word == "join":
             detail = tuple((*self.cells[cell][1][::2], index) for cell, index in where[0])
             return "join", self.cells[where[0][0][0]][1][1], detail
-        if word in ("snapshot", "rollback"):
-            return word, "", ()
-        if word in ("timer", "again", "overtake"):
+        if word == "timer":
             source, target, kind = self.cells[where[0]][1]
             return word, target, (source, kind, *where[1:])
         return word, self.cells[where[0]][1], ()
@@ -268,15 +258,15 @@ class Space:
 
     def moves_of(self, state: State, task: Task) -> Iterator[Move]:
         """The edges of one task: one for each way that chance may come out."""
-        if type(task) is int or task[0] in ("timer", "again", "overtake"):
+        if type(task) is int or task[0] == "timer":
             yield from self._coming(state, task)
             return
         word, *where = task
         if word == "join":
             yield from self._joining(state, where[0])
             return
-        if word in ("crash", "snapshot", "rollback"):
-            yield self.failing.move(state, task)
+        if word == "crash":
+            yield self.crashes.move(state, task)
             return
         cell = where[0]
         name, record = self.cells[cell][1], self.at(state, cell)
@@ -298,23 +288,14 @@ class Space:
         yield from self._after(cells, cell, task, effects)
 
     def _coming(self, state: State, task: Task) -> Iterator[Move]:
-        """A message is accepted: the head of a channel, or another one."""
+        """A message is accepted: the head of a channel, or another one of its timers."""
         cells = [*state]
-        cell, index = (task, 0) if type(task) is int else (task[1], 0 if task[0] == "again" else task[2])
+        cell, index = (task, 0) if type(task) is int else task[1:]
         if self.cells[cell][0] == TIMERS:
             mail = self.timing.take(cells, cell, index)
         else:
-            value = cells[cell]
-            mail = self.values[value][index]
-            if type(task) is int:
-                cells[cell] = self._without_head(value)
-            else:
-                self.failing.note(cells, task[0])
-                queue = [*self.values[value]]
-                del queue[index]
-                if task[0] == "again":
-                    queue.insert(task[2], mail)
-                cells[cell] = self.id_of(tuple(queue))
+            mail = self.values[cells[cell]][0]
+            cells[cell] = self._without_head(cells[cell])
         yield from self._accepting(state, cells, self.targets[cell], task, ((cell, mail),))
 
     def _without_head(self, value: int) -> int:

@@ -19,11 +19,9 @@ from typing import Any
 
 from ray_snapshot.errors import (
     DuplicateMachineError,
-    MachineFailedError,
     MachineStoppedError,
     NotAMachineError,
     NotDeterministicError,
-    NotRestorableError,
     SettingError,
     UnknownMethodError,
     UnpicklableMessageError,
@@ -270,31 +268,6 @@ class Stage:
         if type(before) is dict and names == [*before]:
             return attributes.copy()  # type: ignore[no-any-return]
         return dict(sorted(attributes.items())) if all(type(name) is str for name in names) else None
-
-    def restored(self, machine: str, kind: int, state: Loose) -> Encoded:
-        """The state of a machine that its hooks record and take back, on an object that no constructor has run for.
-
-        Raises `NotRestorableError` for what cannot be recorded, `MachineFailedError` if it is not taken back.
-        """
-        old, body = self.body(machine, kind, state), self.body(machine, kind, None)
-        try:
-            recorded = encoded(old.snapshot_state())
-        except Exception as error:
-            raise _not_restorable(machine, f"{type(error).__name__}: {error}") from error
-        finally:
-            take_back(old)
-        if recorded.opaque:
-            raise _not_restorable(machine, f"an object of type {recorded.opaque[0]}")
-        try:
-            body.restore_state(decoded(recorded.data))
-        except Exception as error:
-            raise MachineFailedError(
-                f"{machine} does not take its state back: {type(error).__name__}: {error}",
-                machine=machine, method="restore_state", message=None, source=None, traceback="",
-            ) from error  # fmt: skip
-        finally:
-            take_back(body)
-        return encoded(state_of(body))
 
     def _check_unwound(self, act: Act, error: BaseException | None) -> None:
         """An action that was unwound must not go on."""
@@ -629,11 +602,6 @@ class Stage:
 
     def _taken(self) -> set[str]:
         return {*self._around.names, *(sent.target for sent in self._outputs if sent.what == "create"), DRIVER}
-
-
-def _not_restorable(machine: str, why: str) -> NotRestorableError:
-    text = f"{machine} cannot be restored: what it records does not pickle ({why})"
-    return NotRestorableError(text, obstacles=[text])
 
 
 def _unpicklable(source: str, target: str, method: str, why: str) -> UnpicklableMessageError:

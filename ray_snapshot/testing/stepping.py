@@ -8,7 +8,6 @@ from typing import Any
 
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import ScheduleError
-from ray_snapshot.testing.faults import NO_FAULTS, Faults
 from ray_snapshot.testing.records import MACHINE, TIMERS, Gone, Inside, Mail, Move, Rest, State, Unborn, When
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.runs import walk
@@ -33,12 +32,12 @@ class Choice:
 class Walk:
     """One run of a system, in a `with Stage(build)` block: its steps so far, and what may come next.
 
-    `bound`: as the setting `mailbox_bound` of `rs.System`. `faults`: what may go wrong, each so often.
+    `bound`: as the setting `mailbox_bound` of `rs.System`. `crashes`: so many machines may be lost.
     """
 
-    def __init__(self, stage: Stage, *, bound: int | None = None, faults: Faults = NO_FAULTS) -> None:
+    def __init__(self, stage: Stage, *, bound: int | None = None, crashes: int = 0) -> None:
         self.stage = stage
-        self.space = Space(stage, has_clock=True, bound=bound, faults=faults)
+        self.space = Space(stage, has_clock=True, bound=bound, crashes=crashes)
         self.shown = Shown(self.space)
         self.trail: list[tuple[State, Move]] = []
         """(state before, step), from the beginning."""
@@ -73,7 +72,7 @@ class Walk:
     def _told(self, teller: Teller, state: State, move: Move) -> str:
         task = move.step.task
         if move.effect is None:
-            return teller.fault(task[0], teller.machine_of(move))
+            return teller.crash(teller.machine_of(move))
         text = teller.begun(state, teller.machine_of(move), move.effect, task)
         cell, place = (task, 0) if type(task) is int else (task[1], task[2]) if task[0] == "timer" else (0, 0)
         if cell and self.space.cells[cell][0] == TIMERS:
@@ -97,7 +96,7 @@ class Walk:
     def follow(self, schedule: Schedule) -> None:
         """Go from the beginning as a schedule has it; raises `ScheduleError`, and then it is where the schedule stopped.
 
-        What goes wrong in it must be among the faults of this walk.
+        It has as many crashes as this walk, or fewer.
         """
         if schedule.settings.get("protocol") is not None:
             raise ScheduleError("the schedule is of a run under a protocol, whose steps are not those here: testing.replay"
@@ -134,7 +133,7 @@ class Walk:
     def schedule(self) -> Schedule:
         """What `testing.replay` takes."""
         steps = tuple(public(self.space, move) for _, move in self.trail)
-        return Schedule(steps, {"mailbox_bound": self.space.bound, **self.space.failing.faults.settings})
+        return Schedule(steps, {"mailbox_bound": self.space.bound, "crashes": self.space.crashes.most})
 
     def machines(self) -> Iterator[tuple[str, str, str, str]]:
         """(name, class, what it does, state as JSON) of each machine."""

@@ -33,8 +33,6 @@ class Teller:
         self._sent: Counter[tuple[str, str, str]] = Counter()
         self._waiting: dict[tuple[str, str, str], list[int]] = {}
         """By channel: the numbers of what is in it, as it is in the space."""
-        self._kept: dict[tuple[str, str, str], list[int]] = {}
-        """The same in the snapshot."""
         self._replies: dict[Any, MessageId] = {}
         self._timeouts: dict[str, float] = {}
 
@@ -46,8 +44,7 @@ class Teller:
         before_all: dict[str, list[MessageId]] = {}
         for place, (machine, effect, task) in enumerate(effects):
             if effect is None:
-                self._note_fault(task[0])
-                words.append(self.fault(task[0], machine))
+                words.append(self.crash(machine))
                 continue
             accepted = self._accept(before, task) if not place else self._accept(move.after, task)
             sent = self._send(effect, before_all)
@@ -59,18 +56,8 @@ class Teller:
                 words.append(told)
         self.steps.append("; ".join(words))
 
-    def _note_fault(self, word: str) -> None:
-        if word == "snapshot":
-            self._kept = {channel: [*numbers] for channel, numbers in self._waiting.items()}
-        if word == "rollback":
-            self._waiting = {channel: [*numbers] for channel, numbers in self._kept.items()}
-
-    def fault(self, word: str, machine: str) -> str:
-        """What goes wrong in a step that is no action."""
-        if word == "snapshot":
-            return "a snapshot is taken"
-        if word == "rollback":
-            return "a machine crashes: all go back to the snapshot"
+    def crash(self, machine: str) -> str:
+        """A step that is no action."""
         return f"{machine} crashes"
 
     def machine_of(self, move: Move) -> str:
@@ -107,8 +94,7 @@ class Teller:
                 word = {"mail": "", "call": "call ", "timer": "timer "}[kind]
                 acts.append(f"{word}{mail.method}({self._args(payload)}) from {source}")
             told = " and ".join(acts)
-            more = _MORE.get(task[0], "") if type(task) is tuple else ""
-            return f"{machine} accepts {told}" + (f" as {method}" if is_join else more)
+            return f"{machine} accepts {told}" + (f" as {method}" if is_join else "")
         word = task[0]
         if word == "birth":
             if effect.act.is_loading:
@@ -171,9 +157,7 @@ class Teller:
             found = [self._waiting[self.space.cells[cell][1]][index] for cell, index in places]
             for cell, index in sorted(places, reverse=True):
                 queue = self._waiting[self.space.cells[cell][1]]
-                number = queue.pop(index)
-                if type(task) is tuple and task[0] == "again":
-                    queue.insert(task[2], number)
+                queue.pop(index)
             return [(*self.space.cells[cell][1], number) for (cell, _), number in zip(places, found, strict=True)]
         word, *where = task
         machine = self.space.cells[where[0]][1] if where else DRIVER
@@ -214,9 +198,6 @@ class Teller:
         return found
 
 
-_MORE = {"again": ", which will come again", "overtake": ", before what was sent earlier"}
-
-
 def _places(task: Any) -> tuple[tuple[int, int], ...]:
     """(cell of the channel, place in it) of each message that a task accepts."""
     if type(task) is int:
@@ -224,9 +205,7 @@ def _places(task: Any) -> tuple[tuple[int, int], ...]:
     if task[0] == "join":
         found: tuple[tuple[int, int], ...] = task[1]
         return found
-    if task[0] == "again":
-        return ((task[1], 0),)
-    return ((task[1], task[2]),) if task[0] in ("timer", "overtake") else ()
+    return ((task[1], task[2]),) if task[0] == "timer" else ()
 
 
 def _is_begun_with(machine: str, sent: Sent) -> bool:

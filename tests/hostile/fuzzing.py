@@ -142,7 +142,6 @@ OPTIONS: dict[str, Sequence[str]] = {
         "--schedule",
         "--seed",
         "--protocol",
-        "--unaligned-after",
         "--snapshot",
         "--json",
     ),

@@ -35,7 +35,7 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "doctor": [["{history}"], ["{history}", "--json"]],
     "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
-    "explore": [["--by-hand", "--from", "{history}", "latest", *more] for more in ([], ["--until", "a:1"])],
+    "explore": [["--by-hand", "--from", "{history}", "latest"]],
     "blame": [["{history}"], ["{history}", "latest", "--json"], ["{history}", "--detector", "conservation"]],
     "restore": [["{history}", "latest", PROGRAM]],
     "run": [["--history", "{history}", PROGRAM]],

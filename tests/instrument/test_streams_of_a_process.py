@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
 from ray_snapshot.instrument.hooks.calls import delegated
 from ray_snapshot.instrument.process import streams
@@ -158,3 +160,26 @@ def test_no_place_is_a_file_of_rays() -> None:
     assert found[0] is not None
     assert found[0].startswith(__file__)
     assert found[1] == "/home/me/default_worker.py:1"
+
+
+def _ref(task: int, number: int) -> Any:
+    """The ref of a task's object: 1 is that of its generator, the first item has 2."""
+    return ray.ObjectRef(task.to_bytes(24, "little") + number.to_bytes(4, "little"))
+
+
+def _taken(told: Streams, task: int) -> Any:
+    core = SimpleNamespace(async_delete_object_ref_stream=id)
+    refs = ray.ObjectRefGenerator(_ref(task, 1), SimpleNamespace(check_connected=bool, core_worker=core))
+    told.take(refs, f"C/0/P/{task}", None)
+    return refs
+
+
+def test_an_item_that_was_taken_has_come_also_when_its_generator_is_dropped() -> None:
+    told = Streams()
+    refs = _taken(told, 1)
+    assert [told.has_come(_ref(1, number)) for number in (1, 2, 3)] == [False, True, True]
+    assert not told.has_come(_ref(2, 2)), "nothing is known of it"
+    del refs
+    for task in range(2, streams.MOST_DROPPED + 3):
+        _taken(told, task)
+    assert [told.has_come(_ref(task, 2)) for task in (1, 2, 3)] == [False, True, True], "the oldest is forgotten"

@@ -42,10 +42,8 @@ def main() -> int:
         differ |= bool(result.differences)
     paths = [KEPT / f"{program.name}.json" for program in ALL]
     results = [Result.from_json(path.read_text()) for path in paths if path.exists()]
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[2]
-    options.page.write_text(
-        page(results, f"{cores} cores with Python {platform.python_version()}, at a load of {load:.0f}")
-    )
+    cores = len(os.sched_getaffinity(0))
+    options.page.write_text(page(results, f"{cores} cores with Python {platform.python_version()}"))
     return int(differ)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ class Result:
     plain_seconds: float
     watched_seconds: float
     shares: dict[str, Share]
+    measured: str
+    """The day, and the machine's load over the 15 minutes before the end."""
 
     @property
     def ratio(self) -> float:
@@ -66,7 +70,8 @@ def compare(program: Program, kept: Path | None = None, times: int = 1) -> Resul
         told = shares([histories / f"run-{turn}" for turn in range(times)])
     differences += ["run: a verdict says that it is deadlocked"] if told["deadlock"].alarms else []
     seconds = [min(one.seconds for one in every) for every in (plains, runs)]
-    return Result(program.name, program.uses, differences, *seconds, told)
+    measured = f"{date.today()}, load {os.getloadavg()[2]:.0f}"
+    return Result(program.name, program.uses, differences, *seconds, told, measured)
 
 
 def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:

@@ -17,7 +17,7 @@ or false; where it is None ("cannot be told") it names what is missing. The last
 kind of it (one may name several): d for `deadlock`, t for `termination`. The second table explains the kinds.
 
 Made by `make real-programs`; the programs are in `tests/real/programs`. Wall times are on {where}: with a load above
-the number of cores they say little.
+the number of cores they say little. *Measured* is the day and the load of the machine: a row stays until its program runs anew.
 
 """
 COLUMNS = (
@@ -31,13 +31,14 @@ COLUMNS = (
     "deadlock definite (%)",
     "termination definite (%)",
     "why None, in how many snapshots",
+    "measured",
 )
 
 
 def page(results: Iterable[Result], where: str) -> str:
     """The whole page."""
     every = list(results)
-    rows = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * 6 + "---|"]
+    rows = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * 6 + "---|---|"]
     rows += ["| " + " | ".join(cells(one)) + " |" for one in every]
     return HEAD.format(where=where) + "\n".join(rows) + "\n\n" + _kinds(every) + "\n\n" + _sums(every)
 
@@ -56,6 +57,7 @@ def cells(result: Result) -> list[str]:
         _percent(deadlock),
         _percent(termination),
         _causes(deadlock, termination),
+        result.measured,
     ]
 
 

@@ -75,9 +75,12 @@ def test_a_cause_is_told_by_its_kind() -> None:
 
 def test_the_page_has_a_row_for_each_program_and_names_those_that_differ() -> None:
     shares = {"deadlock": Share(4, 3, 0, {"thread": 1}), "termination": Share(4, 4, 0, {})}
-    results = [Result("one", "tasks", [], 10.5, 11.0, shares), Result("two", "queues", ["run: exit"], 1.0, 2.0, shares)]
+    results = [
+        Result("one", "tasks", [], 10.5, 11.0, shares, "2026-11-29, load 2"),
+        Result("two", "queues", ["run: exit"], 1.0, 2.0, shares, "2026-11-29, load 9"),
+    ]
     text = page(results, "a computer")
-    assert "| one | tasks | yes | 10.5 | 11.0 | 1.05 | 4 | 75 | 100 | d: thread 1 |" in text
+    assert "| one | tasks | yes | 10.5 | 11.0 | 1.05 | 4 | 75 | 100 | d: thread 1 | 2026-11-29, load 2 |" in text
     assert "| thread | a thread of the program or of a library that may act | 2 |" in text
     assert "2 programs; 1 differ: two." in text
     assert "the largest ratio of those is 1.05 (one)" in text

@@ -13,7 +13,6 @@ from ray_snapshot.protocol.choosing import PROTOCOLS
 from ray_snapshot.protocol.turning import Turning
 
 TWO = "2\nN1 5\nN2 0\nN1 N2\nN2 N1\n"
-FULL = "2\nN1 5\nN2 5\nN1 N2\nN2 N1\n"
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def test_an_unaligned_barrier_overtakes_what_its_channel_holds(run: Any) -> None
     assert any("N1 -> N2          2  in flight" in line for line in lines)
 
 
-PATIENT = [  # N3 has the barrier of N1, and blocks N1; that of N2 does not come, but messages do
+ALIGNING = [  # N3 has the barrier of N1, and blocks N1; that of N2 does not come, but messages do
     {"op": "send", "source": "N2", "target": "N3", "tokens": 2},
     {"op": "snapshot", "machine": "N1"},
     {"op": "deliver", "source": "N1", "target": "N3"},
@@ -124,82 +123,26 @@ PATIENT = [  # N3 has the barrier of N1, and blocks N1; that of N2 does not come
 JOINING = "3\nN1 5\nN2 9\nN3 0\nN1 N2\nN1 N3\nN2 N3\n"
 
 
-def patient(run: Any, lines: int, *arguments: str) -> Any:
-    schedule = "\n".join(map(json.dumps, PATIENT[:lines]))
+def aligning(run: Any, lines: int, *arguments: str) -> Any:
+    schedule = "\n".join(map(json.dumps, ALIGNING[:lines]))
     return run("--protocol", "aligned-barrier", *arguments, topology=JOINING, schedule=schedule)
 
 
 @pytest.mark.contract
 def test_an_aligned_machine_is_blocked_until_its_last_barrier_comes(run: Any) -> None:
-    (found,) = answers(patient(run, 8, "--json"))
+    (found,) = answers(aligning(run, 8, "--json"))
     assert (found["complete"], found["machines"]) == (False, {"N1": 5, "N2": 7})
-    (found,) = answers(patient(run, 10, "--json"))
+    (found,) = answers(aligning(run, 10, "--json"))
     assert (found["complete"], found["machines"], found["messages"]) == (True, {"N1": 5, "N2": 7, "N3": 2}, [])
 
 
 @pytest.mark.contract
 def test_a_message_that_waits_behind_a_barrier_is_said_to_be_held_back_and_is_counted(run: Any) -> None:
-    held = [line for line in patient(run, 10)[1] if "held back" in line]
+    held = [line for line in aligning(run, 10)[1] if "held back" in line]
     assert [line.split()[0] for line in held] == ["5"]
     assert "N1 -> N3 delivers 1 token; held back" in held[0]
-    (found,) = answers(patient(run, 10, "--json"))
+    (found,) = answers(aligning(run, 10, "--json"))
     assert (found["waited"], found["control_messages"]) == ({"N3": 1}, 3)
-
-
-@pytest.mark.contract
-def test_a_machine_whose_patience_is_over_records_and_what_comes_before_the_barrier_is_in_flight(run: Any) -> None:
-    """It met N1's barrier in step 3; with a patience of 2 it records in step 5, before N2's message comes in step 6."""
-    code, lines, _ = patient(run, 9, "--unaligned-after", "2")
-    (forced,) = [line for line in lines if "has waited long enough" in line]
-    assert code == 0
-    assert forced.split()[0] == "5"
-    assert "N3 has waited long enough for the barriers of snapshot 0; N3 records snapshot 0" in forced
-    assert forced.split()[-3:] == ["4", "7", "1"]  # N1's red token, blocked until then, is accepted
-
-    (found,) = answers(patient(run, 9, "--unaligned-after", "2", "--json"))
-    assert found["machines"] == {"N1": 5, "N2": 7, "N3": 0}
-    assert found["messages"] == [{"source": "N2", "target": "N3", "tokens": 2}]
-    assert found["complete"] is found["consistent"] is True
-
-
-@pytest.mark.contract
-def test_patience_that_lasts_changes_nothing(run: Any) -> None:
-    assert patient(run, 10, "--unaligned-after", "8")[1] == patient(run, 10)[1]
-    assert "has waited long enough" not in "\n".join(patient(run, 9, "--unaligned-after", "6")[1])
-    assert "has waited long enough" in "\n".join(patient(run, 9, "--unaligned-after", "5")[1])
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize("seed", range(12))
-def test_snapshots_that_turn_unaligned_lose_and_double_no_token(run: Any, seed: int) -> None:
-    turn = "send A B 1\nsend B C 1\nsnapshot A\nsend A C 1\ntick {}\nsnapshot C B\n"
-    events = "".join(map(turn.format, (1, 2, 3)))
-    begun = ("--json", "--seed", str(seed), "--unaligned-after", "1", "--protocol")
-    runs = [
-        answers(run(*begun, protocol, topology=BACK, events=events))
-        for protocol in ("aligned-barrier", "unaligned-barrier")
-    ]
-    assert runs[0] == runs[1], "as on Ray, both begin aligned"
-    for one in runs[0]:
-        assert one["complete"] is one["consistent"] is True
-        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 30
-
-
-@pytest.mark.contract
-def test_in_every_order_patience_may_end_at_any_moment_or_last(run: Any) -> None:
-    """Then the machine's record is anything between that of unaligned barriers and that of aligned ones."""
-    topology, events = "3\nA 5\nB 5\nC 0\nA B\nA C\nB C\n", "send A C 1\nsend B C 2\nsnapshot A\n"
-
-    def cuts(*arguments: str) -> set[str]:
-        *found, summary = answers(run("--json", "--exhaustive", *arguments, topology=topology, events=events))
-        assert summary["consistent"] is True
-        return {json.dumps(one) for one in found}
-
-    aligned = cuts("--protocol", "aligned-barrier")
-    impatient = cuts("--protocol", "aligned-barrier", "--unaligned-after", "1")
-    assert aligned < impatient
-    assert any('messages": [{' in one for one in impatient)
-    assert not any('messages": [{' in one for one in aligned)
 
 
 @pytest.mark.contract
@@ -226,50 +169,6 @@ def test_where_alignment_is_skipped_the_snapshot_says_what_a_restore_would_repea
     assert found["machines"] == {"A": 5, "B": 5, "C": 3}
     assert found["duplicates"] == [{"source": "B", "target": "C", "messages": 1}]
     assert found["consistent"] is False
-
-
-@pytest.mark.contract
-def test_markers_over_a_channel_that_reorders_give_a_wrong_cut_and_the_red_message_is_named(run: Any) -> None:
-    """EWD864a's additional remark: a red message accepted in a white action."""
-    schedule = [
-        {"op": "snapshot", "machine": "N1"},
-        {"op": "send", "source": "N1", "target": "N2", "tokens": 2},
-        {"op": "deliver", "source": "N1", "target": "N2", "index": 1},
-        {"op": "deliver", "source": "N1", "target": "N2"},
-        {"op": "deliver", "source": "N2", "target": "N1"},
-    ]
-    text = "\n".join(map(json.dumps, schedule))
-    code, lines, _ = run("--reorder", schedule=text)
-    assert code == 1
-    (told,) = [line for line in lines if line.startswith("snapshot 0")]
-    assert "action 1 of N2 is white and accepts mail 1 from N1, which is red" in told
-    code, _, err = run(schedule=text)
-    assert (code, "is FIFO (see --reorder)" in err) == (2, True)
-
-
-@pytest.mark.contract
-def test_a_message_that_nobody_recorded_is_named_in_words(run: Any) -> None:
-    """It comes behind the marker, on the channel that the marker has closed."""
-    schedule = [
-        {"op": "send", "source": "N1", "target": "N2", "tokens": 1},
-        {"op": "snapshot", "machine": "N1"},
-        {"op": "deliver", "source": "N1", "target": "N2", "index": 1},
-        {"op": "deliver", "source": "N2", "target": "N1"},
-    ]
-    code, lines, _ = run("--reorder", schedule="\n".join(map(json.dumps, schedule)))
-    assert code == 1
-    (told,) = [line for line in lines if line.startswith("snapshot 0")]
-    assert "other messages than recorded: 1 token from N1 to N2 was recorded nowhere; 2 control" in told
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize("seed", range(20))
-def test_the_observer_needs_no_order(run: Any, seed: int) -> None:
-    events = "send N1 N2 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\nsend N1 N2 1\ntick 2\nsend N2 N1 1\n"
-    for one in answers(
-        run("--json", "--reorder", "--protocol", "observer", "--seed", str(seed), topology=FULL, events=events)
-    ):
-        assert one["complete"] is one["consistent"] is True
 
 
 @pytest.mark.contract
@@ -379,28 +278,6 @@ def deliveries(found: tuple[int, list[str], str]) -> list[tuple[str, str, int]]:
     return [("".join(row[1:4]), " ".join(row[5:6] if row[5].isdigit() else row[5:]), int(row[0])) for row in rows]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seed", range(8))
-def test_the_same_message_has_the_same_delay_under_every_protocol(run: Any, protocol: str, seed: int) -> None:
-    """Where channels reorder, each comes when its own wait is over; else then, or right behind what was in front of it."""
-    rich = BACK.replace("10", "50")
-    lines = "send A B 1\nsend A B 2\nsend B C 3\n{}tick\nsend C A 4\nsend B C 5\n{}send A B 6\nsend A C 7\ntick 2\nsend A B 8\n"
-    plain = run("--reorder", "--seed", str(seed), topology=rich, events=lines.format("", ""))
-    due = {(channel, tokens): tick for channel, tokens, tick in deliveries(plain)}
-    events = lines.format("snapshot A\n", "snapshot C\n")
-    before: dict[str, int] = {}
-    seen = set()
-    for channel, what, tick in deliveries(
-        run("--protocol", protocol, "--seed", str(seed), topology=rich, events=events)
-    ):
-        if what.isdigit():
-            assert tick == max(due[channel, what], before.get(channel, 0))
-            seen.add((channel, what))
-        before[channel] = tick
-    assert len(due) == 8
-    assert seen == due.keys()
-
-
 @pytest.mark.contract
 @pytest.mark.parametrize("seed", range(8))
 def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_wait_that_it_overtakes(
@@ -430,26 +307,16 @@ def test_a_long_tick_is_over_at_once(run: Any) -> None:
     assert 2 * long + 1 <= second <= 2 * long + 5
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["--protocol", one] for one in PROTOCOLS),
-        ["--reorder"],
-        ["--protocol", "aligned-barrier", "--unaligned-after", "2"],
-    ],
-)
-def test_ticks_in_which_nothing_is_due_are_skipped_and_no_others(run: Any, arguments: list[str]) -> None:
-    """`tick 20` is the same as 20 lines `tick`, the patience of who aligns included."""
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_ticks_in_which_nothing_is_due_are_skipped_and_no_others(run: Any, protocol: str) -> None:
+    """`tick 20` is the same as 20 lines `tick`."""
     lines = "send A B 1\nsnapshot A\nsend B C 1\n{ticks}snapshot C B\nsend C A 1\n{ticks}send A C 1\n"
-    told = ""
     for seed in range(8):
         once, one_by_one = (
-            run("--seed", str(seed), *arguments, topology=BACK, events=lines.format(ticks=ticks))[1]
+            run("--seed", str(seed), "--protocol", protocol, topology=BACK, events=lines.format(ticks=ticks))[1]
             for ticks in ("tick 20\n", "tick\n" * 20)
         )
         assert once == one_by_one
-        told += "\n".join(once)
-    assert ("has waited long enough" in told) is ("--unaligned-after" in arguments)
 
 
 @pytest.mark.contract
@@ -698,25 +565,7 @@ def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, m
         (["--exhaustive"], {"schedule": ""}, "a schedule leaves nothing to chance"),
         (["--most-states", "9"], {"events": ""}, "it goes with --exhaustive"),
         (["--exhaustive", "--seed", "1"], {"events": ""}, "it takes no --seed"),
-        (["--unaligned-after", "3"], {"events": ""}, "under chandy-lamport no input is blocked"),
-        (
-            ["--unaligned-after", "3", "--protocol", "observer"],
-            {"schedule": ""},
-            "goes with --protocol aligned-barrier",
-        ),
-        (
-            ["--unaligned-after", "3", "--protocol", "at-least-once-barrier"],
-            {"events": ""},
-            "nothing can turn unaligned",
-        ),
-        (["--unaligned-after", "0", "--protocol", "aligned-barrier"], {"events": ""}, "--unaligned-after"),
         (["--seed", "one"], {"events": ""}, "--seed"),
-        *(
-            (["--reorder", "--protocol", protocol, *more], {"events": ""}, f"under {protocol} channels are FIFO")
-            for protocol in ("aligned-barrier", "unaligned-barrier", "at-least-once-barrier")
-            for more in ([], ["--exhaustive"])
-        ),
-        (["--reorder", "--protocol", "aligned-barrier"], {"schedule": ""}, "--protocol observer, which needs no order"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[str], files: Any, told: str) -> None:

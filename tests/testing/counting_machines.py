@@ -87,15 +87,3 @@ def is_broken(states: Any) -> bool:
 
 def is_lost(states: Any) -> bool:
     return "f" not in states
-
-
-def has_forgotten(states: Any) -> bool:
-    return bool(states["f"].sum != sum(states["f"].seen))
-
-
-def has_one_twice(states: Any) -> bool:
-    return bool(states["f"].seen == [1, 2, 1])
-
-
-def has_two_first(states: Any) -> bool:
-    return bool(states["f"].seen[:1] == [2])

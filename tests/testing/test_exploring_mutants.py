@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import test_explored_systems as tests
 import test_exploring_is_exact as exact
-import test_faults_that_are_tried as faulty
 import test_judged_states as judged
 import test_timers_in_time as times
 
 from ray_snapshot.testing import (
     calls,
     exploring,
-    faults,
     instants,
     judging,
     liveness,
@@ -48,10 +46,6 @@ def _forgets_the_gap(bounds: Any, early: int, late: int, seconds: float, *, is_m
 
 
 _behind = instants.behind
-
-
-def _restored_as_it_was(self: stage.Stage, machine: str, kind: int, state: bytes) -> Any:
-    return values.Encoded(state)
 
 
 def _any_answer(self: Space, state: Any, wait: Any) -> Any:
@@ -149,17 +143,6 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
     "predicates may read all": (
         judging._Read, "__getitem__", lambda self, name: self.machines[name],
         tests.test_a_predicate_that_reads_more_than_it_said_is_told,
-    ),
-    "hooks are not asked where the past comes back": (
-        stage.Stage, "restored", _restored_as_it_was,
-        faulty.test_a_hook_that_does_not_record_all_shows_where_the_past_comes_back,
-    ),
-    "a snapshot is taken at any moment": (
-        faults.Failing, "_can_be_restored", lambda *_: True,
-        faulty.test_no_snapshot_is_taken_while_a_machine_waits_or_a_call_is_in_flight,
-    ),
-    "crashes that take all back are not counted": (
-        faults.Failing, "count", lambda *_: 0, faulty.test_a_message_overtakes_those_before_it
     ),
 }  # fmt: skip
 

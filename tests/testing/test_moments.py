@@ -126,7 +126,7 @@ def test_joins_wait_for_what_the_program_declares(tmp_path: Path) -> None:
         system.connect("a", "gate", port="left")
         system.connect("b", "gate", port="right")
 
-    assert testing.reach(declared, detectors.Deadlock()).order is not None
+    assert testing.explore(declared, never=[detectors.Deadlock()]).broken == "deadlock"
     run = testing.simulate(Moment("whole", found.machines, [*found.flying, Flying("b", "gate", "right", (2,))]))
     assert run.machines["gate"].pairs == [(1, 2)]
 
@@ -144,33 +144,18 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return history, record(history, machines, [(f"p{one}", f"f{one}", "ask", (f"p{one}",)) for one in range(2)])
 
 
-def test_an_order_that_reaches_the_deadlock_is_a_shortest_and_one_that_avoids_it_goes_to_the_end(
-    table: tuple[Path, str],
-) -> None:
+def test_the_deadlock_is_reached_by_a_shortest_order_and_another_order_goes_to_the_end(table: tuple[Path, str]) -> None:
     found = testing.from_snapshot(*table)
-    reached = testing.reach(found, detectors.Deadlock())
-    assert reached.order is not None
-    assert len(reached.order.steps) == 7
-    assert testing.explore(found, never=[detectors.Deadlock()]).counterexample.steps == reached.order.steps
-    again = testing.replay(found, reached.order.schedule)
+    reached = testing.explore(found, never=[detectors.Deadlock()]).counterexample
+    assert reached is not None
+    assert len(reached.steps) == 7
+    again = testing.replay(found, reached.schedule)
     assert {name: machine.meals for name, machine in again.machines.items() if name[0] == "p"} == {"p0": 0, "p1": 0}
-    avoided = testing.avoid(found, detectors.Deadlock())
-    assert avoided.order is not None
-    end = testing.replay(found, avoided.order.schedule)
+    avoided = testing.explore(found, eventually=[detectors.Deadlock()]).counterexample
+    assert avoided is not None
+    end = testing.replay(found, avoided.schedule)
     assert nobody_starves(end.machines)
     assert end.is_over
-
-
-def test_where_there_is_no_such_order_that_is_said_for_certain(table: tuple[Path, str]) -> None:
-    found = testing.from_snapshot(*table)
-    third = testing.reach(found, lambda states: states["p0"].meals == 2)
-    assert (third.order, third.complete) == (None, True)
-    assert "no order reaches it" in str(third)
-    few = testing.reach(found, lambda states: states["p0"].meals == 2, most_states=5)
-    assert (few.order, few.complete) == (None, False)
-    assert "not complete: it was stopped" in str(few)
-    start = testing.avoid(found, lambda states: states["p0"].meals == 0)
-    assert (start.order, start.complete) == (None, True)
 
 
 def test_a_mended_class_takes_the_place_of_the_recorded_one(tmp_path: Path) -> None:
@@ -179,25 +164,10 @@ def test_a_mended_class_takes_the_place_of_the_recorded_one(tmp_path: Path) -> N
     for one in range(2):
         machines[f"p{one}"] = (Eater, {"forks": [f"f{one}", f"f{1 - one}"], "has": [], "meals": 0})
     snapshot = record(tmp_path / "h", machines, [("driver", f"p{one}", "hungry", ()) for one in range(2)])
-    assert testing.reach(testing.from_snapshot(tmp_path / "h", snapshot), detectors.Deadlock()).order is not None
+    assert not testing.explore(testing.from_snapshot(tmp_path / "h", snapshot), never=[detectors.Deadlock()]).ok
     mended = testing.from_snapshot(tmp_path / "h", snapshot, classes={"Eater": Orderly})
-    asked = testing.reach(mended, detectors.Deadlock())
-    assert (asked.order, asked.complete) == (None, True)
-    assert testing.explore(mended, eventually=[nobody_starves]).ok
-
-
-@pytest.mark.contract
-def test_an_action_that_raises_ends_its_run_and_the_search_goes_on() -> None:
-    def build(system: Any) -> None:
-        system.spawn(Till, 1, name="a").take.send("no number")
-        system.machine("a").take.send(1)
-        system.spawn(Till, 1, name="b").take.send(5)
-
-    asked = testing.reach(build, lambda states: states["b"].coins == 6)
-    assert asked.order is not None
-    never = testing.reach(build, lambda states: states["a"].coins == 2)
-    assert (never.order, never.complete, never.failures > 0) == (None, True, True)
-    assert "an action raises" in str(never)
+    asked = testing.explore(mended, never=[detectors.Deadlock()], eventually=[nobody_starves])
+    assert (asked.ok, asked.complete) == (True, True)
 
 
 # ---- forward from any state --------------------------------------------------------------------------------------------
@@ -291,8 +261,7 @@ def test_explored_from_a_checkpoint_the_end_that_the_run_came_to_is_reached(seed
             name: _coins(text) for name, text in wanted.items()
         }
 
-    asked = testing.reach(testing.from_snapshot(history, snapshot), is_end)
-    assert asked.order is not None
+    assert testing.explore(testing.from_snapshot(history, snapshot), never=[is_end]).broken == "is_end"
 
 
 def _coins(text: str) -> str:

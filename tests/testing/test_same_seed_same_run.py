@@ -21,7 +21,7 @@ import ray_snapshot as rs
 from ray_snapshot import testing
 from ray_snapshot.errors import NotDeterministicError
 from ray_snapshot.protocol.choosing import PROTOCOLS
-from ray_snapshot.testing import hosted, stage
+from ray_snapshot.testing import stage
 from ray_snapshot.testing.acts import Act
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.values import encoded, state_of
@@ -79,39 +79,6 @@ def test_a_seed_gives_the_run_that_it_always_gave(build: Any) -> None:
     for name, found, settings in _runs():
         if found is build:
             assert _facts(testing.simulate(build, **settings)) == recorded[name], name
-
-
-def _listed_anew(world: hosted.HostedWorld) -> list[Any]:
-    return pickle.loads(pickle.dumps(world)).enabled()  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_steps_that_are_kept_are_those_that_listing_all_anew_would_give(
-    protocol: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    enabled, looked = hosted.HostedWorld.enabled, []
-
-    def both(world: hosted.HostedWorld) -> list[Any]:
-        found = enabled(world)
-        monkeypatch.setattr(hosted.HostedWorld, "enabled", enabled)
-        assert found == _listed_anew(world), f"after {world.taken} steps"
-        monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
-        looked.append(len(found))
-        return found
-
-    monkeypatch.setattr(hosted.HostedWorld, "enabled", both)
-    for build in (
-        bursting,
-        expecting,
-        passing_on,
-        machines.asking,
-        machines.family,
-        machines.hurrying,
-        machines.leaving,
-    ):
-        for settings in SETTINGS:
-            testing.simulate(build, protocol=protocol, **settings)
-    assert max(looked) > 3, "else there was nothing to choose"
 
 
 class Giver(rs.SnapshotMixin):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.contract
 
 MOST = 200
 """So many states end a search that goes on from states outside: without a constraint most of these never end."""
-explore, reach, avoid = (partial(ask, most_states=MOST) for ask in (testing.explore, testing.reach, testing.avoid))
+explore = partial(testing.explore, most_states=MOST)
 
 
 def test_states_outside_are_found_and_not_gone_on_from() -> None:
@@ -105,15 +105,6 @@ def test_a_search_that_was_stopped_is_not_complete_within() -> None:
     assert str(found).startswith("20 states; not complete within small: ")
 
 
-def test_orders_are_looked_for_within() -> None:
-    reached = reach(machines.counters, machines.at_four, within=machines.small)
-    assert reached.order is not None, "a state outside is judged"
-    missed = reach(machines.counters, machines.large, within=machines.small)
-    assert (missed.order, missed.complete, missed.within, missed.outside) == (None, True, "small", 8)
-    assert "(24 states, all there are within small: 8 of them are outside, and not gone on from)" in str(missed)
-    assert avoid(machines.counters, machines.large, within=machines.small).order is None
-
-
 def test_a_detector_is_stable_within() -> None:
     """`at_four` holds outside alone, where no step is taken; without the constraint the next one breaks it."""
     found = testing.check_stable(machines.at_four, machines.counters, within=machines.small)
@@ -155,9 +146,6 @@ def test_the_command_says_that_it_is_complete_within(
     assert cli.main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["complete"], found["within"], found["outside"]) == (True, True, "small", 8)
-    assert cli.main([*words, "--reach", "counting_machines:large", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["found"], found["complete"], found["within"], found["outside"]) == (False, True, "small", 8)
     assert cli.main(["explore", "counting_machines:counters", "--within", "counting_machines:is_broken"]) == 2
     told = capsys.readouterr().err
     assert "so no step would be taken" in told

@@ -73,6 +73,7 @@ def _schedule(**changes: Any) -> dict[str, Any]:
         {"steps": [["driver", "driver", [], ["x"], []]]},
         {"steps": [["accept", "die", ["driver", "mail"], [], []]]},
         {"settings": 7},
+        {"settings": {"crashes": "x"}},
         {"loop_from": "x"},
         {"settings": {"protocol": "none"}},
         {"settings": {"protocol": "observer", "hosts": "x"}},
@@ -100,6 +101,20 @@ def test_an_outcome_of_chance_that_nobody_asks_for_is_told() -> None:
 def test_a_run_takes_no_fewer_than_nothing(setting: dict[str, int]) -> None:
     with pytest.raises(SettingError, match=next(iter(setting))):
         testing.simulate(machines.bank, **setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"crashes": -1}, "crashes=-1"),
+        ({"workers": 2}, "one process searches"),
+        ({"workers": 0}, "one process searches"),
+        ({"most_states": 0}, "most_states=0"),
+    ],
+)
+def test_a_setting_that_is_none_is_told(setting: dict[str, int], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        testing.explore(machines.bank, **setting)  # type: ignore[arg-type]
 
 
 class Looking:

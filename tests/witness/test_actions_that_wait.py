@@ -13,7 +13,7 @@ from witness_machines import NOON, Trace, handle, message
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, detectors, testing
-from ray_snapshot.errors import HistoryFormatError, NotRestorableError
+from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.witness import asking
 from ray_snapshot.witness.blame import blame
 from ray_snapshot.witness.log import DiffersError, NotReplayableError, log_of
@@ -436,46 +436,6 @@ def test_the_step_that_breaks_a_law_is_blamed_with_its_line() -> None:
     assert found.source == SITE
     assert found.before is not None
     assert (found.before["coins"], found.after["coins"]) == (5, 8)
-
-
-def test_a_run_is_left_behind_an_action_that_has_waited(tmp_path: Path) -> None:
-    history = history_of(tmp_path / "h", Order().run())
-    moment = testing.from_trace(history, "latest", "r:2", modules=MODULES)
-    run = testing.simulate(moment)
-    assert (run.machines["r"].coins, run.machines["v"].coins, run.machines["p"].heard) == (8, 52, 13)
-
-
-def test_a_run_is_not_left_where_a_machine_waits_inside_an_action(tmp_path: Path) -> None:
-    history = history_of(tmp_path / "h", Order().run())
-    with pytest.raises(NotRestorableError, match=r"r waits at app\.py:7, inside its action 2: .*choose another action"):
-        testing.from_trace(history, "latest", "v:2", modules=MODULES)
-
-
-def kept() -> Trace:
-    """An asker keeps the result of a call, which the vault answers then."""
-    trace = one_action("keep", handle("v"), sent=[call("v", 1, "look", name="h/1")], waits=[])
-    trace.rows[-1].update(waits=None, waited_at=None)
-    trace.act("v", "look", [taken("k", 1, "look", name="h/1")], [])
-    return trace
-
-
-def test_a_call_whose_caller_does_not_wait_is_taken_over_with_the_result_that_it_keeps(tmp_path: Path) -> None:
-    moment = testing.from_trace(history_of(tmp_path / "h", kept()), "latest", "k:2", modules=MODULES)
-
-    def build(system: Any) -> None:
-        moment(system)
-        system.machine("k").read.send()
-
-    for seed in range(3):
-        assert testing.simulate(build, seed=seed).machines["k"].found == [9]
-    explored = testing.explore(build, eventually=[lambda states: states["k"].found == [9]])
-    assert (explored.ok, explored.complete) == (True, True)
-
-
-def test_a_result_that_is_there_and_was_not_read_is_not_taken_over(tmp_path: Path) -> None:
-    history = history_of(tmp_path / "h", kept())
-    with pytest.raises(NotRestorableError, match="k keeps the reply of v to call 1 of k, which is there already"):
-        testing.from_trace(history, "latest", "v:2", modules=MODULES)
 
 
 def test_what_the_program_hears_beside_its_calls_is_no_matter() -> None:

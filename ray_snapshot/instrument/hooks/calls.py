@@ -115,12 +115,20 @@ def _called(
 
 
 def needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
-    """The calls behind the refs that Ray resolves before the call begins; what `ray.put` has made is there, and needs none."""
+    """The calls behind the refs that Ray resolves before the call begins.
+
+    What `ray.put` has made is there, and so are items that were taken from a generator: they need none.
+    """
     given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
     refs = [item for item in given if isinstance(item, ObjectRef)]
     if not refs:
         return ()
-    found = [call for ref in refs if (call := call_of(ref)) is not None or not is_put(ref)]
+    process = process_here()
+    found: list[str | None] = []
+    for ref in refs:
+        call = call_of(ref)
+        if call is not None or not (is_put(ref) or (process is not None and process.has_come(ref))):
+            found.append(call)
     for call in found:
         if call is not None:
             FAILURES.passes_on(parsed(call).target)

@@ -388,6 +388,11 @@ class Process:
         with self.lock:
             return self.streams.asked(ref) is not None
 
+    def has_come(self, ref: Any) -> bool:
+        """Whether a ref is that of an item that this process has taken from a generator: its object is there."""
+        with self.lock:
+            return self.streams.has_come(ref)
+
     def may_read(self, call_id: str) -> None:
         """A ref to the reply of this call has come to this process."""
         target = parsed(call_id).target

@@ -26,6 +26,9 @@ from ray_snapshot.runtime.here import frames_of_threads
 LONG_S = 2.0
 """So long a generator stands at one `yield` before it may be one that Ray holds, where that cannot be counted."""
 
+MOST_DROPPED = 10_000
+"""Of so many generators of refs that were dropped it is known that their items have come."""
+
 
 @dataclass(slots=True)
 class Generating:
@@ -55,6 +58,8 @@ class Streams:
         """By call."""
         self.taken: dict[bytes, Taking] = {}
         """By Ray's id of the task."""
+        self.dropped: dict[bytes, None] = {}
+        """Ids of those that were taken and then dropped, the latest last."""
         self.blocking: str | None = None
         """A call that, when this was last recorded, stood at a `yield` for long, on the loop of an async actor."""
 
@@ -121,9 +126,12 @@ class Streams:
             self.taken[place[0]] = Taking(weakref.ref(refs), call_id, NO_BOUND if at_most is None else at_most)
 
     def _forget(self) -> None:
-        """Those that were dropped are known no more."""
+        """Of those that were dropped only the ids stay."""
         for task in [task for task, one in list(self.taken.items()) if one.refs() is None]:
             del self.taken[task]
+            self.dropped[task] = None
+        while len(self.dropped) > MOST_DROPPED:
+            del self.dropped[next(iter(self.dropped))]
 
     def report(self) -> Mapping[str, Stream]:
         """Those that this process has, with what it has taken of each."""
@@ -146,6 +154,11 @@ class Streams:
             return None
         item_number = task_shape.items_taken(item) if task_shape.is_stream(item) else place[1]
         return Awaited(one.call_id, None if item_number is None or item_number < 0 else item_number)
+
+    def has_come(self, ref: Any) -> bool:
+        """Whether a ref is that of an item that was taken here: Ray gives it only once its object is there."""
+        place = task_shape.stream_of(ref) if self.taken or self.dropped else None
+        return place is not None and place[1] >= 0 and (place[0] in self.taken or place[0] in self.dropped)
 
     def awaited(self, refs: Sequence[Any], replies: Sequence[str | None]) -> tuple[Awaited, ...]:
         """What a wait for `refs` is for; `replies`: by ref, the call whose reply it is."""

@@ -17,13 +17,10 @@ from ray_snapshot.simulation.mail.oracle import Log
 from ray_snapshot.simulation.mail.simulated import SimulatedHosts
 
 
-def fingerprint(world: SimulatedHosts, hosts: Hashable = None) -> Hashable:
-    """Everything that the future of the world, and the oracle's opinion of its past, depend on.
-
-    `hosts`: what stands for the `host_fingerprint` of each, in the order of their names, if the caller has that.
-    """
+def fingerprint(world: SimulatedHosts) -> Hashable:
+    """Everything that the future of the world, and the oracle's opinion of its past, depend on."""
     return (
-        tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())) if hosts is None else hosts,
+        tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())),
         tuple(sorted(map(repr, map(carried_mark, world.network.batches)))),
         tuple(name for name, host in sorted(world.hosts.items()) if host.is_down),
         tuple(sorted(map(repr, world.control))),

@@ -13,7 +13,7 @@ white actions is possible, and the replay says which message was missing. Import
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -51,10 +51,6 @@ class Action:
     sent: list[MessageId] = field(default_factory=list)
 
 
-def _in_words(method: str, args: Any) -> str:
-    return f"{method} {args}"
-
-
 @dataclass(slots=True)
 class Log:
     """What happened in a run."""
@@ -70,8 +66,6 @@ class Log:
     """Whether channels keep the order of their messages."""
     channels: dict[ChannelId, list[Message]] = field(default_factory=dict)
     """What is in the channels of S0: nothing, unless the run begins with what was restored; numbered from 1."""
-    words: Callable[[str, Any], str] = _in_words
-    """What a message (its method and arguments) is called in an error."""
     ended: dict[str, int] = field(default_factory=dict)
     """How many actions those had performed that are gone: all are white for a snapshot that had not asked them before."""
     passing: set[str] = field(default_factory=set)
@@ -315,7 +309,7 @@ def _compare(replay: Replay, recorded: RecordedSnapshot, log: Log) -> None:
     in_flight = {key: messages for key, messages in strings.items() if key[2] in RECORDED}
     if log.passing:
         in_flight = _told_or_certain(in_flight, log, recorded)
-    if wrong := _wrong_channels(in_flight, recorded.channels, log.words):
+    if wrong := _wrong_channels(in_flight, recorded.channels):
         raise OracleError(f"after the white actions, the channels hold other messages than recorded: {wrong}")
     creations = {key[:2] for key in strings if key[2] == "creation"}
     _equal("after the white actions, the creations in flight are", creations, recorded.creations)
@@ -339,16 +333,16 @@ def _told_or_certain(
     return {key: messages for key, messages in found.items() if messages}
 
 
-def _wrong_channels(
-    found: dict[ChannelId, list[Message]], recorded: dict[ChannelId, list[Message]], words: Callable[[str, Any], str]
-) -> str:
+def _wrong_channels(found: dict[ChannelId, list[Message]], recorded: dict[ChannelId, list[Message]]) -> str:
     """Which messages were in flight and not recorded, or the other way round; "" if none were."""
     wrong = []
     for key in [key for key in {**found, **recorded} if found.get(key, []) != recorded.get(key, [])]:
         one, other, where = found.get(key, []), recorded.get(key, []), f"from {key[0]} to {key[1]}"
-        lost = [f"{words(*message[1:])} {where} was recorded nowhere" for message in one if message not in other]
+        lost = [f"{message[1]} {message[2]} {where} was recorded nowhere" for message in one if message not in other]
         made = [
-            f"{words(*message[1:])} {where} was recorded, and not in flight" for message in other if message not in one
+            f"{message[1]} {message[2]} {where} was recorded, and not in flight"
+            for message in other
+            if message not in one
         ]
         wrong += lost + made or [f"those {where} were recorded more than once, or in another order"]
     return "; ".join([*wrong[:3], f"and {len(wrong) - 3} more"] if len(wrong) > 3 else wrong)

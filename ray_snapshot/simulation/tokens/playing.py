@@ -73,9 +73,9 @@ class Play:
         verbs = "starts and records" if one else "start and record"
         self.tell(f"{', '.join(operation.machines)} {verbs} snapshot {number}")
 
-    def deliver(self, source: str, target: str, index: int = 0) -> None:
-        """The head of a channel is delivered, or, of one that reorders, any item."""
-        told = self.system.deliver(source, target, index)
+    def deliver(self, source: str, target: str) -> None:
+        """The head of a channel is delivered."""
+        told = self.system.deliver(source, target)
         self.tell(f"{source} -> {target} delivers {told}")
 
     def ask(self, observer: str, machine: str) -> None:
@@ -83,28 +83,14 @@ class Play:
         told = self.system.ask(observer, machine)
         self.tell(f"{observer} asks {machine}: {told}")
 
-    def force(self, machine: str, number: int) -> None:
-        """The patience of a machine that aligns is over."""
-        told = self.system.force(machine, number)
-        self.tell(f"{machine} has waited long enough for the barriers of snapshot {number}{told}")
 
-
-def play_events(
-    topology: Topology,
-    script: Script,
-    seed: int,
-    protocol: str = CHANDY_LAMPORT,
-    *,
-    reorders: bool = False,
-    patience: int | None = None,
-) -> Play:
+def play_events(topology: Topology, script: Script, seed: int, protocol: str = CHANDY_LAMPORT) -> Play:
     """An events file: each message and marker waits 1 to 5 ticks, by `seed`, and never overtakes on its channel.
 
-    With `reorders` it may overtake: each is delivered when its own wait is over. A machine that has aligned for `patience`
-    ticks waits no longer. Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
+    Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
     """
-    play = Play(TokenSystem(topology, protocol, reorders=reorders), script)
-    delays = _Delays(play, seed, patience)
+    play = Play(TokenSystem(topology, protocol), script)
+    delays = _Delays(play, seed)
     for operation in script.operations:
         match operation:
             case SendTokens(_, source):
@@ -128,11 +114,10 @@ class _Delays:
     Markers, barriers and requests have a random stream of their own.
     """
 
-    def __init__(self, play: Play, seed: int, patience: int | None) -> None:
+    def __init__(self, play: Play, seed: int) -> None:
         self.play = play
         self.seed = seed
         self.control = random.Random(f"{seed} control")
-        self.patience = _Patience(play, patience)
         self.due: dict[tuple[str, str], dict[int, int]] = {channel: {} for channel in play.system.channels}
         """Per channel: the item by its number on the link, for a barrier may come in front of others, to its tick."""
         self.asked: dict[tuple[str, str], deque[int]] = {}
@@ -162,95 +147,47 @@ class _Delays:
             self._tick()
 
     def _next(self, end: int) -> int:
-        """When the next item is due, or the next patience over; `end` if nothing is."""
-        heads = [when for channel in self.due for when in self._heads(channel)]
+        """When the next item is due; `end` if nothing is."""
+        heads = [when for channel in self.due if (when := self._head(channel)) is not None]
         asked = [due[0] for due in self.asked.values() if due]
-        return min([end, *heads, *asked, *self.patience.ends()])
+        return min([end, *heads, *asked])
 
     def _tick(self) -> None:
-        """What is due now is delivered, if it is at the head of its channel or may overtake."""
+        """What is due now is delivered, if it is at the head of its channel."""
         for channel, due in self.due.items():
-            while (index := self._ready(channel)) is not None:
-                del due[self.play.system.channels[channel][index][1]]
-                self.play.deliver(*channel, index)
+            while (when := self._head(channel)) is not None and when <= self.play.now:
+                del due[self.play.system.channels[channel][0][1]]
+                self.play.deliver(*channel)
                 self.draw(channel[1])
         for key, asked in self.asked.items():
             while asked and asked[0] <= self.play.now:
                 asked.popleft()
                 self.play.ask(*key)
                 self.draw(key[1])
-        for machine in self.patience.end():
-            self.draw(machine)
 
-    def _heads(self, channel: tuple[str, str]) -> list[int]:
-        """When the wait is over of those items of a channel that may then be delivered: all, or its head."""
-        due, queue = self.due[channel], self.play.system.channels[channel]
-        return [due[batch[1]] for batch in islice(queue, len(queue) if self.play.system.reorders else 1)]
-
-    def _ready(self, channel: tuple[str, str]) -> int | None:
-        heads = self._heads(channel)
-        ready = [index for index, when in enumerate(heads) if when <= self.play.now]
-        return min(ready, key=heads.__getitem__, default=None)
+    def _head(self, channel: tuple[str, str]) -> int | None:
+        """When the wait of a channel's head is over; None if the channel is empty."""
+        queue = self.play.system.channels[channel]
+        return self.due[channel][queue[0][1]] if queue else None
 
 
-class _Patience:
-    """For how long machines align: the time since each heard of a snapshot that it has not recorded."""
-
-    def __init__(self, play: Play, most: int | None) -> None:
-        self.play = play
-        self.most = most
-        self.since: dict[tuple[str, int], int] = {}
-
-    def ends(self) -> list[int]:
-        """When each patience will be over, unless something comes before; where one only begins, the next tick."""
-        if self.most is None:
-            return []
-        now = self.play.now
-        return [self.since[key] + self.most if key in self.since else now + 1 for key in self.play.system.aligning()]
-
-    def end(self) -> list[str]:
-        """Force those whose patience is over, and name them; called once a tick, behind its deliveries."""
-        if self.most is None:
-            return []
-        now = self.play.now
-        self.since = {key: self.since.get(key, now) for key in self.play.system.aligning()}
-        over = [key for key, since in self.since.items() if now - since >= self.most]
-        for key in over:
-            if key in self.play.system.aligning():  # what blocked it may have been the number before
-                self.play.force(*key)
-        return [machine for machine, _ in over]
-
-
-def play_schedule(
-    topology: Topology,
-    script: Script,
-    protocol: str = CHANDY_LAMPORT,
-    *,
-    reorders: bool = False,
-    patience: int | None = None,
-) -> Play:
-    """A schedule, to the letter; behind its last line nothing more is delivered. `patience` counts its lines."""
-    play = Play(TokenSystem(topology, protocol, reorders=reorders), script, unit="step")
-    patient = _Patience(play, patience)
+def play_schedule(topology: Topology, script: Script, protocol: str = CHANDY_LAMPORT) -> Play:
+    """A schedule, to the letter; behind its last line nothing more is delivered."""
+    play = Play(TokenSystem(topology, protocol), script, unit="step")
     for play.now, operation in enumerate(script.operations, 1):
         match operation:
             case SendTokens():
                 play.send(operation)
             case StartSnapshot():
                 play.start(operation)
-            case Deliver(line, source, target, index):
-                waiting = len(play.system.channels[source, target])
-                if not waiting:
+            case Deliver(line, source, target):
+                if not play.system.channels[source, target]:
                     fail(script.path, line, f"nothing to deliver: the channel from {source} to {target} is empty")
-                if index >= waiting or (index and not reorders):
-                    why = f"has {waiting}" if reorders else "is FIFO (see --reorder)"
-                    fail(script.path, line, f"no item {index}: the channel from {source} to {target} {why}")
-                play.deliver(source, target, index)
+                play.deliver(source, target)
             case Ask(line, source, target):
                 if not play.system.asks.get((source, target)):
                     fail(script.path, line, f"nothing to deliver: no request of {source} is on its way to {target}")
                 play.ask(source, target)
-        patient.end()
     return play
 
 
@@ -274,21 +211,18 @@ def play_every_order(
     script: Script,
     protocol: str = CHANDY_LAMPORT,
     *,
-    reorders: bool = False,
-    has_patience: bool = True,
     most: int = MOST_STATES,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Exhausted:
     """The script's sends and snapshots in their order, and between them every order of deliveries; ticks mean nothing.
 
-    A send waits until its machine has the tokens. Unless it `has_patience`, a machine that aligns may at any moment wait no
-    longer, or wait to the end. `tell` hears of the number of each state.
+    A send waits until its machine has the tokens. `tell` hears of the number of each state.
     Raises `SettingError` if there are more than `most` distinct states,
     `ScriptError` if in some order a send never has its tokens.
     """
     found = Exhausted()
     operations: list[Operation] = [operation for operation in script.operations if not isinstance(operation, Tick)]
-    stack = [(0, TokenSystem(topology, protocol, reorders=reorders))]
+    stack = [(0, TokenSystem(topology, protocol))]
     seen: set[Hashable] = {(0, stack[0][1].fingerprint())}
     while stack:
         place, system = stack.pop()
@@ -299,7 +233,7 @@ def play_every_order(
                 " shorten it, try seeds instead, or give --most-states"
             )
         tell(found.states)
-        following = list(_following(place, system, operations, has_patience))
+        following = list(_following(place, system, operations))
         for after in following:
             mark = after[0], after[1].fingerprint()
             if mark not in seen:
@@ -310,10 +244,8 @@ def play_every_order(
     return found
 
 
-def _following(
-    place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
-) -> Iterator[tuple[int, TokenSystem]]:
-    steps = list(_steps(place, system, operations, has_patience))
+def _following(place: int, system: TokenSystem, operations: list[Operation]) -> Iterator[tuple[int, TokenSystem]]:
+    steps = list(_steps(place, system, operations))
     saved = pickle.dumps(system, pickle.HIGHEST_PROTOCOL) if len(steps) > 1 else b""
     for index, (next_place, step) in enumerate(steps):
         is_last = index == len(steps) - 1  # nobody needs the system itself any more
@@ -323,7 +255,7 @@ def _following(
 
 
 def _steps(
-    place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
+    place: int, system: TokenSystem, operations: list[Operation]
 ) -> Iterator[tuple[int, Callable[[TokenSystem], object]]]:
     """What may happen next: the place in the script behind it, and what it does to a system."""
     if place < len(operations):
@@ -333,13 +265,11 @@ def _steps(
         elif isinstance(operation, SendTokens) and operation.tokens <= system.tokens[operation.source]:
             yield place + 1, methodcaller("send", operation.source, operation.target, operation.tokens)
     for channel, queue in system.channels.items():
-        for index in range(len(queue) if system.reorders else min(1, len(queue))):
-            yield place, methodcaller("deliver", *channel, index)
+        if queue:
+            yield place, methodcaller("deliver", *channel)
     for key, numbers in system.asks.items():
         if numbers:
             yield place, methodcaller("ask", *key)
-    for machine, number in () if has_patience else system.aligning():
-        yield place, methodcaller("force", machine, number)
 
 
 def _end(found: Exhausted, script: Script, left: list[Operation], system: TokenSystem) -> None:

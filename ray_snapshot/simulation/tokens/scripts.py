@@ -54,8 +54,6 @@ class Deliver:
     line: int
     source: str
     target: str
-    index: int = 0
-    """Which item, on channels that reorder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +187,6 @@ def _scheduled(topology: Topology, path: str, line: int, text: str, by_channels:
         case {"op": "deliver", "source": source, "target": target, **rest} if not rest:
             _check_channel(topology, path, line, source, target)
             return Deliver(line, source, target)
-        case {"op": "deliver", "source": source, "target": target, "index": int(index), **rest} if not rest:
-            _check_channel(topology, path, line, source, target)
-            return Deliver(line, source, target, max(0, index))
         case {"op": "ask", "observer": observer, "machine": machine, **rest} if not rest:
             for name in (observer, machine):
                 _check_machine(topology, path, line, name)

@@ -4,7 +4,7 @@ One core per machine, `Independent` colours: each snapshot has its own initiator
 do not touch each other. A channel is a queue of messages and markers (or barriers); whatever is delivered is handled at once.
 
 - `chandy-lamport`: exactly as in the 1985 paper. Complete: each machine has recorded, and each of its inputs has delivered
-  the marker. What is red is known by markers alone, so on a channel that reorders the cut may be wrong.
+  the marker.
 - `observer`: the one named records, and asks all others over control messages of its own (`asks`). Complete by counts.
 - The barriers: those named are the sources, and a channel that closes a cycle on the way from them (`closing`) is a back
   edge. Unaligned barriers overtake the messages of their channel, so these are complete by counts too.
@@ -26,7 +26,7 @@ from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import Inbox
-from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
+from ray_snapshot.protocol.observer import LooseInLink
 from ray_snapshot.simulation.mail.machines import Input, Output, Send
 from ray_snapshot.simulation.mail.oracle import (
     Log,
@@ -82,10 +82,9 @@ class Result:
 class TokenSystem:
     """The machines, channels and snapshots of one topology."""
 
-    def __init__(self, topology: Topology, protocol: str = CHANDY_LAMPORT, *, reorders: bool = False) -> None:
+    def __init__(self, topology: Topology, protocol: str = CHANDY_LAMPORT) -> None:
         self.topology = topology
         self.protocol = protocol
-        self.reorders = reorders
         self.tokens = dict(topology.machines)
         self.channels: dict[tuple[str, str], deque[Batch]] = {channel: deque() for channel in topology.channels}
         self.outputs: dict[str, list[tuple[str, str]]] = {name: [] for name in topology.machines}
@@ -107,7 +106,7 @@ class TokenSystem:
         self.control: list[tuple[str, int, str, int, str]] = []
         """Control messages delivered: (source, its actions by then, target, its actions by then, text)."""
         self.recorded: dict[int, RecordedSnapshot] = {}
-        self.log = Log(is_fifo=not reorders, words=_in_words)
+        self.log = Log()
         self.cores: dict[str, HostCore] = {}
         for name, tokens in topology.machines.items():
             targets = tuple(target for _, target in self.outputs[name])
@@ -117,10 +116,9 @@ class TokenSystem:
         self._connect()
 
     def _core(self, name: str) -> HostCore:
-        is_loose = self.reorders or self.protocol == UNALIGNED
-        options: dict[str, Any] = {"in_link": LooseInLink if is_loose else InLink}
+        options: dict[str, Any] = {"in_link": LooseInLink if self.protocol == UNALIGNED else InLink}
         if self.protocol not in BARRIERS:
-            options["inbox"] = LooseInbox if self.reorders else Inbox
+            options["inbox"] = Inbox
         barriers = {"is_awaited": self._is_awaited}
         core = core_for(
             self.protocol,
@@ -201,20 +199,13 @@ class TokenSystem:
         self._collect(machine)
         return f"request {number}{recorded}"
 
-    def deliver(self, source: str, target: str, index: int = 0) -> str:
-        """Deliver the head of the channel (item `index` of one that reorders); returns what it was.
-
-        Raises `IndexError` if the channel is empty.
-        """
-        queue = self.channels[source, target]
-        batch = queue[index]
-        del queue[index]
+    def deliver(self, source: str, target: str) -> str:
+        """Deliver the head of the channel; returns what it was. Raises `IndexError` if the channel is empty."""
+        batch = self.channels[source, target].popleft()
         core = self.cores[target]
         told = told_of(batch, core)
         if _is_control(batch):
             self._tell_control(source, target, batch[1], told)
-        if self.reorders and self.protocol == CHANDY_LAMPORT:
-            batch = _as_markers_say(batch, core)
         before = self.log.lengths[target]
         core.arrive(batch)
         settled = self._settle(target)
@@ -222,17 +213,6 @@ class TokenSystem:
             not _is_control(batch) and self.log.lengths[target] == before
         )  # its channel is blocked: the machine aligns
         return told + ("; held back" if is_held else "") + settled
-
-    def aligning(self) -> list[tuple[str, int]]:
-        """(machine, snapshot) for each machine that has heard of a snapshot, and waits for barriers before it records."""
-        return [(name, n) for name, core in self.cores.items() for n in core.open if not core.is_recorded(n)]
-
-    def force(self, name: str, number: int) -> str:
-        """The patience of a machine that aligns is over: it records `number` now; what is white and comes is in flight."""
-        core = self.cores[name]
-        assert isinstance(core, BarrierCore)
-        core.force(number)
-        return self._settle(name)
 
     def _settle(self, name: str) -> str:
         """Record what is due, and accept what waits and is not blocked."""
@@ -310,7 +290,7 @@ class TokenSystem:
 
     def _complete(self, number: int) -> None:
         del self.pending[number]
-        self.recorded[number] = assembled(number, self._parts(number), not self.reorders)
+        self.recorded[number] = assembled(number, self._parts(number))
         for core in self.cores.values():
             core.close(number)
 
@@ -395,10 +375,6 @@ def amount(tokens: int) -> str:
     return "1 token" if tokens == 1 else f"{tokens} tokens"
 
 
-def _in_words(_method: str, tokens: int) -> str:
-    return amount(tokens)
-
-
 def closing(outputs: Mapping[str, Sequence[tuple[str, str]]], sources: Sequence[str]) -> set[tuple[str, str]]:
     """The channels that close a cycle: into a source, or back edges of the depth-first search from them; O(V + E)."""
     found = {channel for channels in outputs.values() for channel in channels if channel[1] in sources}
@@ -432,16 +408,6 @@ def message_number(batch: Batch) -> int | None:
 
 def _is_control(batch: Batch) -> bool:
     return _is_barrier(batch) or not batch[3][-1][1]
-
-
-def _as_markers_say(batch: Batch, core: HostCore) -> Batch:
-    """A message as a receiver sees it that knows of colours by markers alone (the 1985 paper attaches none)."""
-    source, sequence, declared, segments, acknowledgements = batch
-    if not segments[-1][1]:
-        return batch  # a marker
-    colour = core.inputs[source].colour
-    plain = [(colour, [(*message[:5], colour) for message in messages]) for _, messages in segments]
-    return source, sequence, declared, plain, acknowledgements
 
 
 def _tokens_of(machine: Machine) -> int:

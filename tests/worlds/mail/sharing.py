@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Log
-from ray_snapshot.simulation.mail.sharing import TO_A_HOST, FrozenHost, Keeper
 from worlds.mail.actions import ActingHost, Waits
 from worlds.mail.behaviours import Script
 from worlds.mail.network import LossyNetwork
@@ -33,6 +33,9 @@ from worlds.mail.world import World
 
 OF_A_HOST = ("accept", "act", "record", "copy", "flush", "report", "late", "halt")
 """Steps that change the host they name, and what depends on that host alone."""
+
+TO_A_HOST = ("request", "close", "abort")
+"""Control messages that change the host they go to."""
 
 CENTRAL = ("snapshot", "abort", "notice")
 """Steps of the central point, which change no host."""
@@ -42,6 +45,47 @@ NEVER_FULL = 100
 
 CHANGING = ("hosts", "kept", "network", "control", "waits", "central")
 """What the steps of a search change, beside the log and the coordinator, and what is only counted."""
+
+
+@dataclass(slots=True, eq=False)
+class FrozenHost:
+    """A host that never changes any more, and what has come of the steps it has taken so far."""
+
+    host: SimHost
+    """To be read only."""
+    pickled: bytes
+    mark: int
+    """Equal for hosts whose futures are alike (`fingerprints`)."""
+    steps: list[Step] | None = None
+    changes: dict[Hashable, Any] = field(default_factory=dict)
+    """By the step, with all that reached the host in it: its `Change`."""
+
+
+class Keeper:
+    """The hosts that the worlds of one search are made of, each kept once."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[bytes, FrozenHost] = {}
+        self.marks: dict[Hashable, int] = {}
+
+    def kept(self, host: SimHost) -> FrozenHost:
+        """The host as it is now; its holder must not change it any more."""
+        if isinstance(host.core, BarrierCore):
+            host.core.on_record, host.core.clock = _too_late, _no_time
+        pickled = pickle.dumps(host, pickle.HIGHEST_PROTOCOL)
+        found = self.hosts.get(pickled)
+        if found is None:
+            mark = self.marks.setdefault(host_fingerprint(host), len(self.marks))
+            found = self.hosts[pickled] = FrozenHost(host, pickled, mark)
+        return found
+
+
+def _too_late(*_: Any) -> None:
+    raise AssertionError("a host that is kept, for other worlds have it too, was about to record")
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 @dataclass(slots=True)
@@ -101,7 +145,7 @@ class SharedWorld(World):
             setattr(found, name, vars(self)[name].copy())
         log = self.log
         cuts = {number: cut.copy() for number, cut in log.cuts.items()}
-        found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels, log.words)
+        found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
         return found
 
     def enabled_on(self, name: str) -> list[Step]:
