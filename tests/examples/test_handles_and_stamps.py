@@ -16,7 +16,7 @@ from ray_snapshot.examples import garbage, virtual_time
 from ray_snapshot.examples.garbage import Garbage
 from ray_snapshot.examples.virtual_time import VirtualTime
 
-SEEDS = range(60)
+SEEDS = range(20)
 UNUSED = Garbage("*")
 TIME = VirtualTime(messages={"event": "$[0]"})
 Patch = pytest.MonkeyPatch
