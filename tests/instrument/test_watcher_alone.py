@@ -47,7 +47,7 @@ class Analyst:
         self.taken: list[Any] = []
         self.add = self
 
-    def remote(self, found: Any, place: int, session: None) -> Any:
+    def remote(self, found: Any, place: int) -> Any:
         self.taken.append(found)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
