@@ -12,10 +12,9 @@ import numpy as np
 
 from ray_snapshot.detectors.common import Booleans
 from ray_snapshot.detectors.wait_graph import WaitGraph
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
-
-MOST_NAMED = 20
 
 
 def breakers(
@@ -33,7 +32,7 @@ def breakers(
     moving = set(waits.names.take(np.flatnonzero(moves[:acting])).to_pylist())
     by = [told.get(record["machine"]) for record in records if record["machine"] != DRIVER]
     having = moving if None in by else {_machine(name) for names in by for name in names or ()}
-    return {"may_be_broken_by": [*sorted(having & moving)[:MOST_NAMED], *map(str, waits.unseen)]}
+    return {"may_be_broken_by": [*sorted(having & moving)[: LIMITS.breakers], *map(str, waits.unseen)]}
 
 
 def _machine(name: str) -> str:

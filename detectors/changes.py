@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ray_snapshot.detectors.common import MOST_LISTED
 from ray_snapshot.detectors.holdings import labels
 from ray_snapshot.detectors.ledger import Amount, Ledger, plain, say
+from ray_snapshot.limits import LIMITS
 
 Key = tuple[str, str, str]
 """Source, target, kind of a channel."""
@@ -39,9 +39,9 @@ def changes(before: Ledger, now: Ledger) -> dict[str, Any]:
         "channel_count": len(channels),
         "machines": [
             {"machine": name, "before": _plain(old), "after": _plain(new)}
-            for name, _, old, new in machines[:MOST_LISTED]
+            for name, _, old, new in machines[: LIMITS.listed]
         ],
-        "channels": [_channel_change(*one) for one in channels[:MOST_LISTED]],
+        "channels": [_channel_change(*one) for one in channels[: LIMITS.listed]],
     }
 
 

@@ -25,8 +25,6 @@ _DENSE = 8
 _DIGIT_BITS = 16
 _DIGIT = 2**_DIGIT_BITS - 1
 
-MOST_LISTED = 100
-"""So many items of a kind are listed in evidence, beside their number."""
 
 _COVERAGE_UNKNOWN = "everything: the snapshot does not say what it covers"
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from ray_snapshot.adding import Together
 from ray_snapshot.adding import total as total_of
 from ray_snapshot.detectors.changes import changes, changes_text
-from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     StatePath,
     Unmade,
@@ -28,6 +28,7 @@ from ray_snapshot.detectors.holdings import (
 from ray_snapshot.detectors.ledger import Ledger, plain, say
 from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of, sums_of_each
 from ray_snapshot.errors import SettingError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -126,7 +127,7 @@ class TokenConservation:
         evidence = _figures(now.sums, expected)
         doubt = self.doubt(now, expected)
         if expected is None or doubt == "unread":
-            evidence["unknown"] = now.sums.unknown[:MOST_LISTED]
+            evidence["unknown"] = now.sums.unknown[: LIMITS.listed]
             text = f"Conservation cannot be told: {_doubt(snapshot, now.sums)}."
             return answer(self, snapshot, None, evidence, text)
         if doubt == "empty":

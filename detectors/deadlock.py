@@ -38,7 +38,6 @@ import pyarrow.compute as pc
 from ray_snapshot.detectors.breakers import breakers
 from ray_snapshot.detectors.busy_loops import busy_loops
 from ray_snapshot.detectors.common import (
-    MOST_LISTED,
     Booleans,
     Integers,
     answer,
@@ -51,7 +50,7 @@ from ray_snapshot.detectors.common import (
     texts,
     unsound,
 )
-from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
+from ray_snapshot.detectors.explain import advice, cycle_text, records
 from ray_snapshot.detectors.happened import happened, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
@@ -60,12 +59,10 @@ from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
-MOST_MEMBERS = 1_000
-_MOST_CORES = 100
-_MOST_NAMED = 5
 _REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
 
@@ -239,7 +236,10 @@ def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
     needed = np.flatnonzero(waits.calls.also >= waits.calls.first_room) + waits.first_call
     needed = needed[~moves[needed]]
     state = State(waits.rooms, moves)
-    lacks = {room: Lack(state, state.told.demands[room - waits.first_room]) for room in closed[:MOST_MEMBERS].tolist()}
+    lacks = {
+        room: Lack(state, state.told.demands[room - waits.first_room])
+        for room in closed[: LIMITS.told_members].tolist()
+    }
     owner, target = list[Integers](), list[Integers]()
     for room in closed.tolist():
         on = lacks[room].keepers() if room in lacks else np.zeros(0, np.int64)
@@ -288,7 +288,7 @@ class _Stuck:
             "members": records(snapshot, waits, _listed(names, self.members)),
             "stuck_behind": records(snapshot, waits, _listed(names, self.behind)),
             "cores": [_distinct_names(names, _listed(names, core)) for core in self.cores],
-            "cycle": _round(names.take(self._round(waits)[:MOST_MEMBERS]).to_pylist()),
+            "cycle": _round(names.take(self._round(waits)[: LIMITS.told_members]).to_pylist()),
             "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
             "member_count": len(self.members),
             "stuck_behind_count": len(self.behind),
@@ -304,12 +304,12 @@ class _Stuck:
 
 def _listed(names: Any, nodes: Integers) -> Integers:
     """The first of them, but one of each machine before a second one: of a thousand calls of one the last says nothing new."""
-    if len(nodes) <= MOST_MEMBERS:
+    if len(nodes) <= LIMITS.told_members:
         return nodes
     machine = one_array(names.take(nodes)).dictionary_encode().indices.to_numpy()
     is_first = np.zeros(len(nodes), np.bool_)
     is_first[np.unique(machine, return_index=True)[1]] = True
-    kept = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])[:MOST_MEMBERS]
+    kept = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])[: LIMITS.told_members]
     found: Integers = nodes[np.sort(kept)]
     return found
 
@@ -350,7 +350,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     return _Stuck(
         members=nodes[members],
         behind=nodes[np.flatnonzero(~found.in_core & blocked[nodes])],
-        cores=[nodes[group] for group in groups[:_MOST_CORES]],
+        cores=[nodes[group] for group in groups[: LIMITS.told_cores]],
         core_count=len(groups),
         cycle=nodes[cycle].tolist(),
         stuck=nodes,
@@ -448,19 +448,19 @@ def _may_still_come(waits: WaitGraph) -> str:
     if not len(half):
         return ""
     acting = np.flatnonzero(waits.seeds)
-    who = listed(_distinct_names(waits.names, acting[:MOST_MEMBERS])) or "a machine"
+    who = listed(_distinct_names(waits.names, acting[: LIMITS.told_members])) or "a machine"
     return f"; {_holders(waits, half)}, and {who} can act and may still send it ({_REMEDY})"
 
 
 def _holders(waits: WaitGraph, half: Integers) -> str:
     """ "a, b hold a part of a join and lack the rest"."""
     words = ("holds", "lacks") if len(half) == 1 else ("hold", "lack")
-    who = listed(waits.names.take(half[:_MOST_NAMED]).to_pylist(), len(half), most=_MOST_NAMED)
+    who = listed(waits.names.take(half[: LIMITS.named_members]).to_pylist(), len(half), most=LIMITS.named_members)
     return f"{who} {words[0]} a part of a join and {words[1]} the rest"
 
 
 def _half_begun(snapshot: Snapshot, waits: WaitGraph) -> list[str]:
-    names = waits.names.take(np.flatnonzero(waits.undeclared)[:MOST_LISTED]).to_pylist()
+    names = waits.names.take(np.flatnonzero(waits.undeclared)[: LIMITS.listed]).to_pylist()
     return [f"who sends to {name}, which has begun {snapshot.coverage['undeclared'][name]}" for name in names]
 
 
@@ -505,9 +505,9 @@ def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck
 
 def _who_else(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
     """The members by name, if the cycle does not name them all."""
-    told = set(evidence["cycle"][:MOST_HOPS] or [evidence["members"][0]["machine"]])
+    told = set(evidence["cycle"][: LIMITS.cycle_hops] or [evidence["members"][0]["machine"]])
     names = _distinct_names(waits.names, _listed(waits.names, stuck.members))
-    return "" if told.issuperset(names) else f" ({listed(names, most=_MOST_NAMED)})"
+    return "" if told.issuperset(names) else f" ({listed(names, most=LIMITS.named_members)})"
 
 
 def _in_cores(stuck: _Stuck) -> str:

@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, texts
+from ray_snapshot.detectors.common import Integers, is_any_of, listed, texts
 from ray_snapshot.detectors.happened import died_behind
 from ray_snapshot.detectors.wait_graph import WaitGraph
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import HELD_BY
 from ray_snapshot.snapshot import Snapshot
 
-MOST_HOPS = 8
-_MOST_ADVICE = 20
-_MOST_BEHIND = 1_000
-_MOST_FATES = 4
 _ENDED_TASKS = "ended tasks"
 """The source of what plain tasks had sent that have ended."""
 _CALLED = " (called at {})"
@@ -116,7 +113,7 @@ class _About:
             **({"call": found.call_id} if self.is_to_break and found.call_id else {}),
             **({"since": found.since.isoformat()} if self.is_to_break and found.since else {}),
             **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
-            **({"waits_for_calls": list(dict.fromkeys(calls))[:MOST_LISTED]} if calls else {}),
+            **({"waits_for_calls": list(dict.fromkeys(calls))[: LIMITS.listed]} if calls else {}),
             **({"waits_for_later_call": True} if _callers(self, node) else {}),
             **({"waits_for_a_reader": True} if node in self.generators else {}),
             **({"needs": why} if (why := self.room(node)) else {}),
@@ -257,13 +254,13 @@ def _wait(alternatives: list[tuple[int, list[str]]]) -> dict[str, Any]:
         mode = "all" if k == len(on) else "any" if k == 1 else "k_of_n"
         return {**_bounded(list(dict.fromkeys(on))), "mode": mode, **({"k": k} if mode == "k_of_n" else {})}
     everybody = list(dict.fromkeys(name for _, on in alternatives for name in on))
-    choices = [{"k": k, "of": on[:MOST_LISTED]} for k, on in alternatives[:MOST_LISTED] if len(on) > 1]
+    choices = [{"k": k, "of": on[: LIMITS.listed]} for k, on in alternatives[: LIMITS.listed] if len(on) > 1]
     return {**_bounded(everybody), "mode": "any", **({"alternatives": choices} if choices else {})}
 
 
 def _bounded(names: Sequence[str]) -> dict[str, Any]:
-    count = {"waits_for_count": len(names)} if len(names) > MOST_LISTED else {}
-    return {"waits_for": list(names[:MOST_LISTED]), **count}
+    count = {"waits_for_count": len(names)} if len(names) > LIMITS.listed else {}
+    return {"waits_for": list(names[: LIMITS.listed]), **count}
 
 
 # ---- the cycle ------------------------------------------------------------------------------------------------------
@@ -280,9 +277,9 @@ def cycle_text(snapshot: Snapshot, waits: WaitGraph, cycle: Sequence[int], membe
         node = int(members[0])
         return _subject(about.nodes[node]) + " waits for " + _awaited(about, node) + _why_never(about, node)
     following = [*hops[1:], hops[0]]
-    parts = [_hop(about, hop, after[0]) for hop, after in zip(hops, following, strict=True)][:MOST_HOPS]
+    parts = [_hop(about, hop, after[0]) for hop, after in zip(hops, following, strict=True)][: LIMITS.cycle_hops]
     joint = "; " if any(about.nodes[hop[0]].is_call for hop in hops) else ", "
-    return joint.join(parts) + (f", and so on round a cycle of {count:,}" if count > MOST_HOPS else "")
+    return joint.join(parts) + (f", and so on round a cycle of {count:,}" if count > LIMITS.cycle_hops else "")
 
 
 def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]:
@@ -293,8 +290,8 @@ def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]
     if not len(starts):
         return [], 0
     turned = np.roll(nodes, -starts[0])
-    cuts = (starts - starts[0])[1 : MOST_HOPS + 2]
-    return [part.tolist() for part in np.split(turned, cuts)[: MOST_HOPS + 1]], len(starts)
+    cuts = (starts - starts[0])[1 : LIMITS.cycle_hops + 2]
+    return [part.tolist() for part in np.split(turned, cuts)[: LIMITS.cycle_hops + 1]], len(starts)
 
 
 def _subject(node: _Node) -> str:
@@ -409,12 +406,12 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
         return []
     rooms = {also for node in calls.tolist() if (also := _also(waits, node)) in waits.lacks}
     if rooms:
-        return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[:_MOST_ADVICE]
+        return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[: LIMITS.advice]
     about = _About(snapshot, waits, members)
     waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
     parked = [node for node in calls.tolist() if _callers(about, node)]
     if parked and not waiting:  # calls behind them may end these waits, and whoever waits for those is no member
-        behind = np.setdiff1d(stuck[waits.blocked[stuck]], members)[:_MOST_BEHIND]
+        behind = np.setdiff1d(stuck[waits.blocked[stuck]], members)[: LIMITS.behind_members]
         about = _About(snapshot, waits, np.union1d(members, behind))
         full = {about.nodes[node].machine for node in parked}
         waiting = [
@@ -428,11 +425,11 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
         change = _change(about, node, call)
         changes.setdefault(change, []).append(about.nodes[node].call_site)
     if changes:
-        return [change.text(sites) for change, sites in changes.items()][:_MOST_ADVICE]
+        return [change.text(sites) for change, sites in changes.items()][: LIMITS.advice]
     never = set(stuck.tolist())
     if parked:
-        return _of_parked(about, parked)[:_MOST_ADVICE]
-    return [_impossible(about, node, never) for node in calls.tolist()[:_MOST_ADVICE]]
+        return _of_parked(about, parked)[: LIMITS.advice]
+    return [_impossible(about, node, never) for node in calls.tolist()[: LIMITS.advice]]
 
 
 def _not_begun(about: _About, node: int) -> list[int]:
@@ -588,11 +585,11 @@ def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
     choices = [choice for node in parked for _, choice in about.alternatives.get(node, [])]
     on = dict.fromkeys(other for choice in choices for other in choice if not about.nodes[other].is_call)
     flags = {about.nodes[other].machine: (waits.stopped[other], waits.passive[other]) for other in on}
-    at = _calls(about.snapshot, list(who[:_MOST_FATES]))
+    at = _calls(about.snapshot, list(who[: LIMITS.told_deaths]))
     machines = {about.nodes[node].machine for node in parked}
     dead = [f"{name} has died" for name in died_behind(about.snapshot, machines)]
-    told = dead[:_MOST_FATES]
-    for name in who[: _MOST_FATES - len(told)]:
+    told = dead[: LIMITS.told_deaths]
+    for name in who[: LIMITS.told_deaths - len(told)]:
         has_ended, is_passive = flags[name]
         method, call_site = at.get(name, (None, None))
         kind = next((about.nodes[other].class_name for other in on if about.nodes[other].machine == name), None)
@@ -601,7 +598,7 @@ def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
         told.append(f"{name} {'has ended' if has_ended else 'does nothing' if is_passive else f'is stuck{place}'}")
     channels = about.snapshot.tables["channels"]
     have_ended = bool((is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], *machines)).any())
-    text = listed(told, len(dead) + len(who), most=_MOST_FATES)
+    text = listed(told, len(dead) + len(who), most=LIMITS.told_deaths)
     return text + "; tasks that have ended make no more calls" * have_ended
 
 

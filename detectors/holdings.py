@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of, one_array, texts
+from ray_snapshot.detectors.common import Booleans, Integers, is_any_of, one_array, texts
 from ray_snapshot.detectors.json_column import array_at, arrays_at, may_hold_nulls
 from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.json_text import strictly_parsed, unique_keys
 from ray_snapshot.large_columns import picked
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 
@@ -31,9 +32,6 @@ CONSTRUCTOR = "__init__"
 """The method of the message that makes a machine."""
 
 UNREADABLE = object()
-_MOST_ROWS, _MOST_BYTES = 5_000, 8_000_000
-_MOST_LINES = 200_000
-_MOST_TOGETHER = 16
 HALF = 32
 
 StatePath = str | Mapping[str, str]
@@ -200,7 +198,9 @@ class _Last:
             if isinstance(state, Mapping):
                 last.found[key] = _by_class(table, state)
             else:
-                wanted = list(dict.fromkeys([state, *last.before]))[:_MOST_TOGETHER] if not last.found else [state]
+                wanted = (
+                    list(dict.fromkeys([state, *last.before]))[: LIMITS.holding_states] if not last.found else [state]
+                )
                 last.found |= {repr(path): found for path, found in _together(table, wanted).items()}
         if isinstance(state, str):
             last.asked[state] = None
@@ -249,7 +249,7 @@ def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
         table = snapshot.tables[table_name]
         rows = np.flatnonzero(is_any_of(table["method"], CONSTRUCTOR)).tolist()
         count += len(rows)
-        names += [machine for (machine,) in labels(table, rows[: MOST_LISTED - len(names)], column)]
+        names += [machine for (machine,) in labels(table, rows[: LIMITS.listed - len(names)], column)]
     return Unmade(count, names)
 
 
@@ -262,7 +262,7 @@ def numbers_in(
     numbers, lacking = list[Numbers](), np.zeros(table.num_rows, np.bool_)
     for mask, path in paths:
         lacking |= mask & unrecorded
-        for chosen in _chunks(np.flatnonzero(mask & ~unrecorded), _MOST_LINES, _read_lengths(table[column])):
+        for chosen in _chunks(np.flatnonzero(mask & ~unrecorded), LIMITS.holding_lines, _read_lengths(table[column])):
             recorded = _texts_or_dictionary(_taken(table[column], chosen))
             values = array_at(recorded, compile_path(path))
             if values is None or (values.null_count and may_hold_nulls(recorded)):
@@ -292,7 +292,9 @@ def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str,
     lacking += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     for one in found:
         one.unknown += lacking
-    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), _MOST_LINES, _read_lengths(table[column])):
+    for chosen in _chunks(
+        np.flatnonzero(mask & ~truncated & ~missing), LIMITS.holding_lines, _read_lengths(table[column])
+    ):
         recorded = _texts_or_dictionary(_taken(table[column], chosen))
         for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
             if values is None or (values.null_count and may_hold_nulls(recorded)):
@@ -333,7 +335,7 @@ def _chunks(rows: Integers, most_rows: int, lengths: Integers | None) -> Iterato
     """`rows`, so many at a time that their texts are of moderate size; `lengths`: of the texts of all rows."""
     parts = [rows]
     if lengths is not None:
-        ends = np.cumsum(lengths[rows], dtype=np.int64) // _MOST_BYTES
+        ends = np.cumsum(lengths[rows], dtype=np.int64) // LIMITS.holding_bytes
         parts = np.split(rows, np.flatnonzero(np.diff(ends)) + 1)
     for part in parts:
         yield from (part[start : start + most_rows] for start in range(0, len(part), most_rows))
@@ -368,7 +370,7 @@ def _unrecorded(column: Any) -> Booleans:
 
 def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     """The JSON values of those rows of the column, in order."""
-    for some in _chunks(rows, _MOST_ROWS, _lengths(column)):
+    for some in _chunks(rows, LIMITS.holding_rows, _lengths(column)):
         chosen = _taken(column, some).to_pylist()
         try:
             values = json.loads(f"[{','.join(chosen)}]", object_pairs_hook=unique_keys)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, unsound, with_workers
+from ray_snapshot.detectors.common import answer, check_name, listed, unsound, with_workers
 from ray_snapshot.detectors.pending import roomless
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -37,7 +38,7 @@ class Infeasible:
         """Hold each demand that has waited for long against what nodes have, held or free."""
         if reason := unsound(snapshot):
             return answer(self, snapshot, None, {}, f"Infeasible demands cannot be told: {reason}.")
-        demands = [one for one in roomless(snapshot) if one.waited_s >= LONG_S and one.lack.is_never][:MOST_LISTED]
+        demands = [one for one in roomless(snapshot) if one.waited_s >= LONG_S and one.lack.is_never][: LIMITS.listed]
         needs = [one.lack.why() for one in demands]
         lines = [with_workers(snapshot, one.line(need)) for one, need in zip(demands, needs, strict=True)]
         advice = list(dict.fromkeys(one.lack.remedy() for one in demands))

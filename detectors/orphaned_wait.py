@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ray_snapshot.detectors.common import MOST_LISTED, Booleans, answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import Booleans, answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -81,7 +82,7 @@ def _orphans(waits: WaitGraph) -> dict[str, Any]:
     ]
     orphans.sort(key=lambda one: (one["machine"], one["waits_for"]))
     lost_names = sorted({name for one in orphans for name in one["gone"]})
-    return {"orphans": orphans[:MOST_LISTED], "orphan_count": len(orphans), "gone": lost_names[:MOST_LISTED]}
+    return {"orphans": orphans[: LIMITS.listed], "orphan_count": len(orphans), "gone": lost_names[: LIMITS.listed]}
 
 
 def _gone(waits: WaitGraph) -> Booleans:

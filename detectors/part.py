@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import MOST_LISTED, Booleans, is_any_of, listed, plural, texts
+from ray_snapshot.detectors.common import Booleans, is_any_of, listed, plural, texts
 from ray_snapshot.detectors.groups import absent, members
 from ray_snapshot.detectors.reduction import movable
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 
 Answer = tuple[bool | None, dict[str, Any], str]
@@ -39,7 +40,7 @@ def judge_part(snapshot: Snapshot, group: Sequence[str], senders: Sequence[str] 
     waits = wait_graph(snapshot)
     wakers = _wakers(waits, mine, table["machine"], senders)
     if len(wakers):
-        evidence["could_be_woken_by"] = wakers[:MOST_LISTED]
+        evidence["could_be_woken_by"] = wakers[: LIMITS.listed]
         text = f"all is quiet there, but {listed(wakers)} may still send to it"
         return None, evidence, f"Termination of {listed(group)} cannot be told: {text}."
     count = plural(evidence["machines"], "machine")
@@ -70,7 +71,7 @@ def _members(snapshot: Snapshot, mine: Booleans, group: Sequence[str]) -> dict[s
 
 
 def _some(names: Any, chosen: Booleans) -> list[str]:
-    found: list[str] = names.filter(pa.array(chosen)).slice(0, MOST_LISTED).to_pylist()
+    found: list[str] = names.filter(pa.array(chosen)).slice(0, LIMITS.listed).to_pylist()
     return found
 
 
@@ -114,7 +115,7 @@ def _moving_sources(waits: WaitGraph, at_rest: Booleans, moves: Booleans) -> Boo
 
 
 def _names(waits: WaitGraph, nodes: Booleans) -> list[str]:
-    return list(dict.fromkeys(waits.names.take(np.flatnonzero(nodes)[:MOST_LISTED]).to_pylist()))
+    return list(dict.fromkeys(waits.names.take(np.flatnonzero(nodes)[: LIMITS.listed]).to_pylist()))
 
 
 def _moves(waits: WaitGraph, kept: Booleans) -> Booleans:

@@ -18,17 +18,16 @@ from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 
-MOST_TOLD = 20
-
 
 def why_pending(snapshot: Snapshot) -> list[str]:
-    """A line for each kind of calls that have not begun, and each placement group; at most `MOST_TOLD`, and how many more."""
+    """A line for each kind of calls that have not begun, and each placement group: `pending_lines`, and how many more."""
     lines = [*_without_room(snapshot), *_without_arguments(_argument_waits(snapshot)), *_groups(snapshot)]
-    more = len(lines) - MOST_TOLD
-    shown = [with_workers(snapshot, line) for line in lines[:MOST_TOLD]]
+    more = len(lines) - LIMITS.pending_lines
+    shown = [with_workers(snapshot, line) for line in lines[: LIMITS.pending_lines]]
     return shown + ([f"... and {more:,} more"] if more > 0 else [])
 
 

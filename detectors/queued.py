@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of, lasted, listed, plural, positions, texts
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 
-MOST_TOLD = 10
-
 
 def why_queued(snapshot: Snapshot) -> list[str]:
-    """A line for each actor (or concurrency group) and method; those that have waited longest first, at most `MOST_TOLD`."""
+    """A line for each actor (or concurrency group) and method; those that have waited longest first, at most `queued_lines`."""
     queued = _queued(snapshot)
     machines = list(dict.fromkeys(row["target"] for row in queued))
     blocking = _told(snapshot, "blocked_loops")
@@ -33,8 +32,8 @@ def why_queued(snapshot: Snapshot) -> list[str]:
             lines += [_line(snapshot.started_at, row, "the event loop is blocked", holders)] if holders else []
         elif holders and len(holders) >= slots.get(place, len(holders)):
             lines.append(_line(snapshot.started_at, row, "every slot is taken", holders))
-    more = len(lines) - MOST_TOLD
-    return lines[:MOST_TOLD] + ([f"... and {more:,} more"] if more > 0 else [])
+    more = len(lines) - LIMITS.queued_lines
+    return lines[: LIMITS.queued_lines] + ([f"... and {more:,} more"] if more > 0 else [])
 
 
 def _queued(snapshot: Snapshot) -> list[dict[str, Any]]:

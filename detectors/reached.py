@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ray_snapshot.adding import total
-from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.groups import absent, check_group, is_pattern, members
 from ray_snapshot.detectors.holdings import CONSTRUCTOR, Holdings, StatePath, check_state_path, in_machines, labels
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.detectors.ledger import amount_of
 from ray_snapshot.errors import SettingError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -49,13 +50,13 @@ class Phases:
             self.machines + other.machines,
             self.behind_count + other.behind_count,
             _first(self.behind + other.behind),
-            tuple(sorted(self.unknown + other.unknown)[:MOST_LISTED]),
+            tuple(sorted(self.unknown + other.unknown)[: LIMITS.listed]),
             self.there | other.there,
         )
 
 
 def _first(behind: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(behind, key=lambda one: one[0])[:MOST_LISTED])
+    return tuple(sorted(behind, key=lambda one: one[0])[: LIMITS.listed])
 
 
 class Reached:
@@ -139,7 +140,7 @@ class Reached:
             )
         doubts = [*found.unknown, *self._unseen(snapshot, found)]
         if doubts:
-            evidence["unknown"] = doubts[:MOST_LISTED]
+            evidence["unknown"] = doubts[: LIMITS.listed]
             return answer(
                 self, snapshot, None, evidence, f"Whether {self.value} is reached cannot be told: {listed(doubts)}."
             )
@@ -157,7 +158,7 @@ class Reached:
             found.count,
             len(behind),
             _first((name, phase) for (name,), (_, phase) in zip(names, behind, strict=True)),
-            tuple(sorted(_named(part, unknown))[:MOST_LISTED]),
+            tuple(sorted(_named(part, unknown))[: LIMITS.listed]),
             frozenset(self.machines or ()).difference(absent(recorded, self.machines or ())),
         )
 

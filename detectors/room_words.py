@@ -9,8 +9,7 @@ import numpy as np
 from ray_snapshot.detectors.common import Integers, listed
 from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, shown
 from ray_snapshot.detectors.rooms import State, fits
-
-MOST_SHARES = 3
+from ray_snapshot.limits import LIMITS
 
 
 class Lack:
@@ -131,10 +130,10 @@ class Lack:
             f"{self.state.told.holders[one].machine} holds {self._of_total(self._part_of(one))}" for one in self.holders
         ]
         shares += [self._reservation(key) for key in self.groups]
-        more = " and so on" if len(shares) > MOST_SHARES else ""
+        more = " and so on" if len(shares) > LIMITS.named_shares else ""
         if not shares and self.group is not None and not self.is_within:
             shares = [f"all nodes together have {shown(self.total)}"]
-        return f", and {'; '.join(shares[:MOST_SHARES])}{more}" if shares else ""
+        return f", and {'; '.join(shares[: LIMITS.named_shares])}{more}" if shares else ""
 
     def _of_total(self, part: dict[str, int]) -> str:
         return ", ".join(f"{name} {amount / UNIT:g} of {self.total[name] / UNIT:g}" for name, amount in part.items())

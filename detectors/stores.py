@@ -11,10 +11,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ray_snapshot.errors import DetectorError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
-
-MOST_OWNERS = 5
-"""So many are named of each store."""
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
 _Number = Annotated[int, Field(ge=0, lt=2**62)]
@@ -78,8 +76,8 @@ def _line(row: _StoreRow, now: float) -> str:
         found += f"; tasks that run keep {_bytes(row['arguments'])} of arguments there until they end"
     owners = sorted(row["owners"], key=lambda one: (-one["size"], -one["spilled_size"], one["machine"]))
     if owners:
-        found += f"; the largest owners: {'; '.join(map(_owner, owners[:MOST_OWNERS]))}"
-        found += f"; and {len(owners) - MOST_OWNERS:,} more" if len(owners) > MOST_OWNERS else ""
+        found += f"; the largest owners: {'; '.join(map(_owner, owners[: LIMITS.store_owners]))}"
+        found += f"; and {len(owners) - LIMITS.store_owners:,} more" if len(owners) > LIMITS.store_owners else ""
     return found + (f"; {row['not_looked_at']:,} refs were not looked at" if row["not_looked_at"] else "")
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from ray_snapshot.adding import Together
-from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of
+from ray_snapshot.detectors.common import Booleans, Integers, is_any_of
 from ray_snapshot.detectors.holdings import (
     HALF,
     Numbers,
@@ -20,6 +20,7 @@ from ray_snapshot.detectors.holdings import (
     numbers_in,
 )
 from ray_snapshot.detectors.ledger import Ledger, make_ledger
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 
 
@@ -135,4 +136,4 @@ def _counted(place: Integers, count: int) -> Integers:
 
 
 def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(lines)[:MOST_LISTED])
+    return tuple(sorted(lines)[: LIMITS.listed])

@@ -30,12 +30,11 @@ from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.groups import check_group, is_pattern
 from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
-_MOST_NAMED = 10
-_MOST_RUNNING = 3
 _KEYS = ["source", "target", "kind"]
 _STATUSES = ("active", "passive", "blocked", "stopped")
 
@@ -115,8 +114,8 @@ def _machines(snapshot: Snapshot) -> dict[str, Any]:
         "machines": table.num_rows + at_rest,
         "active": int(active.sum()),
         **counts,
-        "first_active": names.take(np.flatnonzero(active)[:_MOST_NAMED]).to_pylist(),
-        "first_blocked": names.take(np.flatnonzero(idle["blocked"])[:_MOST_NAMED]).to_pylist(),
+        "first_active": names.take(np.flatnonzero(active)[: LIMITS.named_machines]).to_pylist(),
+        "first_blocked": names.take(np.flatnonzero(idle["blocked"])[: LIMITS.named_machines]).to_pylist(),
     }
 
 
@@ -140,7 +139,7 @@ def _in_flight(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _first_rows(channels: pa.Table) -> list[dict[str, Any]]:
-    first = channels.slice(0, _MOST_NAMED).select([*_KEYS, "in_flight_count"])
+    first = channels.slice(0, LIMITS.named_machines).select([*_KEYS, "in_flight_count"])
     found: list[dict[str, Any]] = first.rename_columns([*_KEYS, "count"]).to_pylist()
     return found
 
@@ -149,7 +148,7 @@ def _first_channels(messages: pa.Table) -> list[dict[str, Any]]:
     """`source, target, kind` of the channels of the first messages, and the `count` of messages in each."""
     rows = messages.select(_KEYS).append_column("at", pa.array(np.arange(messages.num_rows)))
     each = rows.group_by(_KEYS, use_threads=False).aggregate([("at", "min"), ("at", "count")])
-    first = each.take(pc.select_k_unstable(each, k=_MOST_NAMED, sort_keys=[("at_min", "ascending")]))
+    first = each.take(pc.select_k_unstable(each, k=LIMITS.named_machines, sort_keys=[("at_min", "ascending")]))
     found: list[dict[str, Any]] = first.select([*_KEYS, "at_count"]).rename_columns([*_KEYS, "count"]).to_pylist()
     return found
 
@@ -191,7 +190,7 @@ def _active(snapshot: Snapshot, first: list[str], count: int) -> str:
     for row in rows.sort_by("started_at").to_pylist():
         if row["call_id"] is not None:  # not a wait of no call
             running.setdefault(row["machine"], row)
-    shown = [name for name in first if name in running][:_MOST_RUNNING]
+    shown = [name for name in first if name in running][: LIMITS.named_running]
     machines = snapshot.parted[0].select(["machine", "class_name"])
     found = machines.filter(pa.array(is_any_of(machines["machine"], *shown))).to_pylist()
     classes = {row["machine"]: row["class_name"] for row in found}

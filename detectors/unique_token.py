@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.adding import total
-from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, listed, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     Holdings,
     StatePath,
@@ -24,6 +24,7 @@ from ray_snapshot.detectors.holdings import (
     unmade,
 )
 from ray_snapshot.detectors.json_path import MISSING
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -47,8 +48,8 @@ class Holders:
         """Those of both."""
         return Holders(
             self.count + other.count,
-            tuple(sorted(self.machines + other.machines)[:MOST_LISTED]),
-            (self.messages + other.messages)[:MOST_LISTED],
+            tuple(sorted(self.machines + other.machines)[: LIMITS.listed]),
+            (self.messages + other.messages)[: LIMITS.listed],
             self.unread_machines + other.unread_machines,
             self.unread_messages + other.unread_messages,
             self.looked_at + other.looked_at,
@@ -116,7 +117,7 @@ class UniqueToken:
         if count < 2 and doubts:
             text = f"{count} found, but not read or observed: {listed(doubts)}"
             text = f"Whether the token is unique cannot be told: {text}."
-            return answer(self, snapshot, None, {**evidence, "unknown": doubts[:MOST_LISTED]}, text)
+            return answer(self, snapshot, None, {**evidence, "unknown": doubts[: LIMITS.listed]}, text)
         if count == 1:
             return answer(self, snapshot, True, evidence, f"One token: {_who(evidence)}.")
         if count > 1:
@@ -141,8 +142,10 @@ def _holders(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> Hold
     columns = ["source", "target", "kind", "method", "number"]
     return Holders(
         len(keeping) + len(carrying),
-        tuple(sorted(name for (name,) in names)[:MOST_LISTED]),
-        tuple(snapshot.tables["messages"].select(columns).take(carrying[:MOST_LISTED]).to_pylist() if carrying else ()),
+        tuple(sorted(name for (name,) in names)[: LIMITS.listed]),
+        tuple(
+            snapshot.tables["messages"].select(columns).take(carrying[: LIMITS.listed]).to_pylist() if carrying else ()
+        ),
         len(machines.unknown),
         len(messages.unknown),
         machines.count,

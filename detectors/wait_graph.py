@@ -17,20 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.call_graph import CallNodes, call_nodes, is_call_id
-from ray_snapshot.detectors.common import (
-    MOST_LISTED,
-    Booleans,
-    Integers,
-    distinct,
-    integers,
-    is_any_of,
-    positions,
-    reaching,
-    texts,
-)
+from ray_snapshot.detectors.common import Booleans, Integers, distinct, integers, is_any_of, positions, reaching, texts
 from ray_snapshot.detectors.reduction import Graph, free, movable
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import Rooms, placed
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.name_index import NameIndex
 from ray_snapshot.snapshot import Snapshot
 
@@ -182,7 +173,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     outside |= nodes.flags(_suspects(nodes, unseen))
     if unseen:  # what was not observed may call a machine, though not answer for it
         outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count]) & ~nodes.flags(nodes.calls.full)
-    unseen += [f"{name}, which is sent to but not recorded" for name in expected[:MOST_LISTED]]
+    unseen += [f"{name}, which is sent to but not recorded" for name in expected[: LIMITS.listed]]
     return WaitGraph(
         names=pa.concat_arrays([nodes.names, nodes.calls.machine_names]),
         graph=graph,
@@ -514,12 +505,12 @@ def _outside(
     strange = (graph.target >= nodes.recorded_count) & (graph.target < nodes.first_call) & ~graph.satisfied
     strangers = distinct(graph.target[strange])
     strangers = strangers[~unborn[strangers]]
-    names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
+    names = nodes.names.take(strangers[: LIMITS.listed]).to_pylist()
     why = [_why_unknown(name) for name in names if name != _UNNAMED]
     why += _untold_waits(snapshot, _unnamed(snapshot) if _UNNAMED in names else [])
-    without = nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()
+    without = nodes.names.take(np.flatnonzero(untold)[: LIMITS.listed]).to_pylist()
     why += _untold_waits(snapshot, [(name, None) for name in without])
-    calls = nodes.calls.row[np.flatnonzero(silent)[:MOST_LISTED] - nodes.first_call]
+    calls = nodes.calls.row[np.flatnonzero(silent)[: LIMITS.listed] - nodes.first_call]
     rows = snapshot.tables["calls"].select(["machine", "call_id"]).take(calls).to_pylist()
     why += _untold_waits(snapshot, [(row["machine"], row["call_id"]) for row in rows])
     return untold | silent | nodes.flags(strangers), why
@@ -541,7 +532,7 @@ def _unnamed(snapshot: Snapshot) -> list[tuple[str, str | None]]:
 
 def _untold_waits(snapshot: Snapshot, waits: Sequence[tuple[str, str | None]]) -> list[str]:
     """ "what get of B-0 waits for (app.py:11, in queue.Queue.get, since 10:07:31)" of each (machine, call; None: itself)."""
-    waits = list(dict.fromkeys(waits))[:MOST_LISTED]
+    waits = list(dict.fromkeys(waits))[: LIMITS.listed]
     if not waits:
         return []
     names, primitives = [name for name, _ in waits], snapshot.coverage.get("primitives") or {}

@@ -12,17 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ray_snapshot.detectors.common import (
-    MOST_LISTED,
-    answer,
-    check_name,
-    listed,
-    plural,
-    texts,
-    uncovered,
-    unsound,
-)
+from ray_snapshot.detectors.common import answer, check_name, listed, plural, texts, uncovered, unsound
 from ray_snapshot.detectors.groups import check_group, members
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -64,7 +56,7 @@ class Garbage:
         reached = reach(can_act(snapshot) | self._roots(snapshot), acquaintances(snapshot))
         left = [one for one in snapshot.machines.values() if one.machine not in reached and one.status != "stopped"]
         evidence: dict[str, Any] = {
-            "garbage": sorted(one.machine for one in left)[:MOST_LISTED],
+            "garbage": sorted(one.machine for one in left)[: LIMITS.listed],
             "count": len(left),
             "classes": dict(Counter(one.class_name for one in left)),
             "state_bytes": sum(one.state_bytes or 0 for one in left),
@@ -73,7 +65,7 @@ class Garbage:
             text = "No garbage: every machine can be reached by one that can act."
             return answer(self, snapshot, False, evidence, text)
         if doubts := [*unread(snapshot, reached), *map(str, uncovered(snapshot))]:
-            evidence["unknown"] = doubts[:MOST_LISTED]
+            evidence["unknown"] = doubts[: LIMITS.listed]
             text = f"Garbage cannot be told: {plural(len(left), 'machine')} may be, but for {listed(doubts)}."
             return answer(self, snapshot, None, evidence, text)
         text = f"Garbage: nobody can reach {listed(evidence['garbage'], len(left))} any more."

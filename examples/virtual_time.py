@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, listed, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     CONSTRUCTOR,
     StatePath,
@@ -27,6 +27,7 @@ from ray_snapshot.detectors.holdings import (
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.detectors.ledger import amount_of, plain, say
 from ray_snapshot.errors import SettingError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -104,7 +105,7 @@ class VirtualTime:
         unborn = unmade(snapshot, self.messages)  # its constructor runs, or comes without a stamp
         unknown += [*map(str, uncovered(snapshot)), *(f"{name} is being made ({CONSTRUCTOR})" for name in unborn.names)]
         if unknown:
-            evidence["unknown"] = unknown[:MOST_LISTED]
+            evidence["unknown"] = unknown[: LIMITS.listed]
             return answer(self, snapshot, None, evidence, f"Virtual time cannot be told: {listed(unknown)}.")
         if goal is None:
             first = "there is no earlier snapshot to compare it with"

@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.limits import LIMITS
+
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
 
-_MOST_PROBLEMS = 20
 
 _CHANNEL = ("source", "target", "kind")
 _Key = tuple[str, str, str]
@@ -52,7 +53,7 @@ def problems_of(snapshot: Snapshot, *, may_repeat: bool = False) -> list[str]:
             continue
         counted = dict(zip(_COUNTS, values, strict=True))
         found += _channel_problems((source, target, kind), counted, recorded, may_repeat=may_repeat)
-        if len(found) >= _MOST_PROBLEMS:
+        if len(found) >= LIMITS.told_problems:
             return [*found, "and perhaps more"]
     return found + _strays(numbers, channels)
 
@@ -72,7 +73,7 @@ def _strays(numbers: Mapping[_Key, Sequence[int]], channels: pa.Table) -> list[s
         f"{_named(key)} {'says 0 in flight, but' if key in known else 'has no row in channels, but'}"
         f" {len(found)} messages are recorded"
         for key, found in numbers.items()
-    ][:_MOST_PROBLEMS]
+    ][: LIMITS.told_problems]
 
 
 def _count_problems(snapshot: Snapshot) -> list[str]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ray_snapshot import Snapshot
 from ray_snapshot import cuts as module
 from ray_snapshot.cuts import _channel_problems, _count_problems, _named
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import _table
 
 Row = dict[str, Any]
@@ -34,14 +35,14 @@ def alone(found: Snapshot) -> list[str]:
         balance = row["sent_count"] - row["accepted_count"] - row["settled_count"] + row["duplicate_count"]
         if balance or row["in_flight_count"] or row["duplicate_count"]:
             problems += _channel_problems(key, row, numbers.pop(key, []), may_repeat=False)
-            if len(problems) >= module._MOST_PROBLEMS:
+            if len(problems) >= LIMITS.told_problems:
                 return [*problems, "and perhaps more"]
     strays = [
         f"{_named(key)} {'says 0 in flight, but' if key in known else 'has no row in channels, but'}"
         f" {len(some)} messages are recorded"
         for key, some in numbers.items()
     ]
-    return problems + strays[: module._MOST_PROBLEMS]
+    return problems + strays[: LIMITS.told_problems]
 
 
 def cut(channels: list[Row], messages: list[Row]) -> Snapshot:

@@ -17,6 +17,7 @@ from ray_snapshot.doctor import checks
 from ray_snapshot.doctor.asking import Check
 from ray_snapshot.doctor.checks import WARNING, ClusterFacts, Finding, Folder, TokenFacts
 from ray_snapshot.errors import ClusterError, RaySnapshotError, SettingError, UnsupportedRayError
+from ray_snapshot.limits import LIMITS
 
 PROGRAM_S = 30.0
 """For another program (Java, py-spy)."""
@@ -201,12 +202,12 @@ def clusters(address: str | None) -> Sequence[Finding]:
 def cluster_at(address: str, origin: str = "") -> ClusterFacts:
     """One cluster, asked."""
     from ray_snapshot.instrument import cluster_shape
-    from ray_snapshot.instrument.clusters import ANSWER_S, authorized, look
+    from ray_snapshot.instrument.clusters import authorized, look
 
     try:
         told = look(address)
         with authorized(address) as store:
-            python = cluster_shape.python_known(store, ANSWER_S)
+            python = cluster_shape.python_known(store, LIMITS.cluster_answer_s)
     except ClusterError as error:
         remedy = getattr(error, "remedy", "")
         why = str(error).removesuffix(f": {remedy}") if remedy else str(error)

@@ -16,15 +16,9 @@ import pyarrow as pa
 
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError
 from ray_snapshot.history.writer import HistoryWriter
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
-
-FLUSH_S = 5.0
-FLUSH_BYTES = 64_000_000
-MOST_BYTES = 256_000_000
-
-MERGE_EVERY = 64
-"""After so many commits, small files are looked for."""
 
 
 class BackgroundWriter:
@@ -34,9 +28,9 @@ class BackgroundWriter:
         self,
         writer: HistoryWriter,
         *,
-        flush_s: float = FLUSH_S,
-        flush_bytes: int = FLUSH_BYTES,
-        most_bytes: int = MOST_BYTES,
+        flush_s: float = LIMITS.flush_s,
+        flush_bytes: int = LIMITS.flush_bytes,
+        most_bytes: int = LIMITS.unwritten_bytes,
     ) -> None:
         self.writer = writer
         self.flush_s = flush_s
@@ -155,5 +149,5 @@ class BackgroundWriter:
 
     def _merge(self) -> None:
         self.flushes += 1
-        if self.flushes % MERGE_EVERY == 0:
+        if self.flushes % LIMITS.merge_every_commits == 0:
             self.writer.merge_small()

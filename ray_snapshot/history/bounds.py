@@ -16,27 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.addresses import AnyPath
-
-BYTES = 128_000_000
-BYTES_PER_BYTE = 200
-"""The rows that are read together take at most `BYTES`, or so many for each byte of their files if that is more."""
-
-ROWS = 400_000
-ROWS_PER_BYTE = 1
-"""The number of rows read together is at most `ROWS`, or so many for each byte of their files if that is more."""
+from ray_snapshot.limits import LIMITS
 
 _FIXED = 16
 """The most bytes that a value takes beside its text: the value or the offset, and what a list adds."""
-_SUSPICIOUS = 1_000_000
-_GROUPS_AT_ONCE = 64
 
 
 class Allowance:
     """How much of the rows that are read together has been used, file by file; raises `ValueError` for too much."""
 
     def __init__(self, size: int) -> None:
-        self.bytes = max(BYTES, BYTES_PER_BYTE * size)
-        self.rows = max(ROWS, ROWS_PER_BYTE * size)
+        self.bytes = max(LIMITS.read_bytes, LIMITS.read_bytes_per_byte * size)
+        self.rows = max(LIMITS.read_rows, LIMITS.read_rows_per_byte * size)
 
     def use(self, path: AnyPath, rows: int, size: int) -> None:
         """Subtract some rows of a file, or the bytes that they take in memory."""
@@ -82,7 +73,12 @@ def check_groups(
             if stored < 0 or values < 0:
                 raise ValueError(f"{path} has a footer of which nothing fits")
             size += stored + _FIXED * values
-            if kind == "BYTE_ARRAY" and is_repeated and name not in encoded and stored * values > _SUSPICIOUS:
+            if (
+                kind == "BYTE_ARRAY"
+                and is_repeated
+                and name not in encoded
+                and stored * values > LIMITS.suspicious_bytes
+            ):
                 repeated[name] = [*repeated.get(name, ()), number]
     allowance.use(path, rows, size)
     if repeated:
@@ -95,8 +91,8 @@ def _measure(allowance: Allowance, path: AnyPath, about: Any, repeated: dict[str
 
     with source() as file, pq.ParquetFile(file, metadata=about, read_dictionary=list(repeated)) as parquet:
         for name, numbers in repeated.items():
-            for begin in range(0, len(numbers), _GROUPS_AT_ONCE):
-                found = parquet.read_row_groups(numbers[begin : begin + _GROUPS_AT_ONCE], columns=[name])
+            for begin in range(0, len(numbers), LIMITS.looked_at_groups):
+                found = parquet.read_row_groups(numbers[begin : begin + LIMITS.looked_at_groups], columns=[name])
                 allowance.use(path, 0, sum(map(_length, found.column(0).chunks)))
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ray_snapshot.addresses import AnyPath, StorePath, given
 from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
 from ray_snapshot.history import inside, places
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -37,14 +38,8 @@ SUFFIX = ".checkpoint"
 _BEGUN = ".tmp-"
 MAGIC = b"RSCHECK1"
 KEY_VARIABLE = "RAY_SNAPSHOT_KEY"
-SHORTEST_KEY = 16
-_LONGEST_KEY = 65_536
-MOST_BYTES = 16 << 30
-"""No checkpoint of ours is larger; a file that a stranger made may be."""
-_LONGEST_HEADER = 16 << 20
 _LENGTH = 8
 _DIGEST = hashlib.sha256().digest_size
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +112,10 @@ def _no_key(path: Path) -> CheckpointError:
 
 
 def _long_enough(key: bytes, where: str) -> bytes:
-    if len(key) < SHORTEST_KEY:
+    if len(key) < LIMITS.shortest_key_characters:
         raise CheckpointError(
-            f"the key of checkpoints in {where} has {len(key)} characters; it must have at least {SHORTEST_KEY}",
+            f"the key of checkpoints in {where} has {len(key)} characters; it must have at least"
+            f" {LIMITS.shortest_key_characters}",
             path=where,
         )
     return key
@@ -142,7 +138,7 @@ def _make_key(path: Path) -> None:
 def _read_private(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _LONGEST_KEY:
+        if not stat.S_ISREG(about.st_mode) or about.st_size > LIMITS.key_file_bytes:
             raise CheckpointError(
                 f"the key of checkpoints, {path}, is no file of a key: remove it, and put the key in its place, or set"
                 f" {KEY_VARIABLE}",
@@ -154,7 +150,7 @@ def _read_private(path: Path) -> bytes:
                 f" {stat.S_IMODE(about.st_mode):o}: with it anybody could forge a checkpoint, and so run programs as you",
                 path=str(path),
             )
-        return file.read(_LONGEST_KEY)
+        return file.read(LIMITS.key_file_bytes)
 
 
 # ---- files --------------------------------------------------------------------------------------------------------------
@@ -190,8 +186,8 @@ def write(history: str | AnyPath, checkpoint: Checkpoint, key: bytes) -> None:
 
 def _write_sealed(file: Any, checkpoint: Checkpoint, key: bytes) -> None:
     sections = [len(part) for part in checkpoint.sections]
-    if sum(sections) > MOST_BYTES - _LONGEST_HEADER:
-        raise OSError(errno.EFBIG, f"it would take more than {MOST_BYTES >> 30} GiB")
+    if sum(sections) > LIMITS.checkpoint_bytes - LIMITS.checkpoint_header_bytes:
+        raise OSError(errno.EFBIG, f"it would take more than {LIMITS.checkpoint_bytes >> 30} GiB")
     header = json.dumps({**checkpoint.about, "sections": sections, "digest": _digest(checkpoint.sections)}).encode()
     seal = hmac.new(key, digestmod=hashlib.sha256)
     for part in (MAGIC, len(header).to_bytes(_LENGTH, "big"), header, *checkpoint.sections):
@@ -244,7 +240,7 @@ def _check_seal(file: BinaryIO, size: int, path: AnyPath, key: bytes) -> None:
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
-    while size > 0 and (piece := file.read(min(_PIECE, size))):
+    while size > 0 and (piece := file.read(min(1 << 20, size))):
         yield piece
         size -= len(piece)
 
@@ -271,11 +267,11 @@ class Stated:
 def _stated(file: BinaryIO, size: int, path: AnyPath) -> Stated:
     """What the header says; `file` is at the first section then. Raises `CheckpointError`."""
     file.seek(0)
-    if size > MOST_BYTES or file.read(len(MAGIC)) != MAGIC:
+    if size > LIMITS.checkpoint_bytes or file.read(len(MAGIC)) != MAGIC:
         raise _damaged(path)
     length = int.from_bytes(file.read(_LENGTH), "big")
     try:
-        about = json.loads(file.read(min(length, _LONGEST_HEADER)))
+        about = json.loads(file.read(min(length, LIMITS.checkpoint_header_bytes)))
         lengths, digest = about.pop("sections"), about.pop("digest", None)
         fits = sum(lengths) + file.tell() + _DIGEST == size and min(lengths, default=0) >= 0
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -19,13 +19,11 @@ import pyarrow as pa
 from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import files, places, tables
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
-
-_ADD_RETRIES = 100
-_REPLACE_ATTEMPTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def append(
         if turn is not None and _is_done(table, turn):
             return
         try:
-            _commit(table, added, _ADD_RETRIES, turn)
+            _commit(table, added, LIMITS.commit_attempts, turn)
         except CommitFailedError:
             table.update_incremental()
             if turn is None or not _is_done(table, turn):
@@ -94,12 +92,12 @@ def end(path: AnyPath, name: str, owner: str) -> None:
     from deltalake.exceptions import CommitFailedError
 
     with tables.faults(path, name, "written", HistoryWriteError):
-        for _ in range(_ADD_RETRIES):
+        for _ in range(LIMITS.commit_attempts):
             table = tables.open_table(path, name)
             if (table.transaction_version(owner) or 0) >= OVER:
                 return
             with suppress(CommitFailedError):  # by its last commit, this moment
-                _commit(table, [], _ADD_RETRIES, Turn(owner, OVER))
+                _commit(table, [], LIMITS.commit_attempts, Turn(owner, OVER))
     raise HistoryWriteError(
         f"history {path}: it cannot be said that the writer {owner} is over: it commits all the time; try again later",
         path=path,
@@ -140,7 +138,7 @@ def replace(
     from deltalake.exceptions import CommitFailedError
 
     with tables.faults(path, name, "rewritten", HistoryWriteError):
-        for _ in range(_REPLACE_ATTEMPTS):
+        for _ in range(LIMITS.replace_attempts):
             table = tables.open_table(path, name)
             there = {file.relative for file in tables.data_files(path, name, table)}
             if not there.issuperset(file.relative for file in removed):

@@ -25,37 +25,20 @@ from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import commits, files, places, tables, upkeep
 from ray_snapshot.large_columns import taken
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
-FULL_BLOCK_ROWS = 4_000_000
-"""A block of so many rows is finished: later compactions leave it."""
-
-MOST_BLOCK_ROWS = 16_000_000
-MOST_UNORDERED_ROWS = 1_000_000
-"""The most rows in a block of a table that is not in `SPREAD_BY`: they are sorted all at once."""
-
-LEAST_TILE_ROWS = 65_536
-MOST_TILES = 64
-
-SMALL_ROWS = 65_536
-LEAST_MERGED = 64
-"""A writer merges files that have few rows once there are so many of a day."""
 
 SPREAD_BY = {"machines": "machine", "channels": "source", "messages": "source", "calls": "machine", "waits": "machine"}
 """By table: the column by which the rows of a block are spread over tiles."""
-
-_CHUNK_ROWS = 262_144
-_CHUNK_BYTES = 256_000_000
-_SAMPLED = 8
-_ATTEMPTS = 20
 
 
 def compact(path: AnyPath, name: str, owner: str) -> dict[str, int]:
     """Compact one table; returns how many files came and went."""
     counts = {"files_added": 0, "files_removed": 0}
-    for _ in range(_ATTEMPTS):
+    for _ in range(LIMITS.compaction_attempts):
         with tables.faults(path, name, "rewritten", HistoryWriteError):
             done = [_rewrite(path, name, block, owner, counts) for block in plan(path, name)]
         if all(done):
@@ -87,10 +70,14 @@ def merge_small(path: AnyPath, name: str, system: str | None, owner: str) -> dic
     counts = {"files_added": 0, "files_removed": 0}
     with tables.faults(path, name, "rewritten", HistoryWriteError):
         found = tables.data_files(path, name, tables.open_table(path, name), system=system)
-        small = [file for file in found if files.block_of(file.path.name) is None and (file.rows or 0) < SMALL_ROWS]
+        small = [
+            file
+            for file in found
+            if files.block_of(file.path.name) is None and (file.rows or 0) < LIMITS.small_file_rows
+        ]
         for _, part in groupby(small, lambda file: (file.system, file.date)):
             block = list(part)
-            if len(block) >= LEAST_MERGED:
+            if len(block) >= LIMITS.merged_files:
                 _rewrite(path, name, block, owner, counts)
     return counts
 
@@ -98,7 +85,7 @@ def merge_small(path: AnyPath, name: str, system: str | None, owner: str) -> dic
 def plan(path: AnyPath, name: str) -> Iterator[list[tables.DataFile]]:
     """The blocks to make: for each day, the files that are not of a finished block, unless they are a block already."""
     table = tables.open_table(path, name)
-    most = MOST_BLOCK_ROWS if name in SPREAD_BY else MOST_UNORDERED_ROWS
+    most = LIMITS.block_rows if name in SPREAD_BY else LIMITS.unordered_block_rows
     for _, part in groupby(tables.data_files(path, name, table), lambda file: (file.system, file.date)):
         yield from blocks(list(part), most)
 
@@ -108,7 +95,7 @@ def blocks(found: Sequence[tables.DataFile], most: int) -> Iterator[list[tables.
     sizes: Counter[str | None] = Counter()
     for file in found:
         sizes[files.block_of(file.path.name)] += file.rows or 0
-    full = min(FULL_BLOCK_ROWS, most // 2)
+    full = min(LIMITS.full_block_rows, most // 2)
     finished = {block for block, size in sizes.items() if block is not None and size >= full}
     block: list[tables.DataFile] = []
     for file in sorted(found, key=lambda file: (file.low, file.relative)):
@@ -166,7 +153,7 @@ class _Tile:
     def add(self, rows: pa.Table) -> None:
         self.waiting.append(rows)
         self.count += rows.num_rows
-        if self.count >= files.ROWS_PER_GROUP:
+        if self.count >= LIMITS.group_rows:
             self._write(keep_last=True)
 
     def finish(self, added: list[AddAction]) -> int:
@@ -223,7 +210,7 @@ def _bounds(name: str, block: Sequence[tables.DataFile], counts: dict[str, int])
     tiles = tile_count(sum(counts.values()))
     if name not in SPREAD_BY or tiles < 2:
         return []
-    ids = list(counts)[:: max(1, len(counts) // _SAMPLED)]
+    ids = list(counts)[:: max(1, len(counts) // 8)]
     column = SPREAD_BY[name]
     keys = tables.scan(name, block, snapshot_ids=ids, columns=[column])[column].drop_null().to_pylist()
     keys.sort()
@@ -233,7 +220,7 @@ def _bounds(name: str, block: Sequence[tables.DataFile], counts: dict[str, int])
 
 def tile_count(rows: int) -> int:
     """Into how many files so many rows go."""
-    return max(1, min(MOST_TILES, rows // LEAST_TILE_ROWS, 2 * math.isqrt(rows // files.ROWS_PER_GROUP)))
+    return max(1, min(LIMITS.tiles, rows // LIMITS.tile_rows, 2 * math.isqrt(rows // LIMITS.group_rows)))
 
 
 def _bytes_per_row(block: Sequence[tables.DataFile]) -> int:
@@ -251,7 +238,7 @@ def _bytes_per_row(block: Sequence[tables.DataFile]) -> int:
 
 def _chunks(counts: dict[str, int], bytes_per_row: int) -> Iterator[list[str]]:
     """Runs of snapshots that are rewritten together."""
-    most = min(_CHUNK_ROWS, _CHUNK_BYTES // bytes_per_row)
+    most = min(LIMITS.chunk_rows, LIMITS.chunk_bytes // bytes_per_row)
     chunk: list[str] = []
     rows = 0
     for snapshot_id, count in counts.items():

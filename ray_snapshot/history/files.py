@@ -21,18 +21,13 @@ import pyarrow.compute as pc
 
 from ray_snapshot.addresses import AnyPath
 from ray_snapshot.history import places
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
-ROWS_PER_GROUP = 8_192
-"""Rows that are read or skipped together, about: large snapshots begin groups of their own."""
-
-BYTES_PER_GROUP = 64 * 1_024 * 1_024
-
-PAGE_BYTES = 64 * 1_024
 
 JSON_TEXT = (
     "state",
@@ -113,7 +108,7 @@ class FileWriter:
             use_dictionary=compared,
             write_statistics=compared,
             write_page_index=True,
-            data_page_size=PAGE_BYTES,
+            data_page_size=LIMITS.page_bytes,
         )
 
     def __enter__(self) -> FileWriter:
@@ -173,11 +168,11 @@ def row_groups(rows: pa.Table) -> Iterator[pa.Table]:
 def rows_per_group(rows: pa.Table) -> int:
     """How many rows are a group, fewer if they are large."""
     size: int = rows.nbytes
-    fitting: int = BYTES_PER_GROUP * rows.num_rows // max(1, size)
-    return max(1, min(ROWS_PER_GROUP, fitting))
+    fitting: int = LIMITS.group_bytes * rows.num_rows // max(1, size)
+    return max(1, min(LIMITS.group_rows, fitting))
 
 
-def group_lengths(runs: Iterable[int], most: int = ROWS_PER_GROUP) -> Iterator[int]:
+def group_lengths(runs: Iterable[int], most: int = LIMITS.group_rows) -> Iterator[int]:
     """How many rows go into each group, given how many rows each snapshot has, in their order."""
     gathered = 0
     for run in runs:

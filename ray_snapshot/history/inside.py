@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from ray_snapshot.errors import HistoryFormatError
-
-DEEPEST = 32
-"""No folder of a history lies deeper below it than so many others."""
+from ray_snapshot.limits import LIMITS
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a pipe is opened, and refused, without waiting
@@ -217,7 +215,7 @@ def below(top: Path, path: Path) -> Iterator[tuple[Path, os.stat_result]]:
             raise _link(top, inner)
         if not stat.S_ISDIR(about.st_mode):
             yield inner, about
-        elif len(inner.relative_to(top).parts) > DEEPEST:
+        elif len(inner.relative_to(top).parts) > LIMITS.folder_depth:
             raise HistoryFormatError(f"history {top}: {inner} lies deeper than any folder of a history", path=top)
         else:
             yield from below(top, inner)

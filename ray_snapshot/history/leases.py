@@ -1,8 +1,8 @@
 """The writers of a history in an object store: a record for each, which its writer renews; no lock reaches so far.
 
-A record is an object `_writers/<owner>.json`, as in a folder (see `owners`). Every `RENEW_S` its writer puts it anew, if it
-still has the tag (ETag) that the writer's last put has given it. Who wants to clean up looks at the tag, and again later:
-a record whose tag is the same for `LEASE_S` of the looker's own monotonic clock is of a writer that died. No clock of one
+A record is an object `_writers/<owner>.json`, as in a folder (see `owners`). Every `renew_lease_s` its writer puts it anew, if
+it still has the tag (ETag) that the writer's last put has given it. Who wants to clean up looks at the tag, and again later:
+a record whose tag is the same for `lease_s` of the looker's own monotonic clock is of a writer that died. No clock of one
 computer is held against that of another.
 
 A writer that only slept may wake up behind that. So whoever cleans up first takes the record over, by a put on its tag, and
@@ -27,14 +27,10 @@ from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import objects
 from ray_snapshot.history.stores import StoreFault
+from ray_snapshot.limits import LIMITS
 
 FOLDER = "_writers"
 
-LEASE_S = 30.0
-RENEW_S = 5.0
-
-_MOST_BYTES = 16_000_000
-_LOOK_S = 0.5
 
 Clock = Callable[[], float]
 
@@ -75,7 +71,7 @@ class Lease:
     def check(self) -> None:
         """Return if the lease holds, renewed if it has not been for long; raises `HistoryWriteError` if it was lost."""
         with self.lock:
-            if self.tag is not None and self.clock() - self.renewed_at > RENEW_S:
+            if self.tag is not None and self.clock() - self.renewed_at > LIMITS.renew_lease_s:
                 self._put(self.about)
             self._raise_if_lost()
 
@@ -95,8 +91,8 @@ class Lease:
     def _raise_if_lost(self) -> None:
         if self.is_lost:
             raise HistoryWriteError(
-                f"history {self.history}: this writer did not renew its lease for {LEASE_S:.0f} s, and another process has"
-                " cleaned up after it: what it had not committed is lost; start it anew",
+                f"history {self.history}: this writer did not renew its lease for {LIMITS.lease_s:.0f} s, and another process"
+                " has cleaned up after it: what it had not committed is lost; start it anew",
                 path=str(self.history),
             )
 
@@ -107,7 +103,7 @@ class Lease:
         content = json.dumps({**about, "count": self.count}).encode()
         before, self.sent = self.sent, content
         tag = objects.put_if(self.path, content, self.tag)
-        if tag is None and (found := objects.read_tagged(self.path, _MOST_BYTES)) is not None:
+        if tag is None and (found := objects.read_tagged(self.path, LIMITS.writer_record_bytes)) is not None:
             if found[0] == content:  # our own put came through, and its answer did not
                 tag = found[1]
             elif found[0] == before:  # so it was with the last one
@@ -126,7 +122,7 @@ class Lease:
 
 def _renew_often(lease: weakref.ref[Lease], done: threading.Event) -> None:
     """Renew a lease as long as there is somebody who has it."""
-    while not done.wait(RENEW_S) and (held := lease()) is not None:
+    while not done.wait(LIMITS.renew_lease_s) and (held := lease()) is not None:
         try:
             held.renew()
         except HistoryWriteError:
@@ -177,14 +173,14 @@ class Dead:
 
 
 def dead_writers(history: StorePath, key: str | None, looks: Looks) -> Iterator[Dead]:
-    """Writers whose records have not been renewed for `LEASE_S`, each taken over; `key`: only those with this key.
+    """Writers whose records have not been renewed for `lease_s`, each taken over; `key`: only those with this key.
 
     A record that is seen the first time is of a writer that lives.
     """
     for path, about in _records(history):
-        if looks.take(path.name, about.tag) < LEASE_S:
+        if looks.take(path.name, about.tag) < LIMITS.lease_s:
             continue
-        found = objects.read_tagged(path, _MOST_BYTES)
+        found = objects.read_tagged(path, LIMITS.writer_record_bytes)
         said = None if found is None or found[1] != about.tag else _said(found[0])
         if said is None or (key is not None and said.get("key", key) != key):
             continue
@@ -203,13 +199,13 @@ def intended(history: StorePath, *, but: str) -> set[str]:
     """The snapshots that the records of all writers `but` one say are being written, or dropped."""
     found = set[str]()
     for path, _ in _records(history):
-        if path.name != f"{but}.json" and (read := objects.read_tagged(path, _MOST_BYTES)) is not None:
+        if path.name != f"{but}.json" and (read := objects.read_tagged(path, LIMITS.writer_record_bytes)) is not None:
             found.update(_ids_in(_said(read[0])))
     return found
 
 
 def wait(history: StorePath, looks: Looks) -> None:
-    """Return when every record has been renewed, is gone, or has been seen unchanged for `LEASE_S`: so long at most."""
+    """Return when every record has been renewed, is gone, or has been seen unchanged for `lease_s`: so long at most."""
     alive = set[str]()
     began = looks.clock()
     while True:
@@ -219,17 +215,17 @@ def wait(history: StorePath, looks: Looks) -> None:
             age = looks.take(path.name, about.tag)
             if known is not None and known[0] != about.tag:
                 alive.add(path.name)
-            undecided |= path.name not in alive and age < LEASE_S
-        if not undecided or looks.clock() - began > 2 * LEASE_S:
+            undecided |= path.name not in alive and age < LIMITS.lease_s
+        if not undecided or looks.clock() - began > 2 * LIMITS.lease_s:
             return
-        looks.pause(_LOOK_S)
+        looks.pause(0.5)
 
 
 def _records(history: StorePath) -> list[tuple[StorePath, objects.About]]:
     return [
         (path, about)
         for path, about in objects.entries(history, history / FOLDER)
-        if path.suffix == ".json" and about.st_size <= _MOST_BYTES
+        if path.suffix == ".json" and about.st_size <= LIMITS.writer_record_bytes
     ]
 
 

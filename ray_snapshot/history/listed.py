@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import bounds, tables
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
 
-_ATTEMPTS = 4
 _OF_RUNS = ("actions", "classes")
 """Tables whose rows belong to no snapshot."""
 
@@ -27,11 +27,11 @@ def dataset(history: History, name: str, snapshot_ids: Any) -> Any:
     The files stay open until the dataset is dropped: a vacuum in between takes nothing away. Raises `HistoryFormatError`.
     """
     with tables.faults(history.path, name, "read", HistoryFormatError):
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(LIMITS.read_attempts):
             try:
                 return _opened(history, name, snapshot_ids)
             except FileNotFoundError:  # a vacuum was faster
-                if attempt == _ATTEMPTS - 1:
+                if attempt == LIMITS.read_attempts - 1:
                     raise
     raise AssertionError("the loop returns or raises")
 

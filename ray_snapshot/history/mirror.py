@@ -13,13 +13,9 @@ from pathlib import Path
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import inside, objects, tables
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.schema import TABLES
 
-MOST_BYTES = 50_000_000_000
-"""So many bytes are copied at most, and never more than the disk has left beside `SPARE_BYTES`."""
-
-SPARE_BYTES = 1_000_000_000
-_ATTEMPTS = 4
 _LAST = ("snapshots",)
 """The table that is read first and copied last: what it lists, the others have."""
 
@@ -27,19 +23,19 @@ _LAST = ("snapshots",)
 class Mirror:
     """The copy in `folder` of the history at `source`."""
 
-    def __init__(self, source: StorePath, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, source: StorePath, folder: Path, most_bytes: int = LIMITS.mirror_bytes) -> None:
         self.source, self.folder, self.most_bytes = source, folder, most_bytes
         self.copied_bytes = 0
 
     def refresh(self) -> None:
         """Bring what has come since; raises `HistoryFormatError` for what is damaged, or too large to be copied."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(LIMITS.read_attempts):
             try:
                 for name, version, files in self._plan():
                     self._copy(name, version, files)
                 return
             except FileNotFoundError as fault:  # compacted and vacuumed meanwhile
-                if attempt == _ATTEMPTS - 1:
+                if attempt == LIMITS.read_attempts - 1:
                     raise HistoryFormatError(
                         f"history {self.source}: a file of it is gone: {fault}; see `ray-snapshot history verify`",
                         path=self.source,
@@ -69,7 +65,7 @@ class Mirror:
 
     def _check_room(self, size: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        room = min(self.most_bytes - self.copied_bytes, shutil.disk_usage(self.folder).free - SPARE_BYTES)
+        room = min(self.most_bytes - self.copied_bytes, shutil.disk_usage(self.folder).free - LIMITS.spare_disk_bytes)
         if size > room:
             raise HistoryFormatError(
                 f"history {self.source}: {size:,} bytes would have to be copied to this computer, and {max(0, room):,} may be:"
@@ -103,7 +99,7 @@ class Mirror:
 
 def _pieces(path: StorePath, size: int) -> Iterator[bytes]:
     ranged = objects.Ranged(path, size)
-    while piece := ranged.read(objects.PIECE_BYTES):
+    while piece := ranged.read(LIMITS.object_piece_bytes):
         yield piece
 
 

@@ -20,16 +20,11 @@ from typing import IO, Any
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history.stores import StoreFault, client, told
-
-WHOLE_BYTES = 1_000_000
-"""An object of so many bytes is read at once."""
-
-PIECE_BYTES = 8_000_000
+from ray_snapshot.limits import LIMITS
 
 _KEPT: deque[Any] = deque(maxlen=256)
 """Files that Arrow read last: were one of its threads the last to have one, it would need Python for letting it go, also
 while Python ends, and end the process by that."""
-_IN_MEMORY = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +174,11 @@ def native_file(top: StorePath, path: StorePath) -> Any:
     import pyarrow as pa
 
     length = size(top, path)
-    if length > WHOLE_BYTES:
+    if length > LIMITS.whole_object_bytes:
         found = pa.PythonFile(Ranged(path, length), mode="r")
         _KEPT.append(found)
         return found
-    content = read_bytes(top, path, WHOLE_BYTES)
+    content = read_bytes(top, path, LIMITS.whole_object_bytes)
     memory = pa.allocate_buffer(len(content))  # Arrow's own: its threads let go of it without Python
     pa.FixedSizeBufferWriter(memory).write(content)
     return pa.BufferReader(memory)
@@ -196,7 +191,7 @@ def opened(top: StorePath, path: StorePath) -> closing[Any]:
 
 def open_binary(top: StorePath, path: StorePath) -> Any:
     """An object as a file of bytes, and nothing of it in memory; raises `FileNotFoundError`."""
-    return io.BufferedReader(Ranged(path, size(top, path)), PIECE_BYTES)
+    return io.BufferedReader(Ranged(path, size(top, path)), LIMITS.object_piece_bytes)
 
 
 class Ranged(io.RawIOBase):
@@ -288,7 +283,7 @@ def write_whole(
     mode: int = 0o666,  # noqa: ARG001 - as `inside` has it
 ) -> None:
     """An object as `write` writes it, or none."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+    with tempfile.SpooledTemporaryFile(LIMITS.spooled_bytes) as file:
         write(file)
         file.seek(0)
         put(path, file)

@@ -22,10 +22,9 @@ from typing import IO, Any
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.history import inside, leases
 from ray_snapshot.history.leases import FOLDER
+from ray_snapshot.limits import LIMITS
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_MOST_BYTES = 16_000_000
-"""No record of ours is larger; a file that a stranger made may be."""
 
 
 def owner_of(history: AnyPath, key: str) -> Owner | leases.Lease:
@@ -124,7 +123,9 @@ def dead_writers(
 
 def _dead_here(history: Path, key: str | None) -> Iterator[Dead]:
     for path, about in inside.entries(history, history / FOLDER):
-        if path.suffix != ".json" or not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:  # no writer's
+        if (
+            path.suffix != ".json" or not stat.S_ISREG(about.st_mode) or about.st_size > LIMITS.writer_record_bytes
+        ):  # no writer's
             continue
         with suppress(OSError):
             handle = inside.open_file(history, path, os.O_RDWR)

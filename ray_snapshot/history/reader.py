@@ -26,12 +26,12 @@ from ray_snapshot.history.records import Records, Row, parsed
 from ray_snapshot.history.stored_rows import StoredRows
 from ray_snapshot.history.verification import verify
 from ray_snapshot.history.whole_snapshots import WholeSnapshots
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import EDITED
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import READY_MADE
 
-_MOST_NAMED = 10
 _BACK = re.compile(r"-[0-9]{1,9}")
 _NAMED = {"system": ("snapshots", "system"), "run": ("snapshots", "run_id"), "detector": ("verdicts", "detector")}
 """Where a name stands, by what it is of."""
@@ -352,7 +352,7 @@ class History:
     # Inside
 
     def _clean(self) -> None:
-        """Remove what writers have left that died; in a store it takes `leases.LEASE_S` to know that one did."""
+        """Remove what writers have left that died; in a store it takes `LIMITS.lease_s` to know that one did."""
         looks = leases.Looks()
         if isinstance(self.path, StorePath):
             leases.wait(self.path, looks)
@@ -414,8 +414,8 @@ class History:
         if any(item.startswith(wanted) for item in known) if what == "run" else wanted in known:
             return
         close = difflib.get_close_matches(wanted, known, 1)
-        more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-        there = f"there are: {', '.join(known[:_MOST_NAMED])}{more}" if known else "there are none yet"
+        more = f" and {len(known) - LIMITS.named_systems} more" if len(known) > LIMITS.named_systems else ""
+        there = f"there are: {', '.join(known[: LIMITS.named_systems])}{more}" if known else "there are none yet"
         hint = f"did you mean {close[0]}? " if close else ""
         raise HistoryNotFoundError(
             f"nothing of {what} {wanted!r} in the history {self.path}; {hint}{there}", path=str(self.path)

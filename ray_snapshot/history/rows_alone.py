@@ -15,6 +15,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import tables
 from ray_snapshot.history.records import JSON_COLUMNS
 from ray_snapshot.json_text import NotStoredError, strictly_parsed
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -62,9 +63,6 @@ SHAPES: dict[str, type] = {
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Microseconds since 1970 that are a time in Python."""
 
-_ROWS_AT_ONCE = 10_000
-_MOST_PROBLEMS = 20
-
 
 def problems(history: History, name: str, system: str | None) -> list[str]:
     """What is wrong with a table whose rows belong to no snapshot, file by file."""
@@ -75,11 +73,11 @@ def problems(history: History, name: str, system: str | None) -> list[str]:
                 rows = tables.scan(name, [file])
             found += unreadable(name, rows) or wrong(name, rows)
             keys.append(rows.select(ALONE.get(name, ())))
-            if len(found) >= _MOST_PROBLEMS:
+            if len(found) >= LIMITS.told_problems:
                 break
     except RaySnapshotError as error:
         return [*found, str(error)]
-    return found[:_MOST_PROBLEMS] or (_twice(name, pa.concat_tables(keys)) if keys and name in ALONE else [])
+    return found[: LIMITS.told_problems] or (_twice(name, pa.concat_tables(keys)) if keys and name in ALONE else [])
 
 
 def without(name: str, rows: pa.Table) -> list[str]:
@@ -129,13 +127,13 @@ def _twice(name: str, rows: pa.Table) -> list[str]:
 def _json_problems(name: str, rows: pa.Table) -> Iterator[str]:
     count = 0
     for column in JSON_COLUMNS.get(name, ()):
-        for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
-            for row, text in enumerate(rows[column].slice(begin, _ROWS_AT_ONCE).to_pylist(), begin):
+        for begin in range(0, rows.num_rows, LIMITS.parsed_rows):
+            for row, text in enumerate(rows[column].slice(begin, LIMITS.parsed_rows).to_pylist(), begin):
                 problem = None if text is None else _json_problem(column, text)
                 if problem is not None:
                     yield f"{column} in row {row} of {name} is {problem}"
                     count += 1
-                if count == _MOST_PROBLEMS:
+                if count == LIMITS.told_problems:
                     return
 
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError
 from ray_snapshot.history import rows_alone, tables
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.schema import ADDED_LATER, TABLES
-
-_READ_ATTEMPTS = 4
 
 _ID = re.compile(r"\d{8}T\d{12}Z-.+-\d{6}")
 """An id as snapshots get it, whole."""
@@ -42,7 +41,7 @@ class StoredRows:
 
         Raises `HistoryFormatError` if one has a time that Python cannot hold: whoever reads it would fall over it, anywhere.
         """
-        for attempt in range(_READ_ATTEMPTS):
+        for attempt in range(LIMITS.read_attempts):
             with tables.faults(self.path, name, "read", HistoryFormatError):
                 files = self.data_files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
                 try:
@@ -55,7 +54,7 @@ class StoredRows:
                     )
                     return found if self.is_as_stored else self.refused(name, found, rows_alone.untimely(name, found))
                 except FileNotFoundError:
-                    if attempt == _READ_ATTEMPTS - 1:
+                    if attempt == LIMITS.read_attempts - 1:
                         raise
         raise AssertionError("the loop returns or raises")
 

@@ -19,9 +19,7 @@ from typing import Any
 
 from ray_snapshot.addresses import SCHEMES, VARIABLES, AnyPath, StorePath
 from ray_snapshot.errors import MissingExtraError, RaySnapshotError
-
-CONNECT_S, REQUEST_S, RETRIES, RETRY_S = 5, 60, 3, 60
-"""How long connecting and one request may take, how often it is tried again, and for how long in all."""
+from ray_snapshot.limits import LIMITS
 
 _URL = re.compile(r"(https?://[^\s?]+)\?\S*")
 _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|SAS|CREDENTIAL|ACCOUNT", re.IGNORECASE)
@@ -48,10 +46,13 @@ def _client(root: str, settings: tuple[tuple[str, str], ...]) -> Any:
     from obstore.store import from_url
 
     allows_http = any(name.endswith("ALLOW_HTTP") and value.lower() in ("true", "1") for name, value in settings)
-    times = {"connect_timeout": timedelta(seconds=CONNECT_S), "timeout": timedelta(seconds=REQUEST_S)}
+    times = {
+        "connect_timeout": timedelta(seconds=LIMITS.store_connect_s),
+        "timeout": timedelta(seconds=LIMITS.store_request_s),
+    }
     options: Any = {
         "client_options": {**times, "allow_http": allows_http},
-        "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+        "retry_config": {"max_retries": LIMITS.store_retries, "retry_timeout": timedelta(seconds=LIMITS.store_retry_s)},
     }
     return from_url(root, **options)
 
@@ -66,10 +67,10 @@ def delta_options(path: AnyPath) -> dict[str, str] | None:
     if not isinstance(path, StorePath):
         return None
     found = {
-        "connect_timeout": f"{CONNECT_S}s",
-        "timeout": f"{REQUEST_S}s",
-        "max_retries": str(RETRIES),
-        "retry_timeout": f"{RETRY_S}s",
+        "connect_timeout": f"{LIMITS.store_connect_s}s",
+        "timeout": f"{LIMITS.store_request_s}s",
+        "max_retries": str(LIMITS.store_retries),
+        "retry_timeout": f"{LIMITS.store_retry_s}s",
     }
     if kind(path) == "s3" and not {"AWS_CONDITIONAL_PUT", "AWS_COPY_IF_NOT_EXISTS"} & set(os.environ):
         found["aws_conditional_put"] = "etag"

@@ -31,6 +31,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.history import bounds, inside, objects, places, stores
 from ray_snapshot.history.files import Partition
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import FORMAT_VERSION, SNAPSHOT_TABLES, TABLES
 
@@ -66,8 +67,6 @@ _REMEDIES = {
     "read": "; a file of it is damaged or gone: put it back from a copy; `ray-snapshot history verify` says what is whole",
 }
 _FIRST_DAY, _LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
-MOST_LOG_BYTES = 64_000_000
-_FILES_AT_ONCE = 256
 
 
 @cache
@@ -246,7 +245,7 @@ def check_log(path: AnyPath, name: str) -> int:
     for entry, size, key in places.at(path).log_entries(path, path / name / LOG):
         if entry.name.endswith(".parquet"):
             _check_rows_of_log(path, entry, size, key)
-        elif size > MOST_LOG_BYTES:
+        elif size > LIMITS.log_bytes:
             raise ValueError(f"{entry} has {size} bytes, more than any commit of a history")
         count += 1
     return count
@@ -393,8 +392,8 @@ def scan_encoded(
     schema = stored_schema(name)
     encoded = [column for column in columns if schema.field(column).type == pa.string()]
     parts = []
-    for begin in range(0, len(files), _FILES_AT_ONCE):
-        some = files[begin : begin + _FILES_AT_ONCE]
+    for begin in range(0, len(files), LIMITS.files_at_once):
+        some = files[begin : begin + LIMITS.files_at_once]
         found = dataset(name, some, allowance, _wanted(snapshot_ids, {}), columns, encoded)
         parts.append(_of_snapshots(found.to_table(columns=list(columns)), snapshot_ids))
     if not parts:
@@ -440,8 +439,8 @@ def _table(name: str, files: Sequence[DataFile], wanted: Any, columns: list[str]
     """The rows of files that are `wanted` (None: all); a bounded number of files is open at a time."""
     allowance = bounds.Allowance(sum(check_files(files)))
     parts = []
-    for begin in range(0, len(files), _FILES_AT_ONCE):
-        some = files[begin : begin + _FILES_AT_ONCE]
+    for begin in range(0, len(files), LIMITS.files_at_once):
+        some = files[begin : begin + LIMITS.files_at_once]
         try:
             found = dataset(name, some, allowance, wanted, columns)
             parts.append(found.to_table(columns=columns, filter=wanted))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError
 from ray_snapshot.history import checkpoints, commits, files, leases, objects, owners, places, tables
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -26,14 +27,9 @@ if TYPE_CHECKING:
 UPKEEP = "upkeep"
 """The key in the record of a writer that compacts the history or drops snapshots."""
 
-STRAY_HOURS = 24
-"""A file that no commit names may belong to a commit that is under way for so long, if its writer is not known."""
 
 Gone = tuple[str, list[str]]
 """Which rows are to go: a column, and its sorted values."""
-
-_ROWS_AT_ONCE = 131_072
-_ATTEMPTS = 100
 
 
 def refuse_links(path: AnyPath) -> None:
@@ -78,7 +74,7 @@ def drop(
     """
     ids = sorted(values)
     bounds = ids if column == "snapshot_id" else None
-    for _ in range(_ATTEMPTS if ids else 0):
+    for _ in range(100 if ids else 0):
         with tables.faults(path, name, "rewritten", HistoryWriteError):
             affected = tables.data_files(path, name, tables.open_table(path, name), snapshot_ids=bounds)
             gone = column, sorted(set(ids) - set(spared())) if affected else ids
@@ -151,7 +147,7 @@ def _without(path: AnyPath, name: str, file: tables.DataFile, gone: Gone, owner:
         schema = parquet.schema_arrow.remove_metadata()
         new = files.file_name(owner, files.block_of(file.path.name))
         with files.FileWriter(path / name, schema, tables.ORDER[name], file.partition, new) as writer:
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+            for batch in parquet.iter_batches(131_072):
                 rows = pa.Table.from_batches([batch]).replace_schema_metadata()
                 for group in files.row_groups(rows.filter(pc.invert(_among(rows[gone[0]], gone[1])))):
                     writer.write(group)
@@ -254,7 +250,7 @@ def vacuum(path: AnyPath, name: str, retention_hours: int, *, dry_run: bool, mom
         table = tables.open_table(path, name)
         left = [tables.file_path(path, name, file) for file in _replaced(table, retention_hours)]
         left = _existing(path, name, left)
-        strays = _strays(path, name, (moment or time.time()) - 3_600 * max(retention_hours, STRAY_HOURS))
+        strays = _strays(path, name, (moment or time.time()) - 3_600 * max(retention_hours, LIMITS.stray_file_hours))
         found = dict.fromkeys([*left, *strays])
         for file in () if dry_run else found:
             places.at(path).unlink(path, file)
@@ -275,7 +271,7 @@ def stray_checkpoints(
 
     What is old is looked up before what is listed, so that no snapshot can come to be in between.
     """
-    old = checkpoints.older_than(path, (moment or time.time()) - 3_600 * max(retention_hours, STRAY_HOURS))
+    old = checkpoints.older_than(path, (moment or time.time()) - 3_600 * max(retention_hours, LIMITS.stray_file_hours))
     kept = listed(path, {snapshot_id for snapshot_id in old.values() if snapshot_id})
     strays = [file for file, snapshot_id in old.items() if snapshot_id not in kept]
     for file in () if dry_run else strays:

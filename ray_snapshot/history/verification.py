@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, NotRestorableError, RaySnapshotError
 from ray_snapshot.history import checkpoints, rows_alone, tables
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 
 COUNTS = (("machines", "machine_count"), ("channels", "channel_count"), ("messages", "in_flight_count"))
 """Which column of `snapshots` says how many rows a snapshot has in which table."""
-
-MOST_ROWS = 200_000
-MOST_NARROW_ROWS = 1_000_000
-"""Where neither states nor arguments are read; each batch reads again the groups of rows that it shares with the next one."""
-
-MOST_ENCODED_ROWS = 7_000_000
-"""Where texts are read as numbers: a tenth more memory than with 3 million, which take a third longer."""
-
-_SNAPSHOTS_AT_ONCE = 500
-_MOST_PROBLEMS = 20
 
 
 def verify(history: History, system: str | None, unchecked: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -64,7 +55,7 @@ def row_count(row: pa.Table) -> int:
     return sum(max(0, row[count][0].as_py() or 0) for _, count in COUNTS)
 
 
-def row_batches(sizes: Mapping[str, int], most_rows: int = MOST_ROWS) -> Iterator[list[str]]:
+def row_batches(sizes: Mapping[str, int], most_rows: int = LIMITS.verified_rows) -> Iterator[list[str]]:
     """Runs of snapshots, given with their sizes, that can be read at once within a bounded number of rows.
 
     All of about one size: a small one at the end would read whole groups of rows for few snapshots.
@@ -74,7 +65,7 @@ def row_batches(sizes: Mapping[str, int], most_rows: int = MOST_ROWS) -> Iterato
     batch: list[str] = []
     rows = 0
     for snapshot_id, size in sizes.items():
-        if batch and (rows + size > most_rows or rows >= enough or len(batch) == _SNAPSHOTS_AT_ONCE):
+        if batch and (rows + size > most_rows or rows >= enough or len(batch) == LIMITS.verified_snapshots):
             yield batch
             batch, rows = [], 0
         batch.append(snapshot_id)
@@ -105,7 +96,7 @@ def _verdicts(history: History, batch: list[str]) -> dict[str, pa.Table]:
 def _problems(history: History, snapshot_id: str, parts: Mapping[str, pa.Table], seals: Seals) -> list[str]:
     found = [problem for name, part in parts.items() for problem in rows_alone.unreadable(name, part)]
     if found:  # what reads on could not
-        return found[:_MOST_PROBLEMS]
+        return found[: LIMITS.told_problems]
     (row,) = parts["snapshots"].select(["run_id", "system", "status", "restorable"]).to_pylist()
     for name, part in parts.items():
         found += rows_alone.wrong(name, part) + _strangers(name, part, row)
@@ -156,7 +147,7 @@ def _absent(snapshot: Snapshot) -> list[str]:
             found.append(
                 f"the channel {source} -> {target} ({kind}) says what {target} accepted, and there is no such machine"
             )
-    return found[:_MOST_PROBLEMS]
+    return found[: LIMITS.told_problems]
 
 
 _SUMS = ("sent_count", "accepted_count", "in_flight_count")

@@ -14,15 +14,9 @@ from ray_snapshot.adding import Together, totals_of_each
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import at_rest, rows_alone, tables
 from ray_snapshot.history.stored_rows import StoredRows
-from ray_snapshot.history.verification import (
-    COUNTS,
-    MOST_ENCODED_ROWS,
-    MOST_NARROW_ROWS,
-    MOST_ROWS,
-    row_batches,
-    row_count,
-)
+from ray_snapshot.history.verification import COUNTS, row_batches, row_count
 from ray_snapshot.large_columns import taken
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Absent, Snapshot
 
@@ -55,7 +49,7 @@ class WholeSnapshots:
         listed = self._snapshot_rows(ids) if ids else {}
         sizes = {snapshot_id: row_count(row) for snapshot_id, row in listed.items()}
         is_narrow = "state" not in chosen.get("machines", ["state"]) and "args" not in chosen.get("messages", ["args"])
-        for batch in row_batches(sizes, MOST_NARROW_ROWS if is_narrow else MOST_ROWS):
+        for batch in row_batches(sizes, LIMITS.verified_narrow_rows if is_narrow else LIMITS.verified_rows):
             details = {
                 name: _split(self.stored.read(name, snapshot_ids=batch, columns=chosen.get(name)), batch)
                 for name in tables.DETAIL_TABLES
@@ -74,7 +68,7 @@ class WholeSnapshots:
         """
         ids = list(snapshot_ids)
         listed = self._snapshot_rows(ids) if ids else {}
-        for batch in row_batches({one: row_count(row) for one, row in listed.items()}, MOST_ENCODED_ROWS):
+        for batch in row_batches({one: row_count(row) for one, row in listed.items()}, LIMITS.verified_encoded_rows):
             try:
                 encoded = {name: self._encoded(name, batch, columns[name]) for name in _MANY_ROWS}
                 chosen = at_rest.chosen(encoded["machines"], encoded["channels"], batch)

@@ -29,6 +29,7 @@ from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, Setting
 from ray_snapshot.history import commits, compaction, leases, owners, tables, upkeep
 from ray_snapshot.history.purging import purged
 from ray_snapshot.history.stores import StoreFault
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.shapes import Shape, shape_of_json
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-_REMEMBERED = 100_000
 _LONGEST_STATE = 100_000
-_MOST_SORTED_BYTES = 1_000_000_000
 
 _BYTES_PER_ROW = 100
 """What a row of `machines` takes beside its state, about."""
@@ -241,7 +240,7 @@ class HistoryWriter:
         described = {shape.class_name for shape in snapshot.shapes}
         for shape in (*snapshot.shapes, *_told_by_states(self._machines(snapshot, described), described)):
             key = run, shape.class_name, shape.version
-            if key not in self._shapes and len(self._shapes) < _REMEMBERED:
+            if key not in self._shapes and len(self._shapes) < LIMITS.remembered_shapes:
                 self._shapes.add(key)
                 new.append({**shape._asdict(), "run_id": run, "first_seen_at": snapshot.started_at})
         if new:
@@ -362,7 +361,7 @@ class HistoryWriter:
 
     def _remember(self, snapshot_id: str, place: _Place) -> None:
         self._places[snapshot_id] = place
-        if len(self._places) > _REMEMBERED:
+        if len(self._places) > LIMITS.remembered_shapes:
             del self._places[next(iter(self._places))]
 
     def _is_stored(self, snapshot_id: str) -> bool:
@@ -411,7 +410,7 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     if not table.num_rows:
         return _nothing(name)
     # Arrow cannot rearrange more than 2 GB of text in one column. (Whole buffers are counted faster than what is used of them.)
-    if table.get_total_buffer_size() < _MOST_SORTED_BYTES or table.nbytes < _MOST_SORTED_BYTES:
+    if table.get_total_buffer_size() < LIMITS.sorted_bytes or table.nbytes < LIMITS.sorted_bytes:
         table = tables.in_order(table, tables.ORDER[name][1:] or ("snapshot_id",))
     schema = tables.stored_schema(name)
     added = {"system": pa.scalar(system), "date": pa.scalar(day, pa.date32())}

@@ -25,6 +25,7 @@ from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.private import importing
 from ray_snapshot.instrument.process.blocked_threads import calls_from_outside
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import NAMESPACE
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
 
@@ -125,14 +126,6 @@ def _is_captured(told: bool | None = None) -> bool:
 # ---- what is held ----------------------------------------------------------------------------------------------------
 
 
-EVERY_S = 30.0
-"""Not more often a process is asked to collect its garbage: as Ray has it, which does the same where resources are short."""
-
-
-ENDING_S = 3.0
-"""So long it may take until an actor has ended of which the last handle was dropped."""
-
-
 class _Collections:
     """When the latest full garbage collections that were asked for here began.
 
@@ -150,7 +143,7 @@ class _Collections:
     def collect(self) -> None:
         """Collect, in a thread of its own, for finalizers may wait."""
         now = time.time()
-        if now > self._asked_at + EVERY_S:
+        if now > self._asked_at + LIMITS.collect_every_s:
             self._asked_at = now
             threading.Thread(target=self._collect, name="ray-snapshot-collection", daemon=True).start()
 
@@ -176,14 +169,12 @@ class _Collections:
 
     def are_since(self, quiet_since: float) -> bool:
         """Whether one began after that, so long ago that what was dropped in it has ended."""
-        latest = time.time() - ENDING_S
+        latest = time.time() - LIMITS.dropped_actor_s
         return any(quiet_since < began < latest for began in tuple(self.began))
 
 
 COLLECTIONS = _Collections()
 
-MOST_GROUPS = 1_000
-"""Of so many placement groups, the latest, it is remembered that they were made here."""
 
 _MADE: dict[str, None] = {}
 
@@ -193,7 +184,7 @@ def made(original: Callable[..., None], group: Any, *args: Any, **kwargs: Any) -
     original(group, *args, **kwargs)
     if not group.is_empty:
         _MADE[group.id.hex()] = None
-        while len(_MADE) > MOST_GROUPS:
+        while len(_MADE) > LIMITS.placement_groups:
             del _MADE[next(iter(_MADE))]
 
 
@@ -215,11 +206,6 @@ def held(quiet_since: float) -> Held:
 
 # ---- object stores -----------------------------------------------------------------------------------------------------
 
-SHARE = 0.02
-"""Of its time a process may spend so much on summing what it owns: with 100,000 refs that takes a tenth of a second."""
-
-MOST_LOOKED_AT = 10_000
-"""Of so many refs the objects are looked at: a microsecond for each."""
 
 _TOLD = {
     "capacity": r"^InitialConfigResources: .*\bobject_store_memory: ([\d.e+]+)",
@@ -274,13 +260,13 @@ class _Stores:
             self.stored = Stored(store)
         elif (began := self.clock()) >= self._again_at:
             self.stored = Stored(store, *owned(core))
-            self._again_at = self.clock() + (self.clock() - began) / SHARE
+            self._again_at = self.clock() + (self.clock() - began) / LIMITS.owned_refs_share
 
 
 def owned(core: Any) -> tuple[dict[str, Owned], int]:
     """What this process owns, by node, and how many refs were not looked at."""
     keys, own = list(core.get_all_reference_counts()), core.get_worker_id().binary()
-    places = get_local_object_locations([_uncounted(key) for key in keys[:MOST_LOOKED_AT]])
+    places = get_local_object_locations([_uncounted(key) for key in keys[: LIMITS.looked_at_refs]])
     found: dict[str, Owned] = {}
     for ref, place in places.items():
         if place["node_ids"] and place["object_size"] and _is_of(own, core, ref):
@@ -288,7 +274,7 @@ def owned(core: Any) -> tuple[dict[str, Owned], int]:
             one = Owned(0, 0, 1, size) if is_spilled else Owned(1, size)
             for node in place["node_ids"]:
                 found[node] = Owned(*map(sum, zip(found.get(node, Owned()), one, strict=True)))
-    return found, max(0, len(keys) - MOST_LOOKED_AT)
+    return found, max(0, len(keys) - LIMITS.looked_at_refs)
 
 
 def _is_of(worker: bytes, core: Any, ref: Any) -> bool:

@@ -21,14 +21,9 @@ from ray.exceptions import RayError
 from ray_snapshot.errors import ClusterError, RaySnapshotError, SystemNotRunningError
 from ray_snapshot.instrument import cluster_shape
 from ray_snapshot.instrument.cluster_shape import AUTH_MODE, AuthenticationError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.runtime.faults import first_line
-
-GREETING_S = 4.0
-"""How long something may take to connect, and to say that it speaks as a control store does."""
-
-ANSWER_S = 15.0
-"""How long a cluster that has greeted may take for each answer: it lives, and its machine may be busy."""
 
 NONE_RUNS = (
     "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`, and ask while it runs; for"
@@ -142,11 +137,15 @@ def look(address: str) -> Cluster:
     before = os.environ.get(AUTH_MODE)
     with authorized(address) as store, _told(address):
         asks_for_token = before is None and AUTH_MODE in os.environ
-        if not cluster_shape.nodes_known(store, ANSWER_S) & cluster_shape.nodes_here():
+        if not cluster_shape.nodes_known(store, LIMITS.cluster_answer_s) & cluster_shape.nodes_here():
             raise _error(
                 f"the Ray cluster at {address} has no node on this machine", "run the command on one of its machines"
             )
-        names = [name for name, namespace in cluster_shape.actors_known(store, ANSWER_S) if namespace == NAMESPACE]
+        names = [
+            name
+            for name, namespace in cluster_shape.actors_known(store, LIMITS.cluster_answer_s)
+            if namespace == NAMESPACE
+        ]
     systems = sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
     return Cluster(address, tuple(systems), asks_for_token)
 
@@ -173,7 +172,7 @@ def authorize(address: str) -> Any:
     """A connection to the control store, as `authorized`, but this process goes on showing the token afterwards."""
     store = _authorized(address)
     with _told(address):
-        version = cluster_shape.version_known(store, ANSWER_S)
+        version = cluster_shape.version_known(store, LIMITS.cluster_answer_s)
     if version not in (None, ray.__version__):
         raise _error(
             f"the Ray cluster at {address} runs Ray {version}, and this is Ray {ray.__version__}",
@@ -189,12 +188,12 @@ def _authorized(address: str) -> Any:
         if mode is not None and mode.lower() == "token" and not cluster_shape.has_token():
             raise _error(f"{AUTH_MODE}=token is set and there is no token", f"set RAY_AUTH_TOKEN, or unset {AUTH_MODE}")
         try:
-            return cluster_shape.control_store(address, ANSWER_S)
+            return cluster_shape.control_store(address, LIMITS.cluster_answer_s)
         except AuthenticationError:
             _check_token(address, mode)
         cluster_shape.show_token(True)
         try:
-            return cluster_shape.control_store(address, ANSWER_S)
+            return cluster_shape.control_store(address, LIMITS.cluster_answer_s)
         except AuthenticationError:
             raise _refused(address) from None
 
@@ -248,9 +247,9 @@ def check_answers(address: str) -> None:
     """Raise `ClusterError` if nothing that may be Ray's control store answers there; Ray itself tries for minutes."""
     host, port = host_and_port(address)
     try:
-        with socket.create_connection((host, port), GREETING_S) as connection:
+        with socket.create_connection((host, port), LIMITS.greeting_s) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("1", "true"):  # those do not greet in clear
-                connection.settimeout(GREETING_S)
+                connection.settimeout(LIMITS.greeting_s)
                 connection.sendall(_GREETING)
                 reply = connection.recv(9)
                 if len(reply) < 4 or reply[3] != _SETTINGS_FRAME:
@@ -274,7 +273,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 def is_alive(address: str) -> bool:
     """False if a cluster's remains may still be listed, but its port is closed."""
     try:
-        socket.create_connection(host_and_port(address), GREETING_S).close()
+        socket.create_connection(host_and_port(address), LIMITS.greeting_s).close()
     except (ClusterError, ConnectionRefusedError):
         return False
     except OSError:  # it may be busy: who asks it says why it does not answer

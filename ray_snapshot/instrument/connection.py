@@ -13,11 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-END_S = 30.0
-"""`end` waits for steps at most this long, as Ray itself does for a process that ends."""
-
-COLLECTION_S = 1.0
-"""So long `end` waits for a step that runs finalizers of the app's, for one of them may block."""
+from ray_snapshot.limits import LIMITS
 
 _T = TypeVar("_T")
 
@@ -56,7 +52,7 @@ class Connection:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Close it; returns when no other thread is in a step, or after `END_S` (`COLLECTION_S`)."""
+        """Close it; returns when no other thread is in a step, or after `gate_end_s` (`finalizers_s`)."""
         while self.before_end:
             with suppress(Exception):
                 self.before_end.pop()()
@@ -65,8 +61,8 @@ class Connection:
             if not self.is_open and self._users[me]:
                 return  # another thread ends it, and waits for this one
             self.is_open = False
-            self._changed.wait_for(lambda: not self._users.keys() - {me} - self._collectors, END_S)
-            self._changed.wait_for(lambda: not self._users.keys() - {me}, COLLECTION_S)
+            self._changed.wait_for(lambda: not self._users.keys() - {me} - self._collectors, LIMITS.gate_end_s)
+            self._changed.wait_for(lambda: not self._users.keys() - {me}, LIMITS.finalizers_s)
 
     def begin(self) -> None:
         """Open it: the program begins another session with Ray."""

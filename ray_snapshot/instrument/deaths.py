@@ -6,12 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-MOST_RESTARTS, RESTARTED_S = 3, 60.0
-"""An actor that has been restarted so often, the last time so lately, may be started again and again for ever."""
-
-MOST_LIVES = 100
-"""Of so many actors it is read how they have ended."""
-
 
 class Life(NamedTuple):
     """An actor that has died, or has been started again, as Ray's table has it."""

@@ -27,10 +27,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_snapshot import __version__
 from ray_snapshot.errors import NodeNotReadyError
 from ray_snapshot.instrument import arriving, shape
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.faults import first_line
-
-PROBE_S = 20.0
-"""How long the nodes may take to start a worker and answer; a node that is later is named in the coverage."""
 
 HOOK = "worker_process_setup_hook"
 """The field of a runtime environment."""
@@ -133,12 +131,12 @@ def probe(node: str, *, needs_hook: bool) -> Any:
 def check_nodes(*, needs_hook: bool) -> list[str]:
     """Ask every node at once; returns the ids of those that are ready. Raises `NodeNotReadyError`.
 
-    A node that has not answered within `PROBE_S` is not ready yet, and no error.
+    A node that has not answered within `node_probe_s` is not ready yet, and no error.
     """
     ready, nodes = [own_node()], living_nodes()
     asked = {probe(node, needs_hook=needs_hook): node for node in nodes if node not in ready}
     if asked:
-        answered, _ = shape.original("wait")(list(asked), num_returns=len(asked), timeout=PROBE_S)
+        answered, _ = shape.original("wait")(list(asked), num_returns=len(asked), timeout=LIMITS.node_probe_s)
         for ref in answered:
             node = asked[ref]
             try:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict, evaluate
 from ray_snapshot.views.report import (
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.process.stacks import Stack, StackFrame
 
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
-
-MOST_STACKS = 20
-"""Of so many machines the stacks are asked for, and so many waits are listed."""
-
-MOST_IN_A_SENTENCE = 3
-"""So many waits the sentence of a verdict names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,8 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     shown = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
     shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
-    if first.holds is not None or len(objects) > MOST_IN_A_SENTENCE:
-        lines += [f"  cannot be told: {short_sites(str(one))}" for one in objects[:MOST_STACKS]]
+    if first.holds is not None or len(objects) > LIMITS.sentence_waits:
+        lines += [f"  cannot be told: {short_sites(str(one))}" for one in objects[: LIMITS.diagnosed_machines]]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
@@ -102,7 +97,7 @@ def concerned(snapshot: Snapshot, verdict: Verdict) -> list[str]:
     """The machines of which a person wants to see the stacks: of a deadlock, its members and those behind; else what waits."""
     records = (*verdict.evidence.get("members", ()), *verdict.evidence.get("stuck_behind", ()))
     names = [str(one["machine"]) for one in records] or [row["machine"] for row in snapshot.calls]
-    return list(dict.fromkeys(names))[:MOST_STACKS]
+    return list(dict.fromkeys(names))[: LIMITS.diagnosed_machines]
 
 
 def stack_lines(told: Mapping[str, Sequence[Stack]], *, with_locals: bool) -> list[str]:

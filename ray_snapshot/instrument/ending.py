@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ray_snapshot.limits import LIMITS
+
 FIRED = 3
 """The exit code of a program that is ended because of a verdict."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-WRITING_S = 10.0
-"""What was seen is written within so many seconds, or lost: the process that sent the signal may kill this one
-later."""
 
 
 class Ending:
@@ -49,7 +47,7 @@ class Ending:
         signal.signal(number, signal.SIG_DFL)  # a second signal is not kept waiting
         writing = threading.Thread(target=self._write, name="ray-snapshot-ending", daemon=True)
         writing.start()
-        writing.join(WRITING_S)
+        writing.join(LIMITS.killed_writing_s)
         os.kill(os.getpid(), number)
 
     def _write(self) -> None:

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar
 
-MOST_FRAMES = 50
-"""Of a stack: the innermost half of them, and the outermost."""
+from ray_snapshot.limits import LIMITS
 
 _Frame = TypeVar("_Frame")
 _OURS = "ray_snapshot.instrument."
 
 
 def cut_middle(frames: Sequence[_Frame]) -> tuple[list[_Frame], int]:
-    """`MOST_FRAMES` of the frames of a stack, and how many are left out between the two halves."""
-    cut, half = max(0, len(frames) - MOST_FRAMES), MOST_FRAMES // 2
+    """`stack_frames` of the frames of a stack, and how many are left out between the two halves."""
+    cut, half = max(0, len(frames) - LIMITS.stack_frames), LIMITS.stack_frames // 2
     return [*frames[:half], *frames[half + cut :]], cut
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from ray_snapshot.instrument import shape
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
@@ -215,17 +216,13 @@ def internal_name(class_name: str, key: str) -> str:
 
     So it can stand in headers and in ids of calls, which are taken apart again at spaces and slashes.
     """
-    return f"{quote(class_name[:LONGEST_CLASS], safe='', errors='surrogatepass')}:{key[:16]}"
+    return f"{quote(class_name[: LIMITS.header_class_characters], safe='', errors='surrogatepass')}:{key[:16]}"
 
 
 def class_in(machine: str) -> str:
     """The class in an internal name; all of it if it has no key, as the driver's."""
     class_name, colon, _ = machine.rpartition(":")
     return unquote(class_name, errors="surrogatepass") if colon else machine
-
-
-LONGEST_CLASS = 80
-"""Characters of a class's name in every header."""
 
 
 def name_here() -> str:

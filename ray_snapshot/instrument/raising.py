@@ -19,6 +19,7 @@ from ray_snapshot.errors import DeadlockError
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.ending import FIRED
 from ray_snapshot.instrument.guard import ours
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.settings import spec_of
 from ray_snapshot.stderr import say
@@ -27,12 +28,6 @@ from ray_snapshot.views.report import deadlock_report
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watching import Watch
-
-BREAK_S = 10.0
-"""How long the watcher may take to tell a process."""
-
-UNWIND_S = 5.0
-"""So long a call that has been told may stay in its core, on a busy machine, before another one of it is told."""
 
 
 @dataclass(slots=True)
@@ -154,9 +149,9 @@ class Raiser:
                 return True  # a later verdict may come in time
             refusal, self.done_until = told
             members.remove(chosen)
-            self.tried[chosen["call"]] = 0.0 if refusal else time.monotonic() + UNWIND_S
+            self.tried[chosen["call"]] = 0.0 if refusal else time.monotonic() + LIMITS.unwind_s
             if refusal is None:
-                self._look_again(UNWIND_S)
+                self._look_again(LIMITS.unwind_s)
                 place = f" ({chosen['call_site']})" if chosen["call_site"] else ""
                 say(f"ray-snapshot: to break the deadlock, DeadlockError is raised in {name}{place}")
                 return True
@@ -175,7 +170,7 @@ class Raiser:
         """As `Watcher.condemn`; None also if the watcher does not answer: the watching may be over."""
         reply = CONNECTION.use(lambda: self.watch._service.condemn.remote(number, call, error).future())
         with suppress(Exception):
-            answer: tuple[str | None, int] | None = None if reply is None else reply.result(BREAK_S)
+            answer: tuple[str | None, int] | None = None if reply is None else reply.result(LIMITS.raise_answer_s)
             return answer
         return None
 

@@ -14,17 +14,9 @@ from pathlib import Path
 
 from ray_snapshot.addresses import absolute
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.stderr import say
 from ray_snapshot.views.report import current_folder
-
-MOST = 20
-"""So many alarms of one program have a report: of one that comes and goes not each time."""
-
-WRITING_S = 60.0
-"""How long the writing of one report may take."""
-
-END_S = 180.0
-"""How long reports may keep a program that is to end."""
 
 _CALL = """
 import sys
@@ -53,10 +45,10 @@ class ReportFiles:
 
     def begin(self, system: str, snapshot_id: str, write_history: Callable[[], None]) -> None:
         """Write the report of an alarm, in a thread; `write_history` puts its snapshot into the history first."""
-        if len(self.asked) >= MOST:
+        if len(self.asked) >= LIMITS.alarm_reports:
             if not self.has_said_enough:
                 self.has_said_enough = True
-                say(f"ray-snapshot: {MOST} alarms have a report, and further ones have none")
+                say(f"ray-snapshot: {LIMITS.alarm_reports} alarms have a report, and further ones have none")
             return
         self.asked[snapshot_id] = system
 
@@ -74,16 +66,16 @@ class ReportFiles:
         thread.start()
 
     def end(self, system: str, run_id: str) -> None:
-        """The history is whole: write what is missing, and the report of the run's last snapshot; bounded by `END_S`."""
-        until = time.monotonic() + END_S
+        """The history is whole: write what is missing, and the report of the last snapshot; bounded by `reports_end_s`."""
+        until = time.monotonic() + LIMITS.reports_end_s
         for thread in self.threads:
-            thread.join(max(0.0, until - WRITING_S - time.monotonic()))
+            thread.join(max(0.0, until - LIMITS.report_s - time.monotonic()))
         last = self._last(system, run_id)
         if last is None:
             say("ray-snapshot: no report of the end: no snapshot was completed")
         missing = dict.fromkeys(one for one in self.asked if one not in self.written)
         for snapshot_id in missing | dict.fromkeys([last] if last is not None else []):
-            is_late = time.monotonic() > until - WRITING_S
+            is_late = time.monotonic() > until - LIMITS.report_s
             trouble = (
                 "there is no time left" if is_late else self.write(self.asked.get(snapshot_id, system), snapshot_id)
             )
@@ -146,10 +138,10 @@ def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Pat
     except OSError as error:
         return f"{sys.executable} cannot be run: {error.strerror or error}"
     try:
-        _, errors = process.communicate(timeout=WRITING_S)
+        _, errors = process.communicate(timeout=LIMITS.report_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return f"it was not written within {WRITING_S:g} s"
+        return f"it was not written within {LIMITS.report_s:g} s"
     told = errors.decode("utf-8", "replace").strip().splitlines()
     return "" if process.returncode == 0 else (told[-1] if told else f"it ended with {process.returncode}")

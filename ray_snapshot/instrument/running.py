@@ -30,6 +30,7 @@ from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.report_files import ReportFiles
 from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import OnDeadlock
 from ray_snapshot.news import News
 from ray_snapshot.pace import Every
@@ -38,14 +39,6 @@ from ray_snapshot.stderr import say
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
 from ray_snapshot.views.streams import give_back
-
-SNAPSHOT_S = 10.0
-"""How long a snapshot may take; past half of it, machines are recorded in the middle of an action."""
-
-LAST_SNAPSHOT_S = 5.0
-
-END_S = 120.0
-"""How long the writing of what was seen may keep a program that is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         history=options.history,
         history_is_shared=options.shared_history,
         detectors=found,
-        snapshot_timeout=SNAPSHOT_S,
+        snapshot_timeout=LIMITS.run_snapshot_s,
         library_states=options.library_states,
         on_deadlock=options.on_deadlock,
         deadlock_grace=options.deadlock_grace,
@@ -291,7 +284,7 @@ class Reporter:
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""
         if self.end is not None:
-            self.end.join(END_S)
+            self.end.join(LIMITS.run_end_s)
             os._exit(FIRED)
 
     def last_words(self, interrupt: Any) -> None:
@@ -301,7 +294,7 @@ class Reporter:
         from ray_snapshot.instrument.diagnosis import diagnosis
 
         try:
-            say("\n".join(diagnosis(self.watch.snapshot(timeout=LAST_SNAPSHOT_S)).lines), wraps=True)
+            say("\n".join(diagnosis(self.watch.snapshot(timeout=LIMITS.last_diagnosis_s)).lines), wraps=True)
         except Exception as error:
             say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
 

@@ -24,11 +24,12 @@ from ray.exceptions import RayError
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument import cluster_shape
-from ray_snapshot.instrument.deaths import MOST_LIVES, Life, is_meant, lives_of
+from ray_snapshot.instrument.deaths import Life, is_meant, lives_of
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours as guarded
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.private import importing, unsupported
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import BEHIND
 
 with importing():
@@ -291,10 +292,6 @@ def replace_environments(told: Callable[..., Any] | None) -> None:
             setattr(module, attribute, own)
 
 
-STORE_S = 15.0
-"""How long the cluster's store may take."""
-
-
 def key_of_hook(program: str) -> str:
     """What a worker's variable says where the setup hook of this program is in the cluster's store."""
     return "ray_runtime_env_func::" + base64.b64encode(f"FunctionsToRun:ray-snapshot:{program}".encode()).decode()
@@ -305,7 +302,7 @@ def put_hook(variable: str, pickled: bytes) -> None:
     worker, key = ray_worker.global_worker, base64.b64decode(variable.partition("::")[2])
     entry = {"job_id": worker.current_job_id.binary(), "function_id": b"", "function": pickled}
     worker.gcs_client.internal_kv_put(
-        key, pickle.dumps(entry), True, ray_constants.KV_NAMESPACE_FUNCTION_TABLE, timeout=STORE_S
+        key, pickle.dumps(entry), True, ray_constants.KV_NAMESPACE_FUNCTION_TABLE, timeout=LIMITS.cluster_store_s
     )
 
 
@@ -609,13 +606,13 @@ def has_crashed(key: str) -> bool:
 
 def actors_of_job() -> tuple[dict[str, str], dict[str, Life]]:
     """The actors of this job that live or are to, ours among them: class names by id; and those of all that have died last, or
-    were started again last, at most `MOST_LIVES` of each."""
+    were started again last, at most `read_lives` of each."""
     job = ray.get_runtime_context().get_job_id()
     found = {row["ActorID"]: row for row in ray._private.state.actors(job_id=ray.JobID.from_hex(job)).values()}
     living = {key: row["ActorClassName"] for key, row in found.items() if row["State"] != "DEAD"}
-    dead = heapq.nlargest(MOST_LIVES, found.keys() - living.keys(), key=lambda key: found[key]["EndTime"] or 0)
+    dead = heapq.nlargest(LIMITS.read_lives, found.keys() - living.keys(), key=lambda key: found[key]["EndTime"] or 0)
     again = [key for key in living if found[key].get("NumRestarts")]
-    again = heapq.nlargest(MOST_LIVES, again, key=lambda key: found[key]["Timestamp"] or 0)
+    again = heapq.nlargest(LIMITS.read_lives, again, key=lambda key: found[key]["Timestamp"] or 0)
     return living, lives_of({key: found[key] for key in (*dead, *again)})
 
 

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import ray
 
 from ray_snapshot.instrument.private import importing
+from ray_snapshot.limits import LIMITS
 
 with importing():
     from ray._private import worker as ray_worker
@@ -103,8 +104,8 @@ def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
 
     Raises `TimeoutError` if another thread is at it, and stays there.
     """
-    if not _exporting.acquire(timeout=EXPORT_S):
-        raise TimeoutError(f"another thread has been exporting a function for {EXPORT_S} s")
+    if not _exporting.acquire(timeout=LIMITS.export_s):
+        raise TimeoutError(f"another thread has been exporting a function for {LIMITS.export_s} s")
     own = function._function
     try:
         function._function, function._function_signature = wrapper, None
@@ -124,8 +125,6 @@ def as_exported(function: Any, state: dict[str, Any]) -> dict[str, Any]:
     stamp = getattr(function._function, _MARK, None)
     return state if stamp is None else {**state, "_function": function._function.__wrapped__, _MARK: stamp}
 
-
-EXPORT_S = 10.0
 
 _exporting = threading.RLock()
 

@@ -24,6 +24,7 @@ from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.pace import Every
 from ray_snapshot.protocol.choosing import CALLS
@@ -45,11 +46,6 @@ from ray_snapshot.verdicts import ReadyMade
 if TYPE_CHECKING:
     from ray_snapshot.runtime.system import System
     from ray_snapshot.snapshot import Snapshot
-
-MOST_NAMESAKES = 100
-
-EVERY_S = 1.0
-"""Seconds between snapshots where something is to be done about an alarm, if the program does not say."""
 
 
 class Watch(Session):
@@ -73,7 +69,7 @@ class Watch(Session):
         given = _checked(settings)
         is_acting = given.on_deadlock != "report"
         if (is_acting or given.on_alarm is not None) and given.every is None:
-            given = given.model_copy(update={"every": EVERY_S})
+            given = given.model_copy(update={"every": LIMITS.alarmed_every_s})
         super().__init__(name, given, kind="watch", history=history, detectors=detectors)
         if is_acting and not Raiser.names_in(self.detectors):
             self.detectors.append(ReadyMade("deadlock"))
@@ -501,14 +497,14 @@ def _is_client(address: str | None) -> bool:
 
 def _watch_as(name: str, plan: dict[str, Any]) -> None:
     """Watch under that name, or with a number behind it where another program on the cluster has it."""
-    for attempt in range(1, MOST_NAMESAKES + 1):
+    for attempt in range(1, LIMITS.namesakes + 1):
         try:
             shown = name if attempt == 1 else f"{name}-{attempt}"
             found = _kept(Watch(shown, **plan))
             found.is_asked_for = False
             return
         except SystemRunningError:
-            if attempt == MOST_NAMESAKES:
+            if attempt == LIMITS.namesakes:
                 raise
 
 

@@ -24,11 +24,9 @@ import pyarrow.compute as pc
 from ray_snapshot.adding import AddsUp, remembered_as
 from ray_snapshot.columns import labelled, unpacked
 from ray_snapshot.large_columns import taken
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.report import HostPart, Packed, at
 from ray_snapshot.snapshot import Snapshot
-
-MOST_BYTES = 64_000_000
-"""Of what was read, so much is remembered in one process, and what the last snapshot has in any case."""
 
 _TIMES = ("recorded_at", "record_delay_ms")
 """The columns that are not the same in the next snapshot."""
@@ -67,7 +65,7 @@ class _Remembered:
                 self._read[one] = read
                 self._read.move_to_end(one)
             size = sum(read.table.nbytes for read in self._read.values())
-            while size > MOST_BYTES and len(self._read) > len(found):
+            while size > LIMITS.brought_bytes and len(self._read) > len(found):
                 size -= self._read.popitem(last=False)[1].table.nbytes
         return tuple(found[one] for one in packed)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.mailbox import Mailbox, hosts_behind, names_and_kinds
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy, hosts_ahead
 from ray_snapshot.runtime.rows import END_ROW
@@ -35,16 +36,12 @@ Sparse = dict[int, int]
 """Counts that are mostly 0, by row."""
 
 
-MOST_SPARE = 1_000
-"""Of more names than twice the rows, and so many, a column is made anew: rows that were left out have theirs there still."""
-
-
 def compact(ends: pa.Table) -> pa.Table:
     """The same rows, with few names that are in none of them."""
     for place, item in enumerate(ends.schema):
         if item.type == NAMES:
             names = sum(len(chunk.dictionary) for chunk in ends[item.name].chunks)
-            if names > 2 * ends.num_rows + MOST_SPARE:
+            if names > 2 * ends.num_rows + LIMITS.spare_names:
                 ends = ends.combine_chunks()
                 ends = ends.set_column(place, item, ends[item.name].cast(pa.string()).dictionary_encode())
     return ends

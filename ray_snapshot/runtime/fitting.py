@@ -13,10 +13,8 @@ from types import FunctionType
 from typing import Any
 
 from ray_snapshot.errors import UnknownMethodError, WrongArgumentsError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.mixin import joins_of, may_have
-
-_MOST = 1_000
-"""A method that takes any number of arguments is looked at anew past so many."""
 
 _PORT = inspect.Signature([inspect.Parameter("values", inspect.Parameter.VAR_POSITIONAL)])
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -29,13 +27,13 @@ def counts_of(kind: type, method: str) -> range:
     if not may_have(kind, method):
         return range(0)
     if signature is None:
-        return range(_MOST)
+        return range(LIMITS.fitting_shapes)
     parameters = signature.parameters.values()
     if any(one.kind is inspect.Parameter.KEYWORD_ONLY and one.default is one.empty for one in parameters):
         return range(0)
     named = [one for one in parameters if one.kind in _BY_POSITION]
     is_open = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
-    return range(sum(one.default is one.empty for one in named), _MOST if is_open else len(named) + 1)
+    return range(sum(one.default is one.empty for one in named), LIMITS.fitting_shapes if is_open else len(named) + 1)
 
 
 def check_fits(kind: type, machine: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.runtime.settings import Settings
 from ray_snapshot.stderr import LOGGER
@@ -16,7 +17,6 @@ from ray_snapshot.stderr import LOGGER
 WATCHES: list[Any] = []
 """The watch of this program, if it is watched (`instrument.watching.Watch`)."""
 
-MOST_NAMESAKES = 100
 
 _ONE_COLOUR = "a process has one colour there, and under barriers each machine has its own"
 
@@ -70,6 +70,6 @@ def names_to_try(name: str) -> Iterator[str]:
     yield name
     if not WATCHES or WATCHES[0].name != name or WATCHES[0].is_asked_for:
         return
-    for number in range(2, MOST_NAMESAKES):
+    for number in range(2, LIMITS.namesakes):
         LOGGER.warning(f"ray-snapshot: from outside the system {name} is called {name}-{number}")
         yield f"{name}-{number}"

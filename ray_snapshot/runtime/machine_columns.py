@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.columns import inner, nothing
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.ends import texts
 from ray_snapshot.schema import MACHINES
-
-MOST_KEPT = 10_000
-"""Columns of more rows are made anew each time."""
 
 NO_WAIT: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
 """The short form of no wait."""
@@ -87,7 +85,7 @@ def _column(values: Any, kind: pa.DataType, count: int) -> pa.Array | pa.Chunked
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values if values.type == kind else values.cast(kind)
     if len(values) == 1 < count:
-        return (_kept_column if count <= MOST_KEPT else _same_in_all)(values[0], kind, count)
+        return (_kept_column if count <= LIMITS.cached_column_rows else _same_in_all)(values[0], kind, count)
     return pa.array(values, kind)
 
 

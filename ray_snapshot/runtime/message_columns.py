@@ -23,20 +23,12 @@ from ray_snapshot.columns import inner, nothing
 from ray_snapshot.encoding import PLAIN_ITEMS, dumped, to_json
 from ray_snapshot.encoding_many import fit, texts_of_values
 from ray_snapshot.large_columns import PIECE, joined, taken
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.plain import LARGEST_INTEGER
 from ray_snapshot.protocol.mailbox import ARGS, CALL, MAIL, METHOD, NUMBER, SENT_AT, TIMER, Message, names_and_kinds
 from ray_snapshot.protocol.parts import GroupCopy
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MESSAGES
-
-AT_ONCE = 65_536
-"""Columns are made of so many messages in one go: some 25 ms, in several steps, between which other threads run."""
-
-LEAST_TOGETHER = 8
-"""Fewer arguments of one kind are written one by one."""
-
-MOST_BESIDE = 512
-"""So many are written one by one, at most, for one of them that must be looked at by itself."""
 
 _NUMBER, _METHOD, _ARGS, _SENT_AT = map(itemgetter, (NUMBER, METHOD, ARGS, SENT_AT))
 _SPECIAL = re.compile(r'[\x00-\x1f"\\]')
@@ -92,11 +84,13 @@ class InFlight:
         schema = inner(MESSAGES)
         at = np.repeat(np.arange(len(self.counts)), self.counts)
         names = [pa.array(column, pa.string()) for column in (self.sources, self.targets, self.kinds)]
-        return pa.concat_tables(self._part(schema, names, at, first) for first in range(0, len(self.messages), AT_ONCE))
+        return pa.concat_tables(
+            self._part(schema, names, at, first) for first in range(0, len(self.messages), LIMITS.column_messages)
+        )
 
     def _part(self, schema: pa.Schema, names: Sequence[pa.Array], at: npt.NDArray[np.int64], first: int) -> pa.Table:
         """`at`: of each message, the place of its channel in `names`."""
-        messages, at = self.messages[first : first + AT_ONCE], at[first : first + AT_ONCE]
+        messages, at = self.messages[first : first + LIMITS.column_messages], at[first : first + LIMITS.column_messages]
         found: dict[str, Any] = {
             name: _taken(column, at) for name, column in zip(("source", "target", "kind"), names, strict=True)
         }
@@ -166,12 +160,15 @@ def arguments(methods: Sequence[str], payloads: Sequence[Any]) -> _Arguments:
 def _of_alike(methods: Sequence[str], payloads: Sequence[Any]) -> _Arguments:
     """The same of payloads for one method that are tuples of one length, or none of which is a tuple."""
     count = len(payloads)
-    if type(payloads[0]) is tuple and count >= LEAST_TOGETHER:
+    if type(payloads[0]) is tuple and count >= LIMITS.packed_arguments:
         if (found := _together(payloads)) is not None:
             return found
-        if count > MOST_BESIDE:
-            firsts = range(0, count, MOST_BESIDE)
-            parts = [_of_alike(methods[at : at + MOST_BESIDE], payloads[at : at + MOST_BESIDE]) for at in firsts]
+        if count > LIMITS.special_arguments:
+            firsts = range(0, count, LIMITS.special_arguments)
+            parts = [
+                _of_alike(methods[at : at + LIMITS.special_arguments], payloads[at : at + LIMITS.special_arguments])
+                for at in firsts
+            ]
             args, truncated, size = map(joined, zip(*parts, strict=True))
             return args, truncated, size
     recorded = [recorded_args(payload, method) for payload, method in zip(payloads, methods, strict=True)]

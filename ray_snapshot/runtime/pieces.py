@@ -7,15 +7,11 @@ larger is cheaper in the store.
 
 from __future__ import annotations
 
-PIECE = 90_000
-"""Bytes of a piece; Ray's bound is 100 KB (`max_direct_call_object_size`) with what it puts around them."""
-
-MOST = 1_500_000
-"""More bytes than this go through the object store. (Ray's bound of a call with all its arguments is 10 MB.)"""
+from ray_snapshot.limits import LIMITS
 
 
 def cut(whole: bytes) -> tuple[bytes, ...]:
     """Bytes in pieces, of which none takes the way through the store; in one where that is as good."""
-    if not PIECE < len(whole) <= MOST:
+    if not LIMITS.piece_bytes < len(whole) <= LIMITS.pieces_bytes:
         return (whole,)
-    return tuple(whole[begin : begin + PIECE] for begin in range(0, len(whole), PIECE))
+    return tuple(whole[begin : begin + LIMITS.piece_bytes] for begin in range(0, len(whole), LIMITS.piece_bytes))

@@ -35,6 +35,7 @@ from ray_snapshot.errors import (
     SnapshotTimeoutError,
     SystemNotRunningError,
 )
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.news import News
 from ray_snapshot.runtime import shutting_down
@@ -52,13 +53,6 @@ from ray_snapshot.verdicts import Detector, Verdict, check_detector
 if TYPE_CHECKING:  # Arrow comes with them: loaded where a program asks for a snapshot, and not at its start
     from ray_snapshot.runtime.analyst.keeping import Keeper
     from ray_snapshot.snapshot import Snapshot
-
-CLOSE_S = 180.0
-"""So long a second call of `close` waits for the first."""
-ARRIVED_S = 2.0
-"""So long an actor that is to be ended may take to take in what it was sent before."""
-_AGAIN_S = 0.05
-"""How often a service that has died is asked again."""
 
 
 class Part(Protocol):
@@ -372,7 +366,7 @@ class Session(ABC):
         """Who ends the program meanwhile would cut off the one that closes; which itself waits for nobody."""
         own = self._subscribers and self._subscribers.thread
         if threading.current_thread() not in (closing, own):
-            self._has_closed.wait(CLOSE_S)
+            self._has_closed.wait(LIMITS.second_close_s)
 
     def _finish(self, troubles: list[RaySnapshotError | None]) -> None:
         """Let pending snapshots complete, evaluate and write everything; notes what went wrong, the worst first."""
@@ -394,7 +388,7 @@ class Session(ABC):
 
     def _send_spans(self) -> None:
         if spans.settings():
-            ask(self._analyst.send_spans.remote(), "the last spans to be sent", spans.LEFT_S + 10)
+            ask(self._analyst.send_spans.remote(), "the last spans to be sent", LIMITS.last_spans_s + 10)
 
     def _close_subscribers(self) -> RaySnapshotError | None:
         if self._subscribers is None:
@@ -464,7 +458,7 @@ class Session(ABC):
                 if not is_gone or self._memory is None or time.monotonic() > deadline:
                     self._part.raises(error)
                     raise
-            time.sleep(_AGAIN_S)
+            time.sleep(LIMITS.again_s)
             self._check()
 
     def _kill(self, actors: list[Any]) -> None:
@@ -474,7 +468,7 @@ class Session(ABC):
         gone = [actor.watched.remote() for actor in actors]
         arrived = [actor.__ray_ready__.remote() for actor in actors]
         try:  # not while calls come: Ray may crash in the actor that it ends
-            ray.wait(arrived, num_returns=len(arrived), timeout=ARRIVED_S)
+            ray.wait(arrived, num_returns=len(arrived), timeout=LIMITS.last_arrival_s)
         finally:  # a Ctrl-C must leave none behind
             for actor in actors:
                 with suppress(RayError, ValueError):  # already gone, which is what was asked for

@@ -17,6 +17,7 @@ from ray_snapshot.errors import (
     UnknownMachineError,
     UnknownMethodError,
 )
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, check_target_name
 from ray_snapshot.protocol.commands import Stop
 from ray_snapshot.runtime.classes import import_path, packed
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a constructor."""
-
-_CLAIMS = 20
-"""How often a spawn is tried again because the system was rolled back meanwhile."""
 
 
 class Spawner:
@@ -168,7 +166,7 @@ class Spawner:
         self, class_name: str, names: list[str] | None, places: list[str], role: str | None
     ) -> tuple[list[str], int]:
         """Names, and the generation that they are good for; asks again if the system is rolled back meanwhile."""
-        for _ in range(_CLAIMS):
+        for _ in range(LIMITS.spawn_attempts):
             self.post.check()
             generation = self.post.member.generation
             claim = (class_name, len(places), names, places, role, generation, True)
@@ -291,7 +289,7 @@ class Spawner:
         name = check_target_name(machine_name(machine))
         post = self.post
         post.acting()
-        for most_s in (0.0, *[self.settings.spawn_timeout] * _CLAIMS):
+        for most_s in (0.0, *[self.settings.spawn_timeout] * LIMITS.spawn_attempts):
             post.check()
             with post.member.lock:
                 generation, colour = post.member.generation, post.core.colour

@@ -9,19 +9,11 @@ from typing import Any, Protocol
 
 from ray_snapshot.alarms import Notifier, alarm_of
 from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.news import News
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.verdicts import Verdict
-
-POLL_S = 0.5
-"""How long the analyst keeps an unanswered question."""
-
-AGAIN_S = 0.1
-"""How often an analyst that is being started anew is asked."""
-
-MOST_HEARD = 10_000
-"""So many verdicts are remembered as handed out: more than an analyst ever evaluates again."""
 
 
 class Subscriber:
@@ -88,13 +80,13 @@ class Subscribers:
         while True:
             is_last = self.is_closing.is_set()
             try:
-                fresh = self._ask(0.0 if is_last else POLL_S)
+                fresh = self._ask(0.0 if is_last else LIMITS.verdicts_poll_s)
             except RaySnapshotError:  # the analyst is gone
                 if not self.is_again or is_last:
                     if not is_last:
                         self._say_that_it_is_over()
                     return  # the system says so
-                self.is_closing.wait(AGAIN_S)
+                self.is_closing.wait(LIMITS.subscriber_again_s)
                 continue
             for number, verdict in fresh:
                 self._hand_out(number, verdict)
@@ -115,7 +107,7 @@ class Subscribers:
         key = verdict.snapshot_id, verdict.detector
         is_new = key not in self.heard
         self.heard[key] = None
-        if len(self.heard) > MOST_HEARD:
+        if len(self.heard) > LIMITS.heard_verdicts:
             self.heard.popitem(last=False)
         return is_new
 

@@ -26,18 +26,13 @@ from ray_snapshot import redaction
 from ray_snapshot.columns import packed
 from ray_snapshot.decoding import exact
 from ray_snapshot.encoding import to_json
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import OutChannel
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.runtime.waits import TrackedWait
 from ray_snapshot.schema import ACTIONS
-
-MOST_ENTRIES = 5_000
-"""How many actions a process keeps before it ships them, with or without a snapshot."""
-
-MOST_ERROR_CHARACTERS = 10_000
-"""How much of an error's text is logged."""
 
 Fields = dict[str, Any]
 """The fields of one message, as JSON will have them; `payload` becomes `args`."""
@@ -204,7 +199,7 @@ class Tracer:
     @property
     def is_full(self) -> bool:
         """Whether so much has gathered that it must be shipped before more is done."""
-        return len(self.entries) >= MOST_ENTRIES
+        return len(self.entries) >= LIMITS.trace_entries
 
     def name_of(self, kind: type) -> str:
         """ "module:qualname" of a class."""
@@ -258,9 +253,9 @@ def _error(error: BaseException) -> Fields:
     bare: BaseException = error.cause if isinstance(error, RayTaskError) else error
     said: Fields = {"type": type(bare).__name__, "own": bare is error}
     if not redaction.is_active:
-        said["text"] = text_of(bare)[:MOST_ERROR_CHARACTERS]
+        said["text"] = text_of(bare)[: LIMITS.trace_error_characters]
         if bare is not error:
-            said["told"] = text_of(error)[:MOST_ERROR_CHARACTERS]
+            said["told"] = text_of(error)[: LIMITS.trace_error_characters]
     return said
 
 

@@ -20,6 +20,7 @@ import ray
 from ray.exceptions import RayError
 
 from ray_snapshot.errors import HostDiedError, RolledBackError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_messages import parsed
 from ray_snapshot.runtime.faults import as_error, first_line, own_error
@@ -35,10 +36,6 @@ def in_threads() -> None:
 
 def _is_no_warning_of_blocking(record: logging.LogRecord) -> bool:
     return "blocking ray.get inside async actor" not in record.getMessage()
-
-
-MOST_CALLS = 100_000
-"""So many calls are remembered; a wait for one made before those counts as a wait for something foreign."""
 
 
 @dataclass(slots=True)
@@ -104,14 +101,14 @@ class CallBook:
     def add(self, ref: Any, target: str, call_id: str) -> None:
         """A call was made."""
         self._calls[ref.binary()] = target, call_id
-        if len(self._calls) > MOST_CALLS:
+        if len(self._calls) > LIMITS.remembered_calls:
             self._calls.popitem(last=False)
 
     def undo(self) -> None:
         """The system is rolled back: no result of a call that was made so far is accepted any more."""
         self._undone.update((ref, target) for ref, (target, _) in self._calls.items())
         self._calls.clear()
-        while len(self._undone) > MOST_CALLS:
+        while len(self._undone) > LIMITS.remembered_calls:
             self._undone.popitem(last=False)
 
     def check(self, refs: list[Any]) -> None:

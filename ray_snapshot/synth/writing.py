@@ -17,7 +17,7 @@ import numpy as np
 from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
 from ray_snapshot.history import HistoryWriter, objects
-from ray_snapshot.history.tables import MOST_LOG_BYTES
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.synth.motion import lay_channels, steps
 from ray_snapshot.synth.plan import JOBS, Planted, Settings, plant
@@ -114,7 +114,7 @@ def _note(history: AnyPath, found: list[dict[str, Any]]) -> None:
     """Add to what is noted of earlier runs in the same history."""
     path = history / PLANTED_FILE
     if isinstance(path, StorePath):
-        known = objects.read_tagged(path, MOST_LOG_BYTES)
+        known = objects.read_tagged(path, LIMITS.log_bytes)
         before = json.loads(known[0]) if known else []
         objects.put(path, (json.dumps([*before, *found], indent=2) + "\n").encode())
     else:

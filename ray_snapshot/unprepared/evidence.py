@@ -17,11 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-STACK_S = 20.0
-"""So long py-spy may take for one process."""
-
-_GLANCES = 12
-"""So often it is looked whether a thread sleeps."""
+from ray_snapshot.limits import LIMITS
 
 _SLEEPS = {"x86_64": (23, 35, 230, 270), "aarch64": (72, 101, 115)}
 """The numbers of the system calls select, nanosleep, clock_nanosleep and pselect6, by machine: in these Python sleeps, and
@@ -40,8 +36,8 @@ def examine(pids: Sequence[int], seconds: float, shown: Sequence[int]) -> dict[i
     first = {pid: _sample(pid) for pid in pids}
     began = time.monotonic()
     asleep: set[int] = set()
-    for _ in range(_GLANCES):
-        time.sleep(seconds / _GLANCES)
+    for _ in range(LIMITS.thread_glances):
+        time.sleep(seconds / LIMITS.thread_glances)
         asleep.update(_asleep({thread: pid for pid, one in first.items() if one for thread in one[1]}))
     elapsed = time.monotonic() - began
     second = {pid: _sample(pid) for pid in pids}
@@ -119,7 +115,7 @@ def stacks(program: str | None, pid: int) -> dict[str, Any]:
         return {"why": "not installed"}
     command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=STACK_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMITS.py_spy_s, check=False)
         if done.returncode == 0:
             return {"threads": [_thread(thread) for thread in json.loads(done.stdout)]}
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:

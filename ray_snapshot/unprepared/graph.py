@@ -30,10 +30,6 @@ from ray_snapshot.unprepared.records import (
     driver_of,
 )
 
-IDLE_HOLDER_S = 20.0
-"""So long a demand must have lasted before an actor at rest counts as one that keeps its room: until then Ray itself may find
-its last handle in garbage."""
-
 _ENOUGH = 1e-4
 """Ray counts resources in ten-thousandths."""
 

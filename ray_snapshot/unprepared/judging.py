@@ -11,16 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.instrument.deaths import MOST_RESTARTS, RESTARTED_S
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S, NAMESPACE
-from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Graph, Stuck, moved
+from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, Graph, Stuck, moved
 from ray_snapshot.unprepared.records import ALIVE, RUNNING, Actor, Job, Look, Task
 from ray_snapshot.unprepared.stacks import ACTS, PARKED, UNSEEN, WAITS, Reading, reading
 
 SUSPECTED, NONE, UNKNOWN = "suspected", "none", "unknown"
 
-MOST_CPU = 0.05
-"""A process that takes this part of a core or more does not stand still; Ray's own threads take a tenth of it."""
 
 _POLLS, _TICKS = 3.5, 0.3
 """Context switches a second of a thread: in a wait of Ray's it looks for signals once a second."""
@@ -103,7 +101,7 @@ def _reading(task: Task, look: Look, told: Told) -> Reading:
     method = None if task.kind == "driver" else task.name
     shown = reading(seen["threads"], method) if "threads" in seen else None
     frames = shown.frames if shown else ()
-    if seen["cpu_s"] > MOST_CPU * seen["seconds"]:
+    if seen["cpu_s"] > LIMITS.standing_core_share * seen["seconds"]:
         return Reading(ACTS, "computes", frames)
     threads = _threads(task, look, seen["switches"])
     rates = [count / seen["seconds"] for count, _ in threads]
@@ -174,7 +172,11 @@ class _Judging:
         found = []
         for key, tasks in unfinished.items():
             actor = self.look.actors.get(key)
-            if actor is not None and actor.restarts >= MOST_RESTARTS and self._age(actor.changed_ms) <= RESTARTED_S:
+            if (
+                actor is not None
+                and actor.restarts >= LIMITS.looping_restarts
+                and self._age(actor.changed_ms) <= LIMITS.looping_s
+            ):
                 period = f" in {self._age(actor.began_ms):.0f} s" if actor.began_ms else ""
                 text = f"{{{key}}} has been restarted {actor.restarts} times{period}, {self._died_in(actor, tasks)}"
                 pid = self.before.actors[key].pid if key in self.before.actors else 0
@@ -231,10 +233,10 @@ class _Judging:
             return ["it waits for room, and an autoscaler may add a node"]
         if resting := of.rest_on_idle & set(wanting):
             waited = max(map(self._waited, resting))
-            if waited < IDLE_HOLDER_S:
+            if waited < LIMITS.idle_holder_s:
                 return [
                     f"it has waited for room for {waited:.0f} s, and actors at rest hold it: Ray may still free one of which no"
-                    f" handle is left; ask again in {IDLE_HOLDER_S - waited + 1:.0f} s"
+                    f" handle is left; ask again in {LIMITS.idle_holder_s - waited + 1:.0f} s"
                 ]
         return []
 

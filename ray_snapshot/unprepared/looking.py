@@ -20,19 +20,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ray_snapshot.errors import ClusterError
 from ray_snapshot.instrument import clusters
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.unprepared import evidence, report
 from ray_snapshot.unprepared.judging import SUSPECTED, UNKNOWN, Finding, first_suspects, judge, place_of
 from ray_snapshot.unprepared.records import Look, Records
-
-APART_S = 3.0
-"""Task events come about a second late."""
-
-ANSWER_S = 30.0
-"""So long a node may take beyond the time between the looks: it may have to start a worker, and reads stacks."""
-
-MOST_PROCESSES, MOST_STACKS = 1_000, 48
-"""On one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,7 @@ def look_twice(
             return Looked(address, [], {})
         began = time.monotonic()
         told = _examined(first, jobs, address, visit)
-        time.sleep(max(0.0, APART_S - (time.monotonic() - began)))
+        time.sleep(max(0.0, LIMITS.apart_s - (time.monotonic() - began)))
         if not clusters.is_alive(address):  # Ray would wait for it for a minute, and then end this process
             raise has_ended(address)
         second = records.look()
@@ -107,8 +99,8 @@ def _examined(
     told: dict[str, dict[int, dict[str, Any]] | str] = {}
     if away:
         told |= _from_afar({node: by_node[node] for node in away}, address, visit)
-    for node, pids in {node: by_node[node][:MOST_PROCESSES] for node in here}.items():
-        told[node] = evidence.examine(pids, APART_S, pids[:MOST_STACKS])
+    for node, pids in {node: by_node[node][: LIMITS.node_processes] for node in here}.items():
+        told[node] = evidence.examine(pids, LIMITS.apart_s, pids[: LIMITS.node_stacks])
     return told
 
 
@@ -123,10 +115,10 @@ def _from_afar(
                 .options(
                     num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
                 )
-                .remote(pids[:MOST_PROCESSES], APART_S, pids[:MOST_STACKS])
+                .remote(pids[: LIMITS.node_processes], LIMITS.apart_s, pids[: LIMITS.node_stacks])
                 for node, pids in by_node.items()
             }
-            ray.wait(list(refs.values()), num_returns=len(refs), timeout=APART_S + ANSWER_S)
+            ray.wait(list(refs.values()), num_returns=len(refs), timeout=LIMITS.apart_s + LIMITS.node_answer_s)
             return {node: _answer(node, ref) for node, ref in refs.items()}
     finally:
         cloudpickle.unregister_pickle_by_value(evidence)

@@ -18,8 +18,9 @@ import ray
 from ray_snapshot.errors import ClusterError
 from ray_snapshot.instrument import cluster_shape
 from ray_snapshot.instrument.capacity import AUTOSCALING_STATUS, may_grow
-from ray_snapshot.instrument.deaths import MOST_LIVES, MOST_RESTARTS, in_words, is_meant
+from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.private import importing
+from ray_snapshot.limits import LIMITS
 
 with importing():
     from ray._raylet import GcsClientOptions, GlobalStateAccessor  # type: ignore[attr-defined]
@@ -40,7 +41,6 @@ _NEAR = 0.95
 
 _IN_GROUP = re.compile(r"^(.+)_group_(?:\d+_)?[0-9a-f]{32,}$")
 _INTERNAL = "_ray_internal"
-_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class Records:
             self._maximum(),
             self._grows(nodes),
             dead(rows),
-            self._exits() if any(one.restarts >= MOST_RESTARTS for one in living.values()) else {},
+            self._exits() if any(one.restarts >= LIMITS.looping_restarts for one in living.values()) else {},
         )
 
     def _exits(self) -> dict[int, str]:
@@ -262,9 +262,9 @@ class Records:
             return 0
 
     def _grows(self, nodes: Iterable[str]) -> bool | None:
-        if self._store.internal_kv_get(b"__autoscaler_v2_enabled", None, _SECONDS) == b"1":
+        if self._store.internal_kv_get(b"__autoscaler_v2_enabled", None, LIMITS.autoscaler_answer_s) == b"1":
             return None
-        return may_grow(self._store.internal_kv_get(AUTOSCALING_STATUS, None, _SECONDS), nodes)
+        return may_grow(self._store.internal_kv_get(AUTOSCALING_STATUS, None, LIMITS.autoscaler_answer_s), nodes)
 
 
 def unfinished(
@@ -352,7 +352,7 @@ def dead(rows: Iterable[Any]) -> dict[str, Dead]:
     """The actors that have died, the latest first, by key."""
     found: dict[str, Dead] = {}
     for row in sorted((one for one in rows if one.state == DEAD), key=lambda one: -one.end_time):
-        cause, key = str(row.death_cause) if len(found) < MOST_LIVES else "", row.actor_id.hex()
+        cause, key = str(row.death_cause) if len(found) < LIMITS.read_lives else "", row.actor_id.hex()
         about = row.job_id.hex(), row.class_name, row.name, row.start_time, row.end_time
         found[key] = Dead(key, *about, in_words(cause) if cause else "", is_meant(cause))
     return found

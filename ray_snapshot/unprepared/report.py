@@ -14,14 +14,11 @@ from typing import Any
 
 from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.instrument.frames import cut_middle
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Actor, Dead, Look, Task
 from ray_snapshot.views.report import MOST_LINES, chain, happened_lines, wait_lines
-
-_MOST_TARGETS = 4
-_MOST_ROWS = 1_000
-"""Of each list in a row of `--json`."""
 
 _STACKS = (
     "install py-spy where the cluster runs (`pip install 'ray-snapshot[stacks]'`): stacks tell a wait without a time-out from"
@@ -84,7 +81,10 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
     """All that was found, of plain values."""
     names = Names(look, finding.job.key)
     members, behind = (
-        sorted((_record(key, finding, look, names) for key in keys[:_MOST_ROWS]), key=lambda one: str(one["machine"]))
+        sorted(
+            (_record(key, finding, look, names) for key in keys[: LIMITS.json_rows]),
+            key=lambda one: str(one["machine"]),
+        )
         for keys in ((finding.core, finding.behind) if finding.verdict != NONE else ((), ()))
     )
     own = [task for task in look.tasks.values() if task.job == finding.job.key and task.kind != "driver"]
@@ -100,8 +100,8 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
         "still_for_s": _still_for(finding, look),
         "members": members,
         "stuck_behind": behind,
-        "pending": pending(own, finding, look, names)[:_MOST_ROWS],
-        "actors": busy_actors(own, look, names)[:_MOST_ROWS],
+        "pending": pending(own, finding, look, names)[: LIMITS.json_rows],
+        "actors": busy_actors(own, look, names)[: LIMITS.json_rows],
         "stacks": _stacks(finding, names),
         "died": _deaths(finding, look, names),
         "reasons": [names.filled(text) for text in finding.reasons],
@@ -138,14 +138,14 @@ def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, A
     children = finding.graph.stuck_children(key, finding.stuck)
     calls = [child for child in children if child not in look.tasks or look.tasks[child].kind != "creation"]
     targets = list(dict.fromkeys(_target(child, look, names) for child in calls or children))
-    more = len(targets) - _MOST_TARGETS
+    more = len(targets) - LIMITS.told_targets
     kind, _, method = ("", "", "(the program)") if task is None or is_driver else task.name.rpartition(".")
     return {
         "machine": names.of(key),
         "class": kind or None,
         "method": method,
         "call_site": f"{read.frames[0].file}:{read.frames[0].line}" if read and read.frames else None,
-        "waits_for": targets[:_MOST_TARGETS] + ([f"{more} more"] if more > 0 else []),
+        "waits_for": targets[: LIMITS.told_targets] + ([f"{more} more"] if more > 0 else []),
         "primitive": read.frames[0].inside if read and read.frames else None,
         "does": read.why if read else None,
         "pid": task.pid if task is not None and not is_driver else finding.job.pid,
@@ -188,7 +188,7 @@ def _holding(parts: Collection[Mapping[str, float]], holders: Iterable[str], loo
             )
             unless = ", but for its CPU while it waits in ray.get" if gives_back else ""
             told.append(f"{names.of(holder)} holds {', '.join(held)}{unless}")
-    shown = told[:_MOST_TARGETS]
+    shown = told[: LIMITS.told_targets]
     more = f"; and {len(told) - len(shown)} more" if len(told) > len(shown) else ""
     return ("; ".join(shown) + more) or "what holds it is not recorded"
 
@@ -223,7 +223,7 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
             parent = names.of(task.parent) if task.parent in look.tasks else "a call that has ended"
             alike[task.name, parent, tuple(sorted(task.needs.items()))].append(task)
     found = []
-    for (_, parent, _), tasks in list(alike.items())[:_MOST_ROWS]:
+    for (_, parent, _), tasks in list(alike.items())[: LIMITS.json_rows]:
         first = min(tasks, key=lambda one: one.since_s)
         found.append(
             {
@@ -302,7 +302,7 @@ def _stacks(finding: Finding, names: Names) -> list[dict[str, Any]]:
         if read is not None and read.frames:
             frames, cut = cut_middle(read.frames)
             found.append({"machine": names.of(key), "frames": [asdict(one) for one in frames], "cut": cut})
-    return found[:_MOST_ROWS]
+    return found[: LIMITS.json_rows]
 
 
 # ---- for a terminal ----------------------------------------------------------------------------------------------------

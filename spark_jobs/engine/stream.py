@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import History, places, tables
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.spark_jobs.source import Options, Piece, Task, extent_of, listed, pieces_of, rows_of, tasks_of
 
 BEGINNING = -1
@@ -101,7 +102,7 @@ def added_in(path: AnyPath, name: str, version: int) -> list[tuple[Piece, int]]:
     """The files with new rows that one commit has brought, by the Delta protocol; with their bytes."""
     commit = path / name / tables.LOG / f"{version:020}.json"
     try:
-        text = places.at(path).read_bytes(path, commit, tables.MOST_LOG_BYTES).decode("utf-8", "replace")
+        text = places.at(path).read_bytes(path, commit, LIMITS.log_bytes).decode("utf-8", "replace")
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except FileNotFoundError as fault:
         raise HistoryFormatError(

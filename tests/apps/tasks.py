@@ -17,6 +17,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot.instrument.here import process_here
+from ray_snapshot.limits import LIMITS
 
 
 @ray.remote
@@ -290,9 +291,8 @@ def held_by_no_poll() -> None:
 
 
 def _poll_for_an_hour(watcher: Any) -> None:
-    from ray_snapshot.instrument.watcher import outboxes
 
-    outboxes.POLL_S = 3600.0
+    LIMITS.watcher_poll_s = 3600.0
 
 
 def _generated(count: int) -> Iterator[int]:

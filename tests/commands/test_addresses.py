@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 import ray
 from clean import clean_environment
+from limited import limit
 
 from ray_snapshot import ClusterError
 from ray_snapshot.cli import main
@@ -76,7 +77,7 @@ def test_something_else_that_listens_there_is_told_apart(answer: bytes, capsys: 
 def test_nobody_there_and_somebody_who_says_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(clusters, "GREETING_S", 0.05)
+    limit(monkeypatch, greeting_s=0.05)
     with listening(None) as address:
         assert main(["snapshot", "app", "--address", address]) == 2
     assert f"no Ray cluster can be reached at '{address}': timed out" in capsys.readouterr().err
@@ -109,7 +110,7 @@ def test_a_cluster_that_does_not_answer_is_named_once_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(clusters, "GREETING_S", 0.05)
+    limit(monkeypatch, greeting_s=0.05)
     with listening(None) as one, listening(None) as two:
         monkeypatch.setattr(cluster_shape, "running_clusters", lambda: [one, two])
         assert main(["systems"]) == 2

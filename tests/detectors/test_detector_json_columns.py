@@ -14,6 +14,7 @@ from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, hold
 from ray_snapshot.detectors.holdings import in_machines
 from ray_snapshot.detectors.json_column import array_at, arrays_at
 from ray_snapshot.detectors.json_path import MISSING, compile_path
+from ray_snapshot.limits import LIMITS
 
 COUNT = 1_500
 
@@ -164,7 +165,7 @@ def test_a_few_long_texts_beside_many_short_ones_are_not_read_together() -> None
     pieces = [*holdings._chunks(np.arange(len(column)), 1_000_000, holdings._lengths(column))]
     assert np.concatenate(pieces).tolist() == list(range(len(column)))
     lengths = [len(text or "") for text in column.to_pylist()]
-    assert all(sum(lengths[row] for row in piece) <= holdings._MOST_BYTES + 3_000_000 for piece in pieces)
+    assert all(sum(lengths[row] for row in piece) <= LIMITS.holding_bytes + 3_000_000 for piece in pieces)
 
 
 @pytest.mark.parametrize(

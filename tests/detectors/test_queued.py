@@ -10,8 +10,9 @@ import pytest
 from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.detectors.busy_loops import busy_loops
-from ray_snapshot.detectors.queued import MOST_TOLD, why_queued
+from ray_snapshot.detectors.queued import why_queued
 from ray_snapshot.instrument.diagnosis import diagnosis
+from ray_snapshot.limits import LIMITS
 
 NOW = datetime(2026, 3, 1, 10, 1, tzinfo=UTC)
 
@@ -90,10 +91,10 @@ def test_of_an_async_actor_it_is_the_call_that_blocks_the_loop() -> None:
 def test_calls_of_one_method_are_one_line_and_lines_have_a_bound() -> None:
     (line,) = why_queued(taken(sent(), sent(number=2, seconds=20), calls=[run()]))
     assert line.startswith("count of E (2 calls) has waited for 42 s: ")
-    many = [sent(f"m{at:02}", at, seconds=100 - at) for at in range(MOST_TOLD + 3)]
+    many = [sent(f"m{at:02}", at, seconds=100 - at) for at in range(LIMITS.queued_lines + 3)]
     lines = why_queued(taken(*many, calls=[run()]))
     assert lines[0].startswith("m00 of E has waited for ")
-    assert (len(lines), lines[-1]) == (MOST_TOLD + 1, "... and 3 more")
+    assert (len(lines), lines[-1]) == (LIMITS.queued_lines + 1, "... and 3 more")
 
 
 def test_a_strangers_rows_are_told_as_far_as_they_go() -> None:

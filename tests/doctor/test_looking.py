@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limited import limit
 
 from ray_snapshot.doctor import looking
 from ray_snapshot.doctor.checks import OK, PROBLEM, WARNING
@@ -134,7 +135,7 @@ def test_remains_of_a_cluster_are_no_cluster(alone: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_that_hangs_is_told_in_seconds(alone: pytest.MonkeyPatch) -> None:
-    alone.setattr(clusters, "GREETING_S", 0.05)
+    limit(alone, greeting_s=0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         alone.setattr(cluster_shape, "running_clusters", lambda: [address])

@@ -13,6 +13,7 @@ from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import objects, places
 from ray_snapshot.history.stores import StoreFault
+from ray_snapshot.limits import LIMITS
 
 
 @pytest.fixture(params=["folder", "store"])
@@ -45,7 +46,7 @@ def test_a_file_is_there_when_it_is_finished_and_not_before(top: AnyPath) -> Non
     assert [(inner.name, about.st_size) for inner, about in files.below(top, top)] == [("a.parquet", len(content))]
 
 
-@pytest.mark.parametrize("length", [0, 1, objects.WHOLE_BYTES, objects.WHOLE_BYTES + 1])
+@pytest.mark.parametrize("length", [0, 1, LIMITS.whole_object_bytes, LIMITS.whole_object_bytes + 1])
 def test_what_was_written_is_read_whole_and_in_parts(top: AnyPath, length: int) -> None:
     files, content = places.at(top), os.urandom(length)
     write(top, "x.bin", content).finish(top / "table")

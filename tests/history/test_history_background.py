@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from histories import snapshot, verdict
+from limited import limit
 
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import History, HistoryWriter, background, compaction
+from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.history.background import BackgroundWriter
 
 LONG_S = 60.0
@@ -118,8 +119,8 @@ def test_a_commit_that_fails_is_tried_again_and_told_of_where_there_is_no_room(t
 
 
 def test_small_files_are_merged_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "MERGE_EVERY", 8)
-    monkeypatch.setattr(compaction, "LEAST_MERGED", 8)
+    limit(monkeypatch, merge_every_commits=8)
+    limit(monkeypatch, merged_files=8)
     inner = HistoryWriter(tmp_path, system="bank")
     merged = threading.Semaphore(0)
     merge = inner.merge_small

@@ -16,6 +16,7 @@ import pytest
 from histories import START, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
+from limited import limit
 
 from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter, bounds, compaction, files, tables
@@ -43,8 +44,8 @@ def large(number: int) -> Snapshot:
 
 def make_groups_small(patch: pytest.MonkeyPatch) -> None:
     """As with ten million rows, in proportion."""
-    patch.setattr(files, "ROWS_PER_GROUP", 32)
-    patch.setattr(compaction, "LEAST_TILE_ROWS", 256)
+    limit(patch, group_rows=32)
+    limit(patch, tile_rows=256)
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_what_comes_after_a_compaction_is_compacted_with_it(history: History) ->
 
 def test_a_finished_block_is_left_alone(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.compact()
-    monkeypatch.setattr(compaction, "FULL_BLOCK_ROWS", SNAPSHOTS * MACHINES_EACH)
+    limit(monkeypatch, full_block_rows=SNAPSHOTS * MACHINES_EACH)
     with HistoryWriter(history.path) as writer:
         for number in range(2):
             writer.add(large(SNAPSHOTS + number))
@@ -169,7 +170,7 @@ def test_a_compaction_takes_a_bounded_number_of_rows_at_a_time(
         spread(rows, *rest)
 
     monkeypatch.setattr(compaction, "_spread", watched)
-    monkeypatch.setattr(compaction, "_CHUNK_ROWS", 1_000)
+    limit(monkeypatch, chunk_rows=1_000)
     history.compact()
     assert max(largest) <= 1_000
     assert [problems for _, problems in history.verify()] == [[]] * SNAPSHOTS
@@ -223,7 +224,7 @@ def test_rows_in_pieces_make_the_groups_of_rows_in_one(pieces: list[list[int]]) 
     lengths = [len(list(same)) for _, same in groupby(whole["snapshot_id"].to_pylist())]
     assert files.runs_of(rows) == files.runs_of(whole) == lengths
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "ROWS_PER_GROUP", 4)
+        limit(patch, group_rows=4)
         groups = [*files.row_groups(rows)]
         assert all(group.column(0).num_chunks == 1 for group in groups)
         assert [one.to_pylist() for one in groups] == [one.to_pylist() for one in files.row_groups(whole)]

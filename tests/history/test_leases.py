@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from histories import snapshot, verdict
+from limited import limit
 from stored import Store, copy
 from until import until
 
@@ -15,6 +16,7 @@ from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import History, HistoryWriter, commits, leases, objects, upkeep
 from ray_snapshot.history.stores import StoreFault
+from ray_snapshot.limits import LIMITS
 
 
 class Clock:
@@ -50,7 +52,7 @@ def test_a_record_that_nobody_renews_is_over_when_it_was_seen_for_long_enough(hi
     lease.intend(["one"])
     looks = leases.Looks(clock)
     assert over(history, looks) == [], "it is seen the first time"
-    clock.now += leases.LEASE_S - 1
+    clock.now += LIMITS.lease_s - 1
     assert over(history, looks) == []
     clock.now += 1
     assert over(history, looks, "system:ring") == [], "it is of another key"
@@ -64,10 +66,10 @@ def test_a_record_that_is_renewed_late_counts_as_seen_anew(history: StorePath, n
     lease.intend(["one"])
     looks = leases.Looks(clock)
     over(history, looks)
-    clock.now += 2 * leases.LEASE_S
+    clock.now += 2 * LIMITS.lease_s
     lease.renew()  # late, but nobody had looked
     assert over(history, looks) == []
-    clock.now += leases.LEASE_S - 1
+    clock.now += LIMITS.lease_s - 1
     lease.check()
     assert over(history, looks) == []
     lease.close()
@@ -80,7 +82,7 @@ def test_a_lease_that_was_taken_over_can_be_used_no_more(history: StorePath, nev
     lease.intend(["one"])
     looks = leases.Looks(clock)
     over(history, looks)
-    clock.now += leases.LEASE_S
+    clock.now += LIMITS.lease_s
     (dead,) = leases.dead_writers(history, None, looks)
     assert (dead.key, dead.snapshot_ids) == ("system:bank", ["one"])
     for use in (lease.renew, lease.check, lambda: lease.intend(["two"])):
@@ -119,14 +121,14 @@ def test_check_renews_what_was_not_renewed_for_long(history: StorePath, never: N
     before = lease.tag
     lease.check()
     assert lease.tag == before, "it was just renewed"
-    clock.now += leases.RENEW_S + 1
+    clock.now += LIMITS.renew_lease_s + 1
     lease.check()
     assert lease.tag != before
     assert objects.read_tagged(lease.path, 10**6)[1] == lease.tag  # type: ignore[index]
 
 
 def test_a_lease_is_renewed_while_somebody_has_it(history: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "RENEW_S", 0.02)
+    limit(monkeypatch, renew_lease_s=0.02)
     lease = leases.Lease(history, "system:bank")
     lease.intend(["one"])
     path, first = lease.path, lease.tag
@@ -150,7 +152,7 @@ def test_of_two_that_clean_up_one_takes_a_record(
     lookers = [leases.Looks(clock) for _ in range(2)]
     for looks in lookers:
         over(history, looks)
-    clock.now += leases.LEASE_S
+    clock.now += LIMITS.lease_s
     first: list[leases.Dead] = []
     real = objects.read_tagged
 
@@ -171,7 +173,7 @@ def test_who_cleaned_up_and_died_is_cleaned_up_after(history: StorePath, never: 
     for _ in range(2):
         looks = leases.Looks(clock)
         over(history, looks)
-        clock.now += leases.LEASE_S
+        clock.now += LIMITS.lease_s
         (dead,) = leases.dead_writers(history, None, looks)
         assert (dead.key, dead.snapshot_ids) == ("system:bank", ["one", "two"])
 
@@ -208,7 +210,7 @@ def test_waiting_ends_when_each_record_is_known_to_live_or_not(history: StorePat
 
     looks = leases.Looks(clock, pause)
     leases.wait(history, looks)
-    assert leases.LEASE_S <= clock.now - 100.0 < leases.LEASE_S + 2
+    assert LIMITS.lease_s <= clock.now - 100.0 < LIMITS.lease_s + 2
     assert over(history, looks) == [dead.owner]
 
 
@@ -271,7 +273,7 @@ def clean_up(history: StorePath) -> list[str]:
     clock = Clock(0.0)
     looks = leases.Looks(clock)
     upkeep.clean(history, None, looks)
-    clock.now += leases.LEASE_S
+    clock.now += LIMITS.lease_s
     return upkeep.clean(history, None, looks)
 
 
@@ -417,7 +419,7 @@ def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
     writer = HistoryWriter(history, system="bank")
     clock = Clock(0.0)
     writer._looks = leases.Looks(clock)
-    for seconds, left in ((0, {"bank-00002"}), (leases.LEASE_S, set())):
+    for seconds, left in ((0, {"bank-00002"}), (LIMITS.lease_s, set())):
         clock.now += seconds
         writer.add(snapshot(4 + len(left)))
         upkeep.clean(history, writer._key, writer._looks)
@@ -442,7 +444,7 @@ def test_what_another_writer_writes_again_is_not_removed_with_the_first(
     clock = Clock(0.0)
     looks = leases.Looks(clock)
     upkeep.clean(history, None, looks)
-    clock.now += leases.LEASE_S
+    clock.now += LIMITS.lease_s
     again = HistoryWriter(history, system="bank")
     again.add(snapshot(2))
     cleaned: list[str] = []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from histories import full_snapshot, snapshot, verdict
+from limited import limit
 from stored import Proxy, Store, copy, environment
 
 from ray_snapshot import cli
@@ -261,8 +262,8 @@ def test_a_store_that_does_not_answer_ends_in_bounded_time(
 ) -> None:
     from ray_snapshot.history import stores
 
-    monkeypatch.setattr(stores, "REQUEST_S", 1)
-    monkeypatch.setattr(stores, "RETRIES", 0)
+    limit(monkeypatch, store_request_s=1)
+    limit(monkeypatch, store_retries=0)
     stores._client.cache_clear()
     monkeypatch.setenv("AWS_ENDPOINT_URL", deaf)
     ended = threading.Event()
@@ -314,12 +315,11 @@ def test_a_log_cannot_name_an_object_outside_of_its_table(address: str, bucket: 
 
 
 def test_objects_that_exhaust_memory_or_are_none_of_a_history_are_refused(address: str, run: Any) -> None:
-    from ray_snapshot.history import tables
 
     log = log_of(address, "channels")
     objects.put(log / f"{9:020}.json", b" " * 1_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "MOST_LOG_BYTES", 900)
+        limit(patch, log_bytes=900)
         code, _, (line,) = run("show", address, "bank-00000")
     assert (code, "more than any commit of a history" in line) == (2, True)
     objects.put(log_of(address, "snapshots") / f"{0:020}.json", b"\x00\xff")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from histories import snapshot, verdict
+from limited import limit
 from stored import Proxy, Refused, Store, copy, environment
 
 from ray_snapshot.addresses import StorePath
@@ -129,7 +130,7 @@ def check_cleaned(history: StorePath, monkeypatch: pytest.MonkeyPatch, whole: tu
     assert files_of(history) == before, "the lease may have just run out"
     real = objects.now
     with monkeypatch.context() as patch:
-        patch.setattr(leases, "LEASE_S", 0.0)
+        limit(patch, lease_s=0.0)
         patch.setattr(objects, "now", lambda top: real(top) + 2 * DAY_S)
         History(history).vacuum(24)
     assert files_of(history) <= committed(history), "no orphan is left"

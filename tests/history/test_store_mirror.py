@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from histories import snapshot, verdict
+from limited import limit
 from stored import Store, copy, environment
 
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, SettingError
-from ray_snapshot.history import History, HistoryWriter, mirror, objects
+from ray_snapshot.history import History, HistoryWriter, objects
 from ray_snapshot.history.mirror import Mirror
 from ray_snapshot.schema import TABLES
 
@@ -73,7 +74,7 @@ def test_a_copy_that_would_be_too_large_is_refused(
         HistoryFormatError, match=r"bytes would have to be copied to this computer, and 100 may be: keep fewer"
     ):
         Mirror(source, tmp_path / "h", most_bytes=100).refresh()
-    monkeypatch.setattr(mirror, "SPARE_BYTES", 10**18)
+    limit(monkeypatch, spare_disk_bytes=10**18)
     with pytest.raises(HistoryFormatError, match="and 0 may be"):
         Mirror(source, tmp_path / "h").refresh()
     assert not list((tmp_path / "h").rglob("*.parquet"))

@@ -14,7 +14,8 @@ import pytest
 
 from ray_snapshot import cli
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, HistoryWriter, checkpoints, inside, tables
+from ray_snapshot.history import History, HistoryWriter, checkpoints, inside
+from ray_snapshot.limits import LIMITS
 
 COMMANDS = (
     ("list",),
@@ -202,7 +203,7 @@ def test_the_log_of_results_is_looked_at_before_it_is_followed_into(history: Pat
     log.mkdir(parents=True)
     shutil.copyfile(next((history / "machines" / "_delta_log").glob("*.json")), log / f"{0:020}.json")
     with (log / f"{1:020}.json").open("wb") as file:
-        file.truncate(tables.MOST_LOG_BYTES + 1)
+        file.truncate(LIMITS.log_bytes + 1)
     with pytest.raises(RaySnapshotError, match="more than any commit of a history"), follower:
         pass
 

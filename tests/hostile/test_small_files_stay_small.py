@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, checkpoints, tables
+from ray_snapshot.history import History, checkpoints
+from ray_snapshot.limits import LIMITS
 
 COMMANDS = [["list"], ["show"], ["show", "--json", "--limit", "0"], ["verdicts"], ["verify"]]
 COMMANDS += [["conservation"], ["since"], ["diff"]]
@@ -109,7 +110,7 @@ def test_the_file_is_named_before_it_is_read(history: Path, name: str) -> None:
 def test_a_record_of_a_log_that_is_far_too_long_is_not_read(history: Path) -> None:
     log = history / "machines" / "_delta_log" / f"{0:020}.json"
     with log.open("ab") as file:
-        file.truncate(tables.MOST_LOG_BYTES + 1)
+        file.truncate(LIMITS.log_bytes + 1)
     with pytest.raises(RaySnapshotError, match="more than any commit of a history"):
         History(history).machines()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from limited import limit
 
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.history.checkpoints import Checkpoint
@@ -23,8 +24,7 @@ from ray_snapshot.instrument.process import control as controls
 from ray_snapshot.instrument.process.journal import Entry
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
-from ray_snapshot.instrument.watcher import outboxes, recovering, rolling, surroundings
-from ray_snapshot.instrument.watcher import processes as watchers
+from ray_snapshot.instrument.watcher import rolling, surroundings
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import Watcher
@@ -391,11 +391,11 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
     patch.setattr(shape, "actor_key", lambda handle: "a host's")
     patch.setattr(surroundings, "living_nodes", dict)
-    patch.setattr(watchers, "LOOK_S", 0.0)
-    patch.setattr(outboxes, "HEARD_S", 0.0)
-    patch.setattr(outboxes, "HEARD_LOOK_S", 0.0)
-    patch.setattr(rolling, "LOOK_S", 0.0)
-    patch.setattr(recovering, "LOOK_S", 0.0)
+    limit(patch, deaths_look_s=0.0)
+    limit(patch, heard_s=0.0)
+    limit(patch, heard_look_s=0.0)
+    limit(patch, rolling_look_s=0.0)
+    limit(patch, recovering_look_s=0.0)
     patch.setattr(rolling.ray, "kill", app.killed.append)
     patch.setattr(shape, "has_crashed", app.crashed.__contains__)
     patch.setattr(shape, "ids_in_use", set)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from limited import limit
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 from until import until
 
@@ -19,6 +20,7 @@ from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process import until_heard
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
 
@@ -84,7 +86,7 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     for module in (attaching, processes):
         monkeypatch.setattr(module, "until_heard", said)
-    monkeypatch.setattr(until_heard, "PAUSE_S", 0.0)
+    limit(monkeypatch, deaf_watcher_pause_s=0.0)
     return ended
 
 
@@ -93,7 +95,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, telling: Callable[[], None]) -> Itera
     """Begins an actor, or its next call, where this is the watcher."""
     for name in ("_given_up", "_mute"):
         monkeypatch.setattr(attaching, name, set())
-    monkeypatch.setattr(attaching, "REGISTER_S", 0.0)
+    limit(monkeypatch, register_s=0.0)
     monkeypatch.setattr(attaching, "replace_ray", lambda: None)
     monkeypatch.setattr(attaching, "name_here", lambda: "A:1")
     monkeypatch.setattr(attaching.shape, "own_name", lambda: None)
@@ -225,16 +227,16 @@ def test_a_worker_waits_once_and_then_a_little_until_its_watcher_has_answered(
     monkeypatch.setattr(Answer, "result", lambda self, timeout=None: _answered(self, timeout, waited))
     watcher = Slow(join=[TimeoutError(), TimeoutError(), None, TimeoutError()], left=[None] * 3)
     monkeypatch.setattr(attaching, "watcher_of", lambda _: watcher)
-    for now[0] in (0.0, 1.0, attaching.AGAIN_S + 1, attaching.AGAIN_S + 2, 2 * attaching.AGAIN_S + 2):
+    for now[0] in (0.0, 1.0, LIMITS.unwatched_s + 1, LIMITS.unwatched_s + 2, 2 * LIMITS.unwatched_s + 2):
         assert attaching.attach_worker("app:1", 0) is None
     monkeypatch.setattr(attaching, "_refused", {})
     assert attaching.attach_worker("app:1", 0) is None
     telling()
-    assert waited == [attaching.REGISTER_S, attaching.ONCE_MORE_S, attaching.ONCE_MORE_S, attaching.REGISTER_S]
+    assert waited == [LIMITS.register_s, LIMITS.register_again_s, LIMITS.register_again_s, LIMITS.register_s]
     assert len(watcher.of("left")) == 3
 
 
 def _answered(answer: Answer, timeout: float, waited: list[float]) -> Any:
-    if timeout <= attaching.REGISTER_S:
+    if timeout <= LIMITS.register_s:
         waited.append(timeout)
     return Future.result(answer, BOUND_S)

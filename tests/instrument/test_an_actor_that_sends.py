@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import ray
+from limited import limit
 from lone_process import lone_process, wire
 from ray.exceptions import RayTaskError
 from until import until
 
 from ray_snapshot.errors import MachineStoppedError, NotAMachineError, RolledBackError, SystemNotRunningError
-from ray_snapshot.instrument.crossing import sending
 from ray_snapshot.instrument.crossing.sending import ActorPost, open_post
 from ray_snapshot.instrument.hooks import attaching, calls, tracking
 from ray_snapshot.instrument.process.process import Process
@@ -222,7 +222,7 @@ def test_without_machines_in_its_watch_it_is_part_of_no_system(process: Process,
 
 
 def test_a_watcher_that_does_not_answer_is_an_error_of_ours(process: Process, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sending, "ASK_S", 0.01)
+    limit(monkeypatch, machines_answer_s=0.01)
     monkeypatch.setattr(Terms, "future", lambda _: Future())
     with pytest.raises(SystemNotRunningError, match=r"what watches app does not answer \(TimeoutError\)"):
         MACHINE.put.send(1)
@@ -248,7 +248,7 @@ def test_an_actor_in_an_action_is_not_recorded_for_a_machine_that_has_stopped(pr
 
 
 def test_a_process_that_ends_waits_until_its_mail_has_arrived(process: Process, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sending, "SEE_OFF_S", 60.0)
+    limit(monkeypatch, last_mail_s=60.0)
     host = Host()
     post = post_of(process, host)
     for number in range(50):

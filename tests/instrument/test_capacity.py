@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import ray
+from limited import limit
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from until import until
@@ -161,13 +162,13 @@ def test_a_process_is_clean_if_garbage_was_collected_since_it_is_quiet_and_a_whi
 ) -> None:
     found = capacity._Collections()
     monkeypatch.setattr(capacity, "COLLECTIONS", found)
-    monkeypatch.setattr(capacity, "ENDING_S", 1_000.0)
+    limit(monkeypatch, dropped_actor_s=1_000.0)
     quiet = time.time()
     gc.collect()
     assert not capacity.held(quiet).is_clean
     _collected(found)
     assert not capacity.held(quiet).is_clean, "what was dropped may not have ended yet"
-    monkeypatch.setattr(capacity, "ENDING_S", 0.0)
+    limit(monkeypatch, dropped_actor_s=0.0)
     assert capacity.held(quiet).is_clean
     assert not capacity.held(time.time()).is_clean
 

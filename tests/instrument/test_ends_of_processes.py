@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from app_runner import Runner
 from clean import clean_environment
+from limited import limit
 from lone_process import lone_process
 from test_a_mute_watcher import BOUND_S, Slow
 from until import until
 
-from ray_snapshot.instrument import connection as gate
 from ray_snapshot.instrument.connection import Connection
 from ray_snapshot.instrument.hooks import ends
 from ray_snapshot.instrument.process.control import Control
@@ -62,8 +62,8 @@ def test_the_end_waits_for_a_step_of_another_thread_and_takes_no_later_one() -> 
 
 def test_the_end_waits_for_no_finalizer_of_the_apps_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     connection, may_go_on, has_begun = Connection(), threading.Event(), threading.Event()
-    monkeypatch.setattr(gate, "END_S", threading.TIMEOUT_MAX)
-    monkeypatch.setattr(gate, "COLLECTION_S", 0.0)
+    limit(monkeypatch, gate_end_s=threading.TIMEOUT_MAX)
+    limit(monkeypatch, finalizers_s=0.0)
     with ThreadPoolExecutor(2) as pool:
         pool.submit(connection.use, lambda: (has_begun.set(), may_go_on.wait()), collects=True)
         has_begun.wait(BOUND_S)

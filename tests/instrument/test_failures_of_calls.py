@@ -12,8 +12,9 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.process import failures
-from ray_snapshot.instrument.process.failures import MOST_RAISED, MOST_READ, Failures, Raised
-from ray_snapshot.instrument.watcher.incidents import MOST, SPARE_S, Incidents, Restarts
+from ray_snapshot.instrument.process.failures import Failures, Raised
+from ray_snapshot.instrument.watcher.incidents import Incidents, Restarts
+from ray_snapshot.limits import LIMITS
 
 CALL = "driver/0/A:1/1"
 
@@ -58,10 +59,10 @@ def test_the_line_is_the_users_innermost_one_and_a_run_that_ends_well_is_as_if_i
 @pytest.mark.usefixtures("task")
 def test_the_newest_are_kept_and_it_is_known_until_when_not_all() -> None:
     found, error = Failures(), error_of(fail)
-    for number in range(MOST_RAISED + 5):
+    for number in range(LIMITS.raised_errors + 5):
         found.ended(f"driver/0/A:1/{number}", "work", error, is_retried=False)
     assert next(iter(found.raised)) == "driver/0/A:1/5"
-    for number in range(MOST_READ + 1):
+    for number in range(LIMITS.read_errors + 1):
         found.was_read(str(number))
     assert 0 < found.forgotten <= found.read[0][1]
     found.told({str(number) for number in range(10)})
@@ -127,8 +128,8 @@ def test_what_is_read_later_by_any_process_is_told_no_more_and_the_rest_outlives
     happened.note({"B:1": report(read=("t7", "process 8"))})
     happened.note({"A:1": report(raised(7), raised(8), raised(9, pid=8))})
     assert unread(happened, "driver") == [4.0, 6.0], "they were read in the cut before, and raised behind it"
-    happened.note({"A:1": report(*map(raised, range(10, 10 + 2 * MOST)))})
-    assert len(unread(happened, "driver")) == MOST
+    happened.note({"A:1": report(*map(raised, range(10, 10 + 2 * LIMITS.happened_items)))})
+    assert len(unread(happened, "driver")) == LIMITS.happened_items
 
 
 def test_of_a_call_that_may_run_again_it_is_told_after_a_while() -> None:
@@ -166,8 +167,8 @@ def test_a_loop_of_restarts_is_told_until_one_life_is_longer_than_two_before() -
     restarts = Restarts(0.0)
     for at in (0.0, 90.0, 180.0):
         restarts.add(at)
-    assert restarts.go_on(180.0 + 2 * 90.0 + SPARE_S)
-    assert not restarts.go_on(181.0 + 2 * 90.0 + SPARE_S)
+    assert restarts.go_on(180.0 + 2 * 90.0 + LIMITS.restarts_spare_s)
+    assert not restarts.go_on(181.0 + 2 * 90.0 + LIMITS.restarts_spare_s)
     seldom = Restarts(0.0)
     for at in (0.0, 3_600.0, 7_200.0):
         seldom.add(at)

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from limited import limit
 from rolled_back_app import ACTORS, BOUND_S, SYSTEM, App, on_paper
 from scenarios import played_by
 
 from ray_snapshot.errors import MachineFailedError, RolledBackError, SnapshotAbortedError, SnapshotTimeoutError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.watcher import rolling
 from ray_snapshot.instrument.watcher.sections import Section
 from ray_snapshot.protocol.calls import Acks
 from ray_snapshot.protocol.rollback import Phase
@@ -31,7 +31,7 @@ def play(story: Callable[[App], Awaitable[None]], seed: int = 1) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         on_paper(patch, app)
-        patch.setattr(rolling, "RELEASE_S", 0.5)
+        limit(patch, release_s=0.5)
         asyncio.run(asyncio.wait_for(whole(), BOUND_S))
 
 

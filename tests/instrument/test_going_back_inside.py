@@ -16,7 +16,8 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import asking
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reloading import LOOK_S, Share, Terms
+from ray_snapshot.instrument.process.reloading import Share, Terms
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Release, Request, Roll, Welcome
@@ -147,7 +148,7 @@ def test_a_large_object_on_another_node_is_fetched_in_one_piece(
         monkeypatch.setattr(process.waiting, "begin", lambda *_, **__: (1, []))
         ref = ray.ObjectRef.from_random()
         assert tracking.get(get, [ref, ref], timeout=timeout) == "large"
-    assert tried[:3] == [LOOK_S] * 3
+    assert tried[:3] == [LIMITS.wait_look_s] * 3
     assert len(tried) == 4
 
 

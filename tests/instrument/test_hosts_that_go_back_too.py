@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from limited import limit
 from scenarios import played_by
 from test_watcher_alone import World
 
 from ray_snapshot.errors import MachineFailedError, NotRestorableError, SnapshotTimeoutError
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.instrument.watcher import rolling
 from ray_snapshot.instrument.watcher.sections import Section
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
@@ -154,7 +154,7 @@ class App:
 
 def played(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[App], Awaitable[None]]) -> None:
     world = World(monkeypatch)
-    monkeypatch.setattr(rolling, "RELEASE_S", 0.5)
+    limit(monkeypatch, release_s=0.5)
 
     async def whole(watcher: Watcher) -> None:
         app = App(watcher)

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_watcher_alone import World
 
-from ray_snapshot.instrument.here import LONGEST_CLASS, class_in, internal_name
+from ray_snapshot.instrument.here import class_in, internal_name
 from ray_snapshot.instrument.hooks import headers
 from ray_snapshot.instrument.watcher.joined import _part
 from ray_snapshot.instrument.watcher.watcher import Watcher
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 
@@ -43,7 +44,10 @@ def test_whatever_the_names_are_a_call_is_accepted_as_the_one_that_was_sent(
     caller: str, callee: str, method: str, group: str
 ) -> None:
     source, target = internal_name(caller, "0" * 32), internal_name(callee, "1" * 32)
-    assert [class_in(source), class_in(target)] == [caller[:LONGEST_CLASS], callee[:LONGEST_CLASS]]
+    assert [class_in(source), class_in(target)] == [
+        caller[: LIMITS.header_class_characters],
+        callee[: LIMITS.header_class_characters],
+    ]
     header = CallLedger(source).submit(target, method, (), 0.0, group=group)
     stamp, _, arrived, named = headers.unpacked(headers.packed("app:1", None, header, group))
     assert (stamp, arrived, named) == ("app:1", header, group)
@@ -75,7 +79,7 @@ def test_whatever_the_names_are_people_can_tell_the_machines_apart_and_read_them
     shown = World(monkeypatch).run(scenario)
     assert shown[0] == DRIVER
     assert len(set(shown)) == len(shown)
-    assert all(name.isprintable() and len(name) <= 2 * LONGEST_CLASS for name in shown)
+    assert all(name.isprintable() and len(name) <= 2 * LIMITS.header_class_characters for name in shown)
     ids = {call_id_of(_part(source), 0, _part(target), 1): (source, target) for source in shown for target in shown}
     assert len(ids) == len(shown) ** 2
     assert all(parsed(call_id)[::2] == (_part(source), _part(target)) for call_id, (source, target) in ids.items())

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import ray
 from app_runner import Done, Runner
+from limited import limit
 from until import until
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.capacity import store_of
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.demands import Owned, Store
 from ray_snapshot.tested import minor
 
@@ -123,11 +125,11 @@ def test_nothing_is_counted_while_no_store_is_short_of_room(looking: Looking) ->
 def test_what_a_process_owns_is_counted_where_a_store_is_short_but_not_all_the_time(looking: Looking) -> None:
     looking.tells(TOLD)
     assert [looking.look().owned, looking.look().owned] == [{NODE: Owned(1, MIB)}] * 2
-    looking.now += 0.09 / capacity.SHARE
+    looking.now += 0.09 / LIMITS.owned_refs_share
     looking.tells(TOLD.replace("plasma_memory: 2", "plasma_memory: 3"))
     found = looking.look()
     assert (found.owned, found.store and found.store.waiting) == ({NODE: Owned(1, MIB)}, 3)
-    looking.now += 0.02 / capacity.SHARE
+    looking.now += 0.02 / LIMITS.owned_refs_share
     assert looking.look().owned == {NODE: Owned(2, MIB)}
     looking.tells(ROOMY)
     assert looking.look().owned == {}
@@ -248,7 +250,7 @@ def test_an_object_that_ends_while_it_is_counted_is_left_out(own: list[Any], mon
 @pytest.mark.usefixtures("ray_cluster", "own")
 def test_of_many_refs_a_part_is_looked_at_and_it_is_said_of_how_many_not(monkeypatch: pytest.MonkeyPatch) -> None:
     refs = len(ray._private.worker.global_worker.core_worker.get_all_reference_counts())
-    monkeypatch.setattr(capacity, "MOST_LOOKED_AT", 1)
+    limit(monkeypatch, looked_at_refs=1)
     found, not_looked_at = _counted()
     assert not_looked_at == refs - 1
     assert sum(one.objects for one in found.values()) <= 1

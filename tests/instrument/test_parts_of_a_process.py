@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from limited import limit
 
-from ray_snapshot.instrument.process import passed
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.protocol.call_messages import OutReport, Sent
@@ -15,7 +15,7 @@ from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of
 
 
 def test_of_refs_that_came_long_ago_only_the_machine_that_answers_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passed, "MOST_PASSED", 2)
+    limit(monkeypatch, passed_refs=2)
     refs = PassedRefs()
     calls = [call_id_of("a", 0, target, number) for target, number in (("b", 1), ("b", 2), ("c", 1), ("d", 1))]
     for call_id in calls:

@@ -15,6 +15,7 @@ from ray_snapshot.instrument.process.stacks import Stack, StackFrame
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.questions import Questions
 from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Overdue, Request
@@ -30,14 +31,14 @@ def _notebook(monkeypatch: pytest.MonkeyPatch, numbers: dict[str, int]) -> None:
 
 
 def test_the_cells_that_ran_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    _notebook(monkeypatch, {f"{at}.py": at for at in range(cells.MOST_CELLS + 5)})
+    _notebook(monkeypatch, {f"{at}.py": at for at in range(LIMITS.notebook_cells + 5)})
     found = cells.cells()
-    assert (len(found), found["5.py"], "4.py" in found) == (cells.MOST_CELLS, "In[5]", False)
+    assert (len(found), found["5.py"], "4.py" in found) == (LIMITS.notebook_cells, "In[5]", False)
 
 
 def test_a_cell_that_runs_again_is_among_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file has its name by its text, and keeps its place."""
-    _notebook(monkeypatch, {**{f"{at}.py": at for at in range(cells.MOST_CELLS + 5)}, "0.py": 999})
+    _notebook(monkeypatch, {**{f"{at}.py": at for at in range(LIMITS.notebook_cells + 5)}, "0.py": 999})
     assert cells.cells()["0.py"] == "In[999]"
 
 

@@ -18,9 +18,9 @@ import pytest
 from clean import clean_environment
 from until import until
 
-from ray_snapshot.instrument.frames import MOST_FRAMES
 from ray_snapshot.instrument.process import stacks as stacks_of
 from ray_snapshot.instrument.process.coroutines import site_of
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import call_site, frames_of_threads, outward, place, place_in, split_place
 from ray_snapshot.unprepared.stacks import reading
 from ray_snapshot.views.report import chain
@@ -160,9 +160,9 @@ def test_a_stack_has_the_users_frames_alone_and_names_what_the_innermost_is_in()
 
 
 def test_a_long_stack_loses_its_middle_and_no_frame_of_the_user_in_silence() -> None:
-    frames = _frames(*(f"/home/me/f{number}.py" for number in range(MOST_FRAMES + 7)))
+    frames = _frames(*(f"/home/me/f{number}.py" for number in range(LIMITS.stack_frames + 7)))
     found = stacks_of._stack("work", None, frames, with_locals=False)
-    assert (len(found.frames), found.cut) == (MOST_FRAMES, 7)
+    assert (len(found.frames), found.cut) == (LIMITS.stack_frames, 7)
     assert (found.frames[0].file, found.frames[-1].file) == ("/home/me/f0.py", "/home/me/f56.py")
     assert " < 7 more < " in chain([frame._asdict() for frame in found.frames], found.cut)
 

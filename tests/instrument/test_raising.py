@@ -18,9 +18,10 @@ from ray_snapshot import Verdict
 from ray_snapshot.instrument import raising
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.raising import MOST_RAISED, Told
+from ray_snapshot.instrument.process.raising import Told
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.raising import Raiser
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.settings import settings_of
@@ -82,20 +83,20 @@ def test_another_snapshot_or_another_call_is_no_reason() -> None:
 def test_waits_for_one_ref_end_so_three_times_and_then_no_more() -> None:
     ref, ends = a_ref(), 0
     with driver() as process:
-        for number in range(1, MOST_RAISED + 3):
+        for number in range(1, LIMITS.raised_waits + 3):
             wait_id = begun(process, ref)
             recorded(process, number)
             told = process.condemn(number, None, ERROR)
             ends += wait_id in process.raising.errors
             assert told == ((1, 0) if wait_id in process.raising.errors else (0, 1))
             process.waiting.end(wait_id, [])
-    assert ends == MOST_RAISED
+    assert ends == LIMITS.raised_waits
 
 
 def test_however_many_wait_for_one_ref_each_gets_it() -> None:
     ref = a_ref()
     with driver() as process:
-        waits = [begun(process, ref) for _ in range(MOST_RAISED + 2)]
+        waits = [begun(process, ref) for _ in range(LIMITS.raised_waits + 2)]
         recorded(process, 1)
         assert process.condemn(1, None, ERROR) == (len(waits), 0)
         assert set(process.raising.errors) == set(waits)
@@ -124,7 +125,7 @@ def test_a_wait_for_some_of_a_list_goes_on_until_they_are_there_and_what_is_not_
     with driver(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracking, "_exist", lambda *_: False)
         assert tracking.wait(original, [first, second], num_returns=2) == ([first, second], [])
-        assert asked == [tracking.LOOK_S] * 2
+        assert asked == [LIMITS.wait_look_s] * 2
         asked.clear()
         assert tracking.wait(original, [first, second], num_returns=1, timeout=-1.0)[0] == [first]
         assert asked == [-1.0], "Ray says itself what it thinks of that"
@@ -145,11 +146,11 @@ def test_what_exists_is_fetched_in_one_piece_with_what_is_left_of_the_time() -> 
     with driver(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracking, "_exist", lambda *_: True)
         assert tracking.get(original, a_ref(), timeout=60.0) == "a large object"
-        assert asked[0] == tracking.LOOK_S
+        assert asked[0] == LIMITS.wait_look_s
         assert 50.0 < float(asked[1] or 0.0) <= 60.0
         asked.clear()
         assert tracking.get(original, a_ref()) == "a large object"
-        assert asked == [tracking.LOOK_S, None]
+        assert asked == [LIMITS.wait_look_s, None]
 
 
 def test_an_error_of_a_signal_handler_comes_as_it_is_where_ray_makes_a_system_error_of_it() -> None:
@@ -410,10 +411,10 @@ def test_the_youngest_call_gets_it_and_the_next_one_only_if_that_does_not_help(
     raiser.hear(3, deadlock(("A", "B")))
     raiser.hear(4, deadlock(("A", "B")))
     assert watched.told == [(3, "driver/0/B/1"), "a snapshot"], "snapshot 4 may have seen it as it was"
-    clock.append(raising.UNWIND_S - 0.1)
+    clock.append(LIMITS.unwind_s - 0.1)
     raiser.hear(5, deadlock(("A", "B")))
     assert watched.told[2:] == [], "it may be on its way out, on a busy machine"
-    clock.append(raising.UNWIND_S)
+    clock.append(LIMITS.unwind_s)
     raiser.hear(6, deadlock(("A", "B")))
     assert watched.told[2:] == [(6, "driver/0/A/1"), (6, None, "deadlock in app")], "and at last the program"
     said = capsys.readouterr().err.splitlines()

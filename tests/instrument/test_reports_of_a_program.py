@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from app_runner import Done, Runner
+from limited import limit
 from until import until
 
 from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.instrument import report_files
-from ray_snapshot.instrument.report_files import MOST, ReportFiles
+from ray_snapshot.instrument.report_files import ReportFiles
+from ray_snapshot.limits import LIMITS
 
 ray = pytest.mark.ray
 by_night = pytest.mark.nightly
@@ -177,10 +179,10 @@ def test_an_alarm_that_comes_and_goes_has_not_thousands_and_the_end_has_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files, asked = recorded(tmp_path, monkeypatch, taken(1))
-    for number in range(3 * MOST):
+    for number in range(3 * LIMITS.alarm_reports):
         files.begin("bank", f"a-{number}", lambda: None)
     files.end("bank", "this")
-    assert sorted(asked) == sorted([*(f"a-{number}" for number in range(MOST)), "s-1"])
+    assert sorted(asked) == sorted([*(f"a-{number}" for number in range(LIMITS.alarm_reports)), "s-1"])
     assert capsys.readouterr().err.count("further ones have none") == 1
 
 
@@ -201,7 +203,7 @@ def test_why_there_is_none_is_said_in_one_line(
 
 def test_a_writer_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_files, "_CALL", "import threading; threading.Event().wait()")
-    monkeypatch.setattr(report_files, "WRITING_S", 0.5)
+    limit(monkeypatch, report_s=0.5)
     files = ReportFiles(tmp_path, tmp_path / "history")
     assert files.write("bank", "s-1") == "it was not written within 0.5 s"
 

@@ -14,7 +14,8 @@ from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.capacity import Cluster, Group, LivingActor, Node
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.instrument.watcher.resources import COLLECT_S, DELAY_S, Looks, concerns, garbage
+from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger
@@ -160,11 +161,11 @@ def test_what_may_bring_room_makes_the_verdict_unknown(looks: Looks, why: str) -
 
 def test_what_has_waited_for_a_moment_is_about_to_begin() -> None:
     cut = Cut()
-    cut.starts(DRIVER, "1", at=NOW - DELAY_S / 2)
+    cut.starts(DRIVER, "1", at=NOW - LIMITS.scheduling_s / 2)
     assert not concerns(cut.completed(), NOW)
     cut = Cut()
-    cut.starts(DRIVER, "1", at=NOW - DELAY_S / 2)
-    cut.starts(DRIVER, "2", at=NOW - 2 * DELAY_S)
+    cut.starts(DRIVER, "1", at=NOW - LIMITS.scheduling_s / 2)
+    cut.starts(DRIVER, "2", at=NOW - 2 * LIMITS.scheduling_s)
     assert [one["numbers"] for one in resources_of(cut)["demands"]] == [[[2, 2]]]
 
 
@@ -250,7 +251,7 @@ def test_a_handle_counts_if_all_garbage_was_collected() -> None:
 def test_who_may_have_a_handle_in_garbage_is_asked_to_collect_it() -> None:
     assert list(garbage(idle(is_clean=False).completed(), NOW)) == [DRIVER]
     assert list(garbage(idle().completed(), NOW)) == []
-    assert list(garbage(idle(is_clean=False).completed(), 10.0 + COLLECT_S / 2)) == []
+    assert list(garbage(idle(is_clean=False).completed(), 10.0 + LIMITS.garbage_look_s / 2)) == []
     assert list(garbage(trainer().completed(), NOW)) == [], "an actor that is stuck in a call is kept by that"
 
 

@@ -9,17 +9,18 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from limited import limit
 from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument.diagnosis import stack_lines
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.stacks import MOST_CHARACTERS, Stack, StackFrame, _variables, stacks
-from ray_snapshot.instrument.watcher import questions
+from ray_snapshot.instrument.process.stacks import Stack, StackFrame, _variables, stacks
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.questions import Questions
 from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import Header
 from ray_snapshot.protocol.commands import TellStacks
 from ray_snapshot.protocol.tasks import worker_name
@@ -43,7 +44,7 @@ def outer(vault: Vault, ends: threading.Event, password: str = "hunter2", pin: s
 
 
 def inner(kept: list[Vault], ends: threading.Event) -> None:
-    text = "x" * MOST_CHARACTERS
+    text = "x" * LIMITS.locals_characters
     ends.wait()
     del text
 
@@ -95,7 +96,7 @@ def test_variables_are_told_on_request_without_secrets_and_by_no_code_of_the_app
     assert "1234567" not in told["outer"]
     assert values["vault"]["keys"] == [{"api_key": "[redacted]"}], "however deep"
     assert "sesame" not in told["outer"] + told["inner"]
-    assert len(told["inner"]) <= MOST_CHARACTERS + 1, "it is cut"
+    assert len(told["inner"]) <= LIMITS.locals_characters + 1, "it is cut"
 
 
 def test_a_secret_in_the_head_of_what_is_cut_off_is_not_told() -> None:
@@ -170,7 +171,7 @@ def test_of_a_task_workers_are_asked_for_one_of_them_runs_it() -> None:
 
 
 def test_who_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "ANSWER_S", 0.01)
+    limit(monkeypatch, stacks_answer_s=0.01)
     assert set(asyncio.run(_asked("B-0", "quiet-0"))[0]) == {"B-0"}
 
 

@@ -12,8 +12,8 @@ import pytest
 import ray
 
 from ray_snapshot.instrument.hooks.calls import delegated
-from ray_snapshot.instrument.process import streams
 from ray_snapshot.instrument.process.streams import Streams
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.runtime.here import call_site
 
@@ -109,14 +109,14 @@ def test_it_is_told_to_be_there_for_long_after_a_while() -> None:
     items = delegated(run, lines())
     next(items)
     since = run.streams.running[run.call].since
-    assert [wait.is_long for wait in run.parked(now=since + streams.LONG_S + 0.1)] == [True]
+    assert [wait.is_long for wait in run.parked(now=since + LIMITS.held_yield_s + 0.1)] == [True]
 
 
 def test_a_plain_generator_on_the_loop_of_an_async_actor_is_unsure_and_blocks_that() -> None:
     run = Run()
     items = delegated(run, lines())
     next(items)
-    for now, told in ((0.0, []), (run.streams.running[run.call].since + streams.LONG_S + 0.1, [(True, True)])):
+    for now, told in ((0.0, []), (run.streams.running[run.call].since + LIMITS.held_yield_s + 0.1, [(True, True)])):
         waits = run.parked(now=now, has_loop=True)
         assert [(wait.is_long, wait.is_unsure) for wait in waits] == told
         assert run.streams.blocking == (run.call if told else None)
@@ -180,6 +180,6 @@ def test_an_item_that_was_taken_has_come_also_when_its_generator_is_dropped() ->
     assert [told.has_come(_ref(1, number)) for number in (1, 2, 3)] == [False, True, True]
     assert not told.has_come(_ref(2, 2)), "nothing is known of it"
     del refs
-    for task in range(2, streams.MOST_DROPPED + 3):
+    for task in range(2, LIMITS.dropped_generators + 3):
         _taken(told, task)
     assert [told.has_come(_ref(task, 2)) for task in (1, 2, 3)] == [False, True, True], "the oldest is forgotten"

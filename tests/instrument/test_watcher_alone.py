@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from limited import limit
 from ray.exceptions import RayActorError
 from scenarios import played_by
 
@@ -20,12 +21,12 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.deaths import Life
 from ray_snapshot.instrument.process.reports import ProcessReport
-from ray_snapshot.instrument.watcher import outboxes, surroundings
-from ray_snapshot.instrument.watcher import processes as watchers
+from ray_snapshot.instrument.watcher import surroundings
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.resources import Looks
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CALLS
@@ -46,7 +47,7 @@ class Analyst:
         self.taken: list[Any] = []
         self.add = self
 
-    def remote(self, found: Any, place: int, session: None) -> Any:
+    def remote(self, found: Any, place: int) -> Any:
         self.taken.append(found)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
@@ -67,7 +68,7 @@ class World:
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
         monkeypatch.setattr(shape, "actor_key", lambda handle: "a host's")
         monkeypatch.setattr(surroundings, "living_nodes", dict)
-        monkeypatch.setattr(outboxes, "HEARD_S", 0.0)
+        limit(monkeypatch, heard_s=0.0)
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]], **settings: Any) -> Any:
         async def inner() -> Any:
@@ -114,13 +115,13 @@ async def _snapshot(watcher: Watcher) -> int:
 
 def _soon(watcher: Watcher, number: int) -> float:
     """The moment at which nobody who lives should be missing any more."""
-    return watcher.collecting.collections[number].header.started_at + 2 * watchers.UNHEARD_S
+    return watcher.collecting.collections[number].header.started_at + 2 * LIMITS.unheard_s
 
 
 def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watchers, "LOOK_S", 0.001)
+    limit(monkeypatch, deaths_look_s=0.001)
 
     async def scenario(watcher: Watcher) -> None:
         looked = asyncio.Event()
@@ -169,7 +170,7 @@ def test_a_fault_ends_the_watching_and_no_snapshot_stays_open(
         assert await watcher.join(RUN, "B:b", {"class": "B", "key": "b"}, 0) is None
         assert await watcher.settle(TIMEOUT_S) is None, "the program has heard of it"
 
-    monkeypatch.setattr(outboxes, "LEFT_S", 0.0)
+    limit(monkeypatch, watcher_end_s=0.0)
     world.run(scenario)
     assert capsys.readouterr().err == ""
 
@@ -345,7 +346,7 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         assert await uncovered(watcher) == ["actor Shop (88-in-ra)"]
         monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
-        monkeypatch.setattr(surroundings, "LIST_S", 0.0)
+        limit(monkeypatch, ray_lists_s=0.0)
         monkeypatch.setattr(shape, "actors_of_job", lambda: ({}, {}))
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
 
@@ -362,8 +363,8 @@ def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any
 async def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
     watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outboxes, "HEARD_S", TIMEOUT_S)
-    monkeypatch.setattr(outboxes, "POLL_S", 0.001)
+    limit(monkeypatch, heard_s=TIMEOUT_S)
+    limit(monkeypatch, watcher_poll_s=0.001)
     await world.join(watcher, DRIVER)
     await world.join(watcher, "A:a")
     again = asyncio.ensure_future(world.join(watcher, "A:a"))
@@ -382,7 +383,7 @@ async def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
     watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread may ask at the very moment at which the worker leaves, and Ray ends a process when its calls are answered."""
-    monkeypatch.setattr(outboxes, "POLL_S", 100 * TIMEOUT_S)
+    limit(monkeypatch, watcher_poll_s=100 * TIMEOUT_S)
     worker = worker_name("w", 1)
     await world.join(watcher, worker)
     before = asyncio.ensure_future(watcher.commands_for(worker, 0, []))
@@ -396,8 +397,8 @@ async def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
 async def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
     watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outboxes, "POLL_S", 100 * TIMEOUT_S)
-    monkeypatch.setattr(outboxes, "LEFT_S", 100 * TIMEOUT_S)
+    limit(monkeypatch, watcher_poll_s=100 * TIMEOUT_S)
+    limit(monkeypatch, watcher_end_s=100 * TIMEOUT_S)
     await world.join(watcher, DRIVER)
     await world.join(watcher, "A:a")
     asking = asyncio.ensure_future(watcher.commands_for(DRIVER, 0, []))
@@ -416,7 +417,7 @@ async def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
 async def test_nor_for_one_that_will_never_ask_again(
     watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch, is_gone: str
 ) -> None:
-    monkeypatch.setattr(outboxes, "LEFT_S", 100 * TIMEOUT_S)
+    limit(monkeypatch, watcher_end_s=100 * TIMEOUT_S)
     await world.join(watcher, "A:a")
     await (watcher.unwatched("A:a") if is_gone == "unwatched" else watcher.left(world.ledgers["A:a"].leave()))
     await asyncio.wait_for(watcher.close(), TIMEOUT_S)
@@ -426,7 +427,7 @@ async def test_nor_for_one_that_will_never_ask_again(
 async def test_and_for_one_that_does_not_ask_a_second_at_most(
     watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outboxes, "LEFT_S", 0.0)
+    limit(monkeypatch, watcher_end_s=0.0)
     await world.join(watcher, DRIVER)
     await asyncio.wait_for(watcher.close(), TIMEOUT_S)
 
@@ -448,7 +449,7 @@ class Host:
 async def test_nor_before_the_hosts_of_machines_beside_it_have(
     watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outboxes, "HEARD_S", TIMEOUT_S)
+    limit(monkeypatch, heard_s=TIMEOUT_S)
     await world.join(watcher, "A:a")
     host, gone = Host(), Host()
     watcher.directory.actors.update({"host-0": host, "host-1": gone})

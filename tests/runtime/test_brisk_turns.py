@@ -11,9 +11,10 @@ import pytest
 from lone_host import lone_host
 
 import ray_snapshot as rs
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Request
 from ray_snapshot.runtime.host.reporter import Reporter
-from ray_snapshot.runtime.host.turns import HALF_S, TURN_S, TURNS
+from ray_snapshot.runtime.host.turns import HALF_S, TURNS
 
 
 class Counter(rs.SnapshotMixin):
@@ -33,7 +34,7 @@ def test_a_report_is_made_in_brisk_turns(monkeypatch: pytest.MonkeyPatch) -> Non
         host.create("counter", Counter)
         host.obey(Request(1))
         host.report(1)
-    assert seen == [pytest.approx(TURN_S)]
+    assert seen == [pytest.approx(LIMITS.switch_s)]
     assert sys.getswitchinterval() == pytest.approx(before)
 
 
@@ -49,7 +50,7 @@ def test_the_last_of_several_puts_back_what_was_there_before_the_first() -> None
     with TURNS.brisk():
         thread.start()
         assert begun.wait(10)
-    assert sys.getswitchinterval() == pytest.approx(TURN_S)
+    assert sys.getswitchinterval() == pytest.approx(LIMITS.switch_s)
     may_end.set()
     thread.join(10)
     assert sys.getswitchinterval() == pytest.approx(before)
@@ -83,5 +84,5 @@ def test_an_interval_is_the_same_however_often_it_is_put_back(chosen_us: int) ->
     before = sys.getswitchinterval()
     for _ in range(50):
         with TURNS.brisk():
-            assert sys.getswitchinterval() <= TURN_S
+            assert sys.getswitchinterval() <= LIMITS.switch_s
     assert sys.getswitchinterval() == before

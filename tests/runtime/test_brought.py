@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limited import limit
 from unread_rows import ASKED, COLUMNS, resting, snapshots
 
 import ray_snapshot as rs
@@ -17,6 +18,7 @@ from ray_snapshot import Snapshot, redaction
 from ray_snapshot.adding import total
 from ray_snapshot.columns import inner, packed
 from ray_snapshot.glances import glance_of
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime import brought
 from ray_snapshot.runtime.assembly import Also, assembled
@@ -24,7 +26,7 @@ from ray_snapshot.runtime.brought import BroughtRows, Label, whole
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.ends import ENDS
 from ray_snapshot.runtime.host import resting as resting_module
-from ray_snapshot.runtime.host.resting import LEAST_PACKED, Packing, Rows
+from ray_snapshot.runtime.host.resting import Packing, Rows
 from ray_snapshot.runtime.report import HostPart, Packed
 from ray_snapshot.schema import MESSAGES
 from ray_snapshot.snapshot import Absent
@@ -47,23 +49,23 @@ def packed_of(host: str, names: Sequence[str], recorded_at: int = 7) -> Packed:
 
 def test_rows_are_packed_when_a_second_snapshot_shows_them_as_they_were() -> None:
     packing = Packing("h")
-    rows = resting(LEAST_PACKED)
+    rows = resting(LIMITS.packed_rows)
     assert packing.packed(rows, 10) is None
     found = [packing.packed(rows, 10 * number) for number in (2, 3)]
     assert [one and one.recorded_at for one in found] == [20, 30]
     assert found[0] is not None
     assert found[1] is not None
     assert found[0].rows is found[1].rows, "made once"
-    assert (found[0].classes, found[0].state_bytes) == ({"Purse": LEAST_PACKED}, 2 * LEAST_PACKED)
-    assert packing.packed(resting(LEAST_PACKED), 40) is None, "others, though they look the same"
+    assert (found[0].classes, found[0].state_bytes) == ({"Purse": LIMITS.packed_rows}, 2 * LIMITS.packed_rows)
+    assert packing.packed(resting(LIMITS.packed_rows), 40) is None, "others, though they look the same"
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        resting(LEAST_PACKED - 1),
-        resting(LEAST_PACKED, status="stopped"),
-        resting(LEAST_PACKED, inputs={"m1": Inputs((), {})}),
+        resting(LIMITS.packed_rows - 1),
+        resting(LIMITS.packed_rows, status="stopped"),
+        resting(LIMITS.packed_rows, inputs={"m1": Inputs((), {})}),
     ],
     ids=["few", "not passive", "declared inputs"],
 )
@@ -73,7 +75,7 @@ def test_what_is_few_or_cannot_be_said_in_counts_is_not_packed(rows: Any) -> Non
 
 
 def test_nothing_is_packed_where_anything_is_secret_or_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    packing, rows = Packing("h"), resting(LEAST_PACKED)
+    packing, rows = Packing("h"), resting(LIMITS.packed_rows)
     packing.packed(rows, 1)
     with monkeypatch.context() as patch:
         patch.setattr(redaction, "is_active", True)
@@ -178,14 +180,14 @@ def test_the_same_bytes_are_read_once_and_no_more_is_remembered_than_may_be(monk
     kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
     one, other = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
     assert one._parts[0].table is other._parts[0].table
-    monkeypatch.setattr(brought, "MOST_BYTES", 1)
+    limit(monkeypatch, brought_bytes=1)
     BroughtRows(LABEL, [packed_of("k", ["k"])])._parts[0]
     assert len(brought._REMEMBERED._read) == 1
 
 
 def test_what_the_last_snapshot_has_is_remembered_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
-    monkeypatch.setattr(brought, "MOST_BYTES", 1)
+    limit(monkeypatch, brought_bytes=1)
     kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
     first, second = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
     assert first.repeats(pa.chunked_array([["x"]])) is second.repeats(pa.chunked_array([["x"]])) is False

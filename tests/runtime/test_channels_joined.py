@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ray_snapshot import columns
 from ray_snapshot.columns import Columns, inner, lean, packed, unpacked, unspread
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime import ends, joined_ends
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.resting import RestingRows, Rows
@@ -125,7 +126,7 @@ def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("left", [0, 1, 7])
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_names_of_machines_that_rest_no_more_are_not_sent(left: int, pieces: int) -> None:
-    names = [f"m{number}" for number in range(3 * ends.MOST_SPARE)]
+    names = [f"m{number}" for number in range(3 * LIMITS.spare_names)]
     rows = RestingRows("h")
     rows.shapes = dict.fromkeys(names)
     rows.machines = Rows(pa.Table.from_pylist([{"machine": name} for name in names], schema=inner(MACHINES)))

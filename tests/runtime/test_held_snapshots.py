@@ -11,7 +11,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot
-from ray_snapshot.runtime.host.resting import LEAST_PACKED
+from ray_snapshot.limits import LIMITS
 
 
 class Purse(rs.SnapshotMixin):
@@ -32,7 +32,7 @@ class Purse(rs.SnapshotMixin):
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_held_snapshot_is_read_as_of_its_moment_when_its_host_has_died_and_its_system_has_closed() -> None:
     system = rs.System("held", detectors=[])
-    purses = system.spawn_many(Purse, [(10,)] * LEAST_PACKED)
+    purses = system.spawn_many(Purse, [(10,)] * LIMITS.packed_rows)
     system.start()
     held = [_unread(system) for _ in range(2)]
     assert ray.get(purses[3].add.remote(5), timeout=60) == 15
@@ -43,7 +43,7 @@ def test_a_held_snapshot_is_read_as_of_its_moment_when_its_host_has_died_and_its
     with suppress(rs.HostDiedError):
         system.close()
     assert held[1].machines["Purse-3"].state == {"coins": 10}
-    assert len(held[1].machines) == LEAST_PACKED + 1
+    assert len(held[1].machines) == LIMITS.packed_rows + 1
 
 
 def _unread(system: rs.System) -> Snapshot:

@@ -6,13 +6,13 @@ import threading
 from typing import Any
 
 import pytest
+from limited import limit
 from lone_host import HOST, LoneHost, lone_host
 from until import until
 
 import ray_snapshot as rs
 from ray_snapshot.errors import MachineFailedError, MailboxFullError, RolledBackError, UnknownMethodError
 from ray_snapshot.protocol.commands import Close, Overdue, Request, Stop
-from ray_snapshot.runtime.host import reporter
 from ray_snapshot.runtime.waits import TrackedWait
 
 SLOW = threading.Event()
@@ -99,8 +99,8 @@ def test_a_snapshot_holds_the_states_between_two_actions_and_is_reported_once() 
 def test_where_messages_go_round_a_report_waits_for_the_markers_and_is_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reporter, "MARKERS_S", 0.0)
-    monkeypatch.setattr(reporter, "BUSY_S", 30.0)
+    limit(monkeypatch, markers_s=0.0)
+    limit(monkeypatch, busy_markers_s=30.0)
     with lone_host(protocol="chandy-lamport") as host:
         for name in ("slow", "other"):
             host.create(name, Adder)

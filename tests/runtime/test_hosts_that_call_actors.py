@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from limited import limit
 from lone_host import LoneHost, lone_host
 from until import until
 
@@ -19,7 +20,6 @@ from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, MachineReport
 from ray_snapshot.protocol.commands import Acknowledged, Close, Died, Overdue, Request, Restarted
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.here import HERE
-from ray_snapshot.runtime.host import recorder
 from ray_snapshot.runtime.planning import Again
 from ray_snapshot.runtime.waits import TrackedWait
 
@@ -183,7 +183,7 @@ def test_a_red_acknowledgement_makes_the_host_record(host: LoneHost) -> None:
 
 def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: LoneHost, monkeypatch: Any) -> None:
     looks = []
-    monkeypatch.setattr(recorder, "GUARD_S", 0.001)
+    limit(monkeypatch, guard_look_s=0.001)
     is_overdue = host.post.recorder._is_overdue
     monkeypatch.setattr(host.post.recorder, "_is_overdue", lambda: looks.append(1) or is_overdue())
     host.send("a", "make")

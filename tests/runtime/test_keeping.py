@@ -6,12 +6,13 @@ import pickle
 from collections.abc import Iterable
 
 import pytest
+from limited import limit
 
 from ray_snapshot import Snapshot
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.runtime.analyst import keeping
-from ray_snapshot.runtime.analyst.keeping import IN_MEMORY, Keeper
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.runtime.analyst.keeping import Keeper
 from ray_snapshot.runtime.planning import Ground
 
 GROUND = Ground("run", ["host-0"])
@@ -36,15 +37,15 @@ def test_what_is_gone_back_to_stays_however_many_come_after_it() -> None:
     keeper = Keeper("run", None, None)
     keep(keeper, range(1, 4))
     keeper.pin("s2")
-    keep(keeper, range(4, 2 * IN_MEMORY))
+    keep(keeper, range(4, 2 * LIMITS.memory_checkpoints))
     assert keeper.plan("s2", GROUND).number == 2
-    assert kept(keeper) == [2, *range(IN_MEMORY + 1, 2 * IN_MEMORY)]
+    assert kept(keeper) == [2, *range(LIMITS.memory_checkpoints + 1, 2 * LIMITS.memory_checkpoints)]
 
 
 def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keeping, "MOST_BYTES", 4_000)
+    limit(monkeypatch, memory_checkpoints_bytes=4_000)
     keeper = Keeper("run", None, None)
     keep(keeper, [1], size=1_000)
     keeper.pin("s1")
@@ -60,7 +61,7 @@ def test_what_the_driver_has_a_copy_of_stays_until_it_has_one_of_another() -> No
     keep(keeper, [1, 2])
     keeper.pin("s1")
     assert keeper.lend("s2") is not None
-    keep(keeper, range(3, IN_MEMORY + 3))
+    keep(keeper, range(3, LIMITS.memory_checkpoints + 3))
     assert kept(keeper)[:2] == [1, 2]
 
 
@@ -71,27 +72,27 @@ def test_what_the_driver_had_a_copy_of_before_stays_until_something_is_pinned() 
     keeper.pin("s1")
     for snapshot_id in ("s2", "s3"):
         assert keeper.lend(snapshot_id) is not None
-    keep(keeper, range(4, IN_MEMORY + 4))
+    keep(keeper, range(4, LIMITS.memory_checkpoints + 4))
     assert kept(keeper)[:3] == [1, 2, 3]
     keeper.pin("s2")
-    keep(keeper, [IN_MEMORY + 4])
+    keep(keeper, [LIMITS.memory_checkpoints + 4])
     assert kept(keeper)[:3] == [2, 3, 7]
 
 
 def test_what_is_being_gone_back_to_stays_until_that_is_done() -> None:
     """It is planned once before anybody stops, and then for each generation that is begun."""
     keeper = Keeper("run", None, None)
-    keep(keeper, range(1, IN_MEMORY + 1))
+    keep(keeper, range(1, LIMITS.memory_checkpoints + 1))
     assert keeper.plan("s1", GROUND).number == 1
-    keep(keeper, [IN_MEMORY + 1])
+    keep(keeper, [LIMITS.memory_checkpoints + 1])
     assert keeper.plan("s1", GROUND).number == 1
     keeper.pin("s3")  # agreed to before
-    keep(keeper, [IN_MEMORY + 2])
+    keep(keeper, [LIMITS.memory_checkpoints + 2])
     assert keeper.plan("s1", GROUND).number == 1
     keeper.pin("s1")
-    keep(keeper, [IN_MEMORY + 3])
+    keep(keeper, [LIMITS.memory_checkpoints + 3])
     keeper.pin("s4")
-    keep(keeper, [IN_MEMORY + 4])
+    keep(keeper, [LIMITS.memory_checkpoints + 4])
     assert "s1" not in keeper.kept
 
 
@@ -100,10 +101,12 @@ def test_an_analyst_that_is_started_anew_lets_go_of_nothing_that_may_be_gone_bac
     for number in (1, 2):
         keeper.recall(checkpoint(number))
     again = pickle.loads(pickle.dumps(keeper))
-    keep(again, range(3, IN_MEMORY + 3))
+    keep(again, range(3, LIMITS.memory_checkpoints + 3))
     assert kept(again)[:2] == [1, 2]
 
 
 def test_the_error_says_how_many_are_kept_and_how_large_they_may_be() -> None:
-    with pytest.raises(NotRestorableError, match=f"the last {IN_MEMORY}, or fewer if they are larger than 256 MB"):
+    with pytest.raises(
+        NotRestorableError, match=f"the last {LIMITS.memory_checkpoints}, or fewer if they are larger than 256 MB"
+    ):
         Keeper("run", None, None).plan("s1", GROUND)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from runtime_machines import BOUND_S
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.pace import LEAST_S
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.service.clock import FIRST_S, MOST_S, Clock
+from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.line import Line
 
 
@@ -128,7 +129,7 @@ def test_a_share_is_kept_by_what_snapshots_have_taken() -> None:
     clock = Clock(_nothing)
     assert clock.about() == {"every": None, "interval_s": None, "cpu_share": None}
     clock.every = "2%"
-    assert clock.interval == FIRST_S
+    assert clock.interval == LIMITS.first_share_s
     clock.took(0.010)
     assert clock.about() == {"every": "2%", "interval_s": pytest.approx(0.5), "cpu_share": pytest.approx(0.02)}
     clock.took(0.050)
@@ -146,7 +147,7 @@ def test_by_a_share_it_goes_neither_too_fast_nor_for_ever_too_slowly() -> None:
     clock.took(1e-6)
     assert clock.interval == LEAST_S
     clock.took(1e6)
-    assert clock.interval == MOST_S
+    assert clock.interval == LIMITS.slowest_share_s
 
 
 def test_seconds_stay_seconds_whatever_a_snapshot_takes() -> None:
@@ -161,7 +162,7 @@ def test_first_snapshots_that_are_given_up_at_once_and_told_nothing_make_it_slow
     clock.every = "1%"
     for factor in (2, 4, 8):
         clock.gave_up(0.0)
-        assert clock.interval == pytest.approx(factor * FIRST_S)
+        assert clock.interval == pytest.approx(factor * LIMITS.first_share_s)
 
 
 def test_snapshots_that_are_given_up_make_it_slower_until_they_are_complete_again() -> None:
@@ -173,6 +174,6 @@ def test_snapshots_that_are_given_up_make_it_slower_until_they_are_complete_agai
         assert clock.interval == pytest.approx(interval)
     for _ in range(100):
         clock.gave_up(0.0)
-    assert clock.interval == MOST_S
+    assert clock.interval == LIMITS.slowest_share_s
     clock.took(0.01)
-    assert clock.interval == MOST_S, "by and by"
+    assert clock.interval == LIMITS.slowest_share_s, "by and by"

@@ -11,12 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from limited import limit
 from played import Played
 from ray import cloudpickle
 
 from ray_snapshot.columns import inner
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import History
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime.analyst import actor as analysts
@@ -51,7 +53,7 @@ def test_on_linux_the_threads_that_judge_and_write_come_second(tmp_path: Path) -
 
     found = asyncio.run(play())
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    assert found["analyst"] == found["history"] == min(19, own + analysts.NICENESS)
+    assert found["analyst"] == found["history"] == min(19, own + LIMITS.analyst_niceness)
     assert found["MainThread"] == own
 
 
@@ -72,7 +74,7 @@ def test_whoever_asks_for_it_is_answered_when_the_history_lists_the_snapshot(tmp
 def test_a_commit_that_fails_is_tried_again_before_anybody_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(analysts, "AGAIN_S", 0.0)
+    limit(monkeypatch, commit_again_s=0.0)
 
     async def play() -> None:
         analyst = await opened(tmp_path)

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from limited import limit
 
 from ray_snapshot import MachineHandle, redaction
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import MOST_BYTES, PLAIN_CHARACTERS, PLAIN_ITEMS
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.plain import LARGEST_INTEGER
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Message
 from ray_snapshot.runtime import message_columns
@@ -111,12 +113,12 @@ def alone(found: Sequence[Run]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=inner(MESSAGES))
 
 
-@pytest.fixture(params=[3, message_columns.AT_ONCE], ids="{} at once".format, scope="module")
+@pytest.fixture(params=[3, LIMITS.column_messages], ids="{} at once".format, scope="module")
 def _sizes(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_columns, "AT_ONCE", request.param)
-        patch.setattr(message_columns, "LEAST_TOGETHER", 1)
-        patch.setattr(message_columns, "MOST_BESIDE", 2)
+        limit(patch, column_messages=request.param)
+        limit(patch, packed_arguments=1)
+        limit(patch, special_arguments=2)
         yield
 
 
@@ -179,7 +181,7 @@ def test_few_are_written_by_themselves_for_one_that_must_be(value: Any, monkeypa
     others = [f"a{number}" if isinstance(value, str) else number for number in range(3_000)]
     found = mail(*[(number, value if number == 1_500 else other) for number, other in enumerate(others)])
     assert together(found)["args"].to_pylist() == alone(found)["args"].to_pylist()
-    assert 0 < len(seen) <= message_columns.MOST_BESIDE
+    assert 0 < len(seen) <= LIMITS.special_arguments
 
 
 def test_wide_ones_are_written_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

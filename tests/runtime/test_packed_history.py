@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from limited import limit
 from unread_rows import COLUMNS
 
 from ray_snapshot import Snapshot, redaction
@@ -20,7 +21,6 @@ from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.runtime.assembly import Also, assembled
 from ray_snapshot.runtime.brought import BroughtRows
 from ray_snapshot.runtime.collected import SnapshotHeader
-from ray_snapshot.runtime.host import resting
 from ray_snapshot.runtime.host.resting import Packing, Rows
 from ray_snapshot.runtime.report import ENDS, HostPart, Resting, at
 from ray_snapshot.schema import MESSAGES, SNAPSHOT_TABLES, TABLES
@@ -130,7 +130,7 @@ def test_a_history_of_rows_that_came_packed_is_that_of_plain_ones(
         assert plain.packed_count == 0
         assert wrong_with(plain.path) == []
         with monkeypatch.context() as patch:
-            patch.setattr(resting, "LEAST_PACKED", 1)
+            limit(patch, packed_rows=1)
             town = lived(tmp_path / f"{seed}-packed", seed)
         assert seen(town.path) == seen(plain.path), f"seed {seed}"
         packed += town.packed_count
@@ -140,7 +140,7 @@ def test_a_history_of_rows_that_came_packed_is_that_of_plain_ones(
 def test_rows_that_came_packed_are_committed_without_what_is_secret_by_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "LEAST_PACKED", 1)
+    limit(monkeypatch, packed_rows=1)
     town = Town(tmp_path)
     rest = Rows(machines_of("h1", [f"m{at}" for at in range(20)], random.Random(1)))
     for number in (1, 2):
@@ -161,7 +161,7 @@ def no_memory(_: BroughtRows) -> pa.Table:
 def test_what_stands_before_rows_that_cannot_be_unpacked_is_committed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "LEAST_PACKED", 1)
+    limit(monkeypatch, packed_rows=1)
     town = Town(tmp_path)
     shown = {host: (Rows(machines_of(host, ["a" + host], random.Random(1))), COLUMNS.empty_table()) for host in HOSTS}
     for number in (1, 2):

@@ -7,10 +7,20 @@ import pickle
 import pytest
 
 from ray_snapshot.columns import squeezed
-from ray_snapshot.runtime.pieces import MOST, PIECE, cut
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.runtime.pieces import cut
 
 
-@pytest.mark.parametrize(("size", "count"), [(0, 1), (PIECE, 1), (PIECE + 1, 2), (MOST, 17), (MOST + 1, 1)])
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        (0, 1),
+        (LIMITS.piece_bytes, 1),
+        (LIMITS.piece_bytes + 1, 2),
+        (LIMITS.pieces_bytes, 17),
+        (LIMITS.pieces_bytes + 1, 1),
+    ],
+)
 def test_a_batch_is_cut_where_that_saves_the_way_through_the_store(size: int, count: int) -> None:
     whole = bytes(range(256)) * (size // 256 + 1)
     found = cut(whole[:size])

@@ -9,13 +9,14 @@ from typing import Any
 from resting import Program, resting_host
 
 import ray_snapshot as rs
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.checkpointing import Section
-from ray_snapshot.runtime.host.resting import MOST_CHUNKS, Rows
+from ray_snapshot.runtime.host.resting import Rows
 from ray_snapshot.runtime.planning import gathered, opened_section
 from ray_snapshot.runtime.saved_machines import saved_table
 
-MANY = 3 * MOST_CHUNKS
+MANY = 3 * LIMITS.resting_chunks
 
 
 def test_a_section_has_each_machine_at_rest_once_and_as_it_was_last(seed: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from incidents import START, deadlocked, healthy, judged
+from limited import limit
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -72,7 +73,7 @@ def test_a_collector_that_does_not_answer_holds_up_nobody_for_long(
 ) -> None:
     found, _ = made
     held, is_asked = threading.Event(), threading.Event()
-    monkeypatch.setattr(spans, "LEFT_S", 0.2)
+    limit(monkeypatch, last_spans_s=0.2)
     monkeypatch.setattr(found.provider, "force_flush", lambda: (is_asked.set(), held.wait(60)))
     found.flush()
     assert is_asked.is_set()

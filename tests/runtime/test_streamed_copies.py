@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from limited import limit
 from lone_host import LoneHost
 from resting import Flat, resting_host
 from until import until
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Close, Request
-from ray_snapshot.runtime.host import at_rest, recorder
 from ray_snapshot.runtime.host.resting import _of
 
 COUNT = 40
@@ -22,9 +23,9 @@ COUNT = 40
 @contextmanager
 def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoneHost]:
     """A host with machines that are copied four at a time, one slice each, and written ten at a time."""
-    monkeypatch.setattr(recorder, "COPY_SLICE_S", 0.0)
-    monkeypatch.setattr(recorder, "COPIED_TOGETHER", 4)
-    monkeypatch.setattr(at_rest, "STREAMED", 10)
+    limit(monkeypatch, copy_slice_s=0.0)
+    limit(monkeypatch, copied_states=4)
+    limit(monkeypatch, streamed_copies=10)
     with resting_host() as host:
         for number in range(COUNT):
             host.create(f"m{number}", Flat, number)
@@ -59,7 +60,7 @@ def test_machines_are_not_copied_faster_than_rows_are_written(monkeypatch: pytes
         monkeypatch.setattr(host.post.floor, "pause", lambda seconds: pauses.append(seconds) or pause(seconds))
         host.post.reporter.pool.submit(gate.wait, 30)
         host.obey(Request(1))
-        until(lambda: pauses.count(recorder.BEHIND_S) > 3)
+        until(lambda: pauses.count(LIMITS.copy_ahead_pause_s) > 3)
         assert len(core.copying.uncopied) == COUNT - 24, "two lots stand in line, and no third is begun"
         host.send("m39", "add", 1)
         until(lambda: core.machines["m39"].accepted == 1, seconds=10)
@@ -87,7 +88,7 @@ def test_who_copies_lets_others_in_between_two_slices(monkeypatch: pytest.Monkey
                 seen.append(len(post.core.copying.uncopied))
 
         monkeypatch.setattr(post.recorder, "copy_slice", slice_and_wait)
-        monkeypatch.setattr(recorder, "BREATH_S", 0.05)
+        limit(monkeypatch, copy_pause_s=0.05)
         host.obey(Request(1))
         host.report(1)
         assert seen, "nobody came in"

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from limited import limit
 from resting import Program, Resting, Trusted, resting_host, rows_of, steps
 from resting_mutants import MUTANTS, Mutant
 from until import until
@@ -20,8 +21,8 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.handles import handle_of
-from ray_snapshot.runtime.host import resting, unchanged
 from ray_snapshot.runtime.host.alone import are_alone, is_alone
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
@@ -109,8 +110,8 @@ def test_what_is_cut_or_long_or_could_not_be_written_is_not_kept(monkeypatch: py
         _copy("{}", truncated=True),
         _copy("{}", obstacle="snapshot_state raised"),
         BodyCopy("M", "active", None),
-        _copy("x" * (unchanged.MOST_BYTES + 1)),
-        _copy("{}", kept=("key", b"x" * unchanged.MOST_BYTES)),
+        _copy("x" * (LIMITS.cached_state_bytes + 1)),
+        _copy("{}", kept=("key", b"x" * LIMITS.cached_state_bytes)),
     ]
     for copy in refused:
         kept.keep(machine, copy)
@@ -119,7 +120,7 @@ def test_what_is_cut_or_long_or_could_not_be_written_is_not_kept(monkeypatch: py
     kept.keep(machine, _copy("{}"))
     kept.keep(machine, _copy("{}"))
     assert kept.held_bytes == 2
-    monkeypatch.setattr(unchanged, "MOST_BYTES_OF_ALL", 3)
+    limit(monkeypatch, cached_states_bytes=3)
     kept.keep(_machine(dict, "n"), _copy("{}"))
     assert kept.copies["n"] is None
     kept.changed("m")
@@ -307,7 +308,7 @@ def test_there_is_room_again_where_machines_have_woken(monkeypatch: pytest.Monke
         program = Program(host)
         program.run([*(("spawn", number, Resting) for number in range(3)), ("snapshot",), ("snapshot",)])
         rows = host.post.at_rest.rows
-        monkeypatch.setattr(resting, "MOST_BYTES", rows.size)
+        limit(monkeypatch, resting_bytes=rows.size)
         assert not rows.has_room
         program.run([*(("send", number, "add", 1) for number in range(3)), ("snapshot",), ("snapshot",), ("snapshot",)])
         assert len(rows.shapes) == 3

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from limited import limit
 
 from ray_snapshot import Verdict
-from ray_snapshot.runtime.analyst import verdict_queue
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 
 
 @pytest.fixture(autouse=True)
 def _three_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict_queue, "MOST_KEPT", 3)
+    limit(monkeypatch, late_verdicts=3)
 
 
 def verdicts(*numbers: int) -> list[tuple[int, Verdict]]:

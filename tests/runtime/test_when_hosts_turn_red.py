@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from limited import limit
 from lone_host import LoneHost, lone_host
 from resting import Flat, Volatile, resting_host
 from until import until
 
 from ray_snapshot.errors import RolledBackError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Abort, Close, Request, Stop
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.runtime.collected import HostPayload
@@ -97,7 +99,7 @@ def test_a_host_with_a_machine_inside_an_action_turns_red_behind_it() -> None:
 
 def test_what_comes_late_to_a_host_at_rest_is_in_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """A white message that has arrived behind the instant: it goes with the report, which waits a moment for markers."""
-    monkeypatch.setattr(reporter, "MARKERS_S", 0.3)
+    limit(monkeypatch, markers_s=0.3)
     with at_rest() as host:
         host.obey(Request(3))
         host.send("m0", "add", 1)
@@ -210,7 +212,7 @@ def test_who_asks_twice_is_answered_once() -> None:
 
 def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
-        monkeypatch.setattr(answers, "PIECE", 10)
+        limit(monkeypatch, piece_bytes=10)
         assert _asked(host, 3).result(30) is None
         assert until(lambda: _sent(host, 3))
 
@@ -218,7 +220,7 @@ def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_counts_of_many_links_make_a_report_large(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
         host.send("m0", "add", 1)  # now there is a link
-        monkeypatch.setattr(answers, "LINK_BYTES", answers.PIECE)
+        monkeypatch.setattr(answers, "LINK_BYTES", LIMITS.piece_bytes)
         assert _asked(host, 3).result(30) is None
         assert until(lambda: _sent(host, 3))
 

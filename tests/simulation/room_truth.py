@@ -23,12 +23,13 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.capacity import Cluster, Node
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.instrument.watcher.resources import DELAY_S, Looks, concerns
+from ray_snapshot.instrument.watcher.resources import Looks, concerns
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.collected import SnapshotHeader
 
-NOW = 10 * DELAY_S
+NOW = 10 * LIMITS.scheduling_s
 """All that is sent in a simulated run is sent at 0."""
 
 Caller = CallName | None

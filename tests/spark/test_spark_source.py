@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from clean import clean_environment
+from limited import limit
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from small_histories import BANK, BEGIN, live, snapshot, write
 
 from ray_snapshot import Snapshot
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
-from ray_snapshot.history import History, HistoryWriter, commits, files, tables
+from ray_snapshot.history import History, HistoryWriter, commits, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import source
 from ray_snapshot.spark_jobs.engine.stream import HistoryStream
@@ -79,7 +80,7 @@ def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(s
 def test_large_files_are_split_and_small_ones_put_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: History
 ) -> None:
-    monkeypatch.setattr(files, "ROWS_PER_GROUP", 2)
+    limit(monkeypatch, group_rows=2)
     found = write(tmp_path / "history", [bank("bank-1", sequence) for sequence in range(2)])
     reader = HistoryReader(options_of({"path": str(found.path), "table": "machines"}))
     assert len(reader.partitions()) == 1

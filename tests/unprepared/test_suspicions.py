@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from limited import limit
 from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, LOOP, NODE, QUEUED, RUNS, Made, user
 
 from ray_snapshot.errors import ClusterError
@@ -169,7 +170,7 @@ def test_a_cluster_that_ends_between_the_looks_is_an_error_and_is_not_asked_agai
     monkeypatch.setattr(looking.clusters, "authorized", lambda _: nullcontext())
     monkeypatch.setattr(looking, "Records", lambda *_: SimpleNamespace(look=lambda: next(looks)))
     monkeypatch.setattr(looking, "_examined", lambda *_: {NODE: made.told})
-    monkeypatch.setattr(looking, "APART_S", 0.0)
+    limit(monkeypatch, apart_s=0.0)
     with pytest.raises(ClusterError, match=r"the Ray cluster at 127.0.0.1:1 has ended while it was looked at"):
         looking.look_twice("127.0.0.1:1", None, (), lambda _: nullcontext())
 

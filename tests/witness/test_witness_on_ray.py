@@ -19,7 +19,7 @@ import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.cli import main
 from ray_snapshot.history import History, HistoryWriter
-from ray_snapshot.runtime.tracing import MOST_ENTRIES
+from ray_snapshot.limits import LIMITS
 
 pytestmark = pytest.mark.ray
 
@@ -366,7 +366,7 @@ def test_a_long_run_without_snapshots_is_written_out_as_it_goes(
     with rs.System("long", history=tmp_path, trace=True, detectors=[]) as system:
         purse = system.spawn(Purse, 0, name="purse")
         system.start()
-        for _ in range(MOST_ENTRIES + 100):
+        for _ in range(LIMITS.trace_entries + 100):
             purse.take.send(1)
         until(
             lambda: {row.machine for row in History(tmp_path).actions(system.run_id)},

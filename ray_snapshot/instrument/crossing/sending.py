@@ -19,6 +19,7 @@ from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, SystemNot
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import sender_name
 from ray_snapshot.parts.refilling import Sent, refill
 from ray_snapshot.parts.reporting import report
@@ -31,14 +32,8 @@ from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post
 
-SEE_OFF_S = 2.0
-"""How long a process that ends waits until its mail has arrived."""
-
 UNBOUNDED = 2**62
 """More messages than any channel ever carries."""
-
-ASK_S = 10.0
-"""How long the first send waits for what the watcher knows of the machines."""
 
 
 class ActorPost(Post):
@@ -140,7 +135,7 @@ class ActorPost(Post):
 
     def _see_off(self) -> None:
         """Wait, not for long, until what was sent has arrived."""
-        deadline = time.monotonic() + SEE_OFF_S
+        deadline = time.monotonic() + LIMITS.last_mail_s
         while self._is_carrying() and not self.member.is_closing and time.monotonic() < deadline:
             time.sleep(0.001)
 
@@ -155,7 +150,7 @@ class ActorPost(Post):
     def _leave_with_process(self) -> None:
         self._see_off()
         self._end(RaySnapshotError("this process ends"))
-        self.thread.join(SEE_OFF_S)
+        self.thread.join(LIMITS.last_mail_s)
 
     def _end(self, error: RaySnapshotError) -> None:
         with suppress(ValueError):  # the process ends
@@ -227,7 +222,7 @@ def _joined_system(process: Process) -> JoinedSystem | None:
     """What the watcher says of the machines; raises `SystemNotRunningError` if it says nothing."""
     try:
         reply = CONNECTION.use(lambda: process.watcher.joined_system.remote(process.machine).future())
-        found: JoinedSystem | None = None if reply is None else reply.result(ASK_S)
+        found: JoinedSystem | None = None if reply is None else reply.result(LIMITS.machines_answer_s)
     except (TimeoutError, RayError) as error:
         raise SystemNotRunningError(
             f"nothing can be sent to machines: what watches {process.system.partition(':')[0]} does not answer"

@@ -35,21 +35,13 @@ from ray_snapshot.instrument.process import callbacks, failures, unfollowed, wor
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
 from ray_snapshot.instrument.process.until_heard import until_heard
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
 from ray_snapshot.stderr import say
-
-REGISTER_S = 30.0
-"""How long the watcher may take to answer a process that joins; the first ones may be there before it."""
-
-FIRST_LOOK_S = 0.05
-"""So soon an actor that was started again says where it is, for it may not be there to be asked."""
-
-ONCE_MORE_S = 3.0
-"""The same where it did not answer this process the last time."""
 
 
 def replace_ray() -> None:
@@ -204,7 +196,7 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
 
 def _go_unwatched(stamp: str, error: Exception) -> None:
     _say_unwatched("a worker", error)
-    _refused[stamp] = time.monotonic() + AGAIN_S
+    _refused[stamp] = time.monotonic() + LIMITS.unwatched_s
 
 
 def _say_unwatched(who: str, error: Exception) -> None:
@@ -219,9 +211,6 @@ def _retired(process: Process) -> None:
         if is_settled(process):
             settle_in(None)
 
-
-AGAIN_S = 30.0
-"""So long a worker runs unwatched, after the watcher has not answered, before it asks again."""
 
 _refused: dict[str, float] = {}
 """By watch that this worker is no part of: until when."""
@@ -258,7 +247,7 @@ def _attached(stamp: str, watcher: Any, welcome: Welcome, *, about: dict[str, An
     ON_HOSTS_LEFT[:] = [forget_all_handles]
     process.body = body
     if welcome.incarnation:
-        process.tell_where(FIRST_LOOK_S)
+        process.tell_where(LIMITS.restarted_look_s)
     for machine in take_early_refs():
         ledger.may_read(machine)
     if welcome.terms.keeps:
@@ -284,7 +273,7 @@ def _asked(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: i
 def _answered(stamp: str, joining: Any) -> Welcome | None:
     if joining is None:
         return None
-    seconds = ONCE_MORE_S if system_of(stamp) in _mute else REGISTER_S
+    seconds = LIMITS.register_again_s if system_of(stamp) in _mute else LIMITS.register_s
     try:
         found: Welcome | None = joining.result(seconds)
     except TimeoutError:

@@ -22,8 +22,8 @@ from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_source, note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
-from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
 from ray_snapshot.instrument.process.waiting import PlainWait
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -171,7 +171,7 @@ def _outliving(
 
 def _is_undone(process: Process, error: Exception, generation: int, deadline: float) -> bool:
     """Whether the app has gone back behind what this error tells of; waits for it."""
-    bound = min(deadline, time.monotonic() + PROGRAM_HELD_S)
+    bound = min(deadline, time.monotonic() + LIMITS.held_program_s)
     is_undone: bool = ours(process.reloading.outlive, error, generation, bound, default=False)
     return is_undone
 
@@ -228,8 +228,8 @@ def _sliced(
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         left = max(0.0, deadline - time.monotonic())
-        is_there, found = one(work, min(LOOK_S, left))
-        if is_there or left <= LOOK_S:
+        is_there, found = one(work, min(LIMITS.wait_look_s, left))
+        if is_there or left <= LIMITS.wait_look_s:
             break
         if process.machine != DRIVER:
             ours(process.reloading.check_waiting, ())
@@ -327,7 +327,7 @@ def kill(original: Callable[..., Any], actor: Any, *, no_restart: bool = True) -
 
 def _say_intended(process: Process, machine: str) -> None:
     if (reply := CONNECTION.use(process.watcher.intended.remote, machine)) is not None:
-        shape.original("get")(reply, timeout=ASK_S)
+        shape.original("get")(reply, timeout=LIMITS.fate_answer_s)
 
 
 def unhandled(original: Callable[..., Any], error: Exception) -> None:

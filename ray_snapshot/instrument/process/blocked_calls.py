@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.blocked_threads import SETTLED_S, BlockedThread, BlockedThreads
+from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.handed import awaited_thread, joins
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.runtime.here import frames_of_threads, place
 
@@ -133,7 +134,7 @@ class BlockedCalls:
             yield None, threading.main_thread().ident or 0
 
     def _blocked(self, thread: int, frames: Mapping[int, FrameType], now: float) -> BlockedThread | None:
-        """The wait of a thread (its ident), once it has lasted for `SETTLED_S`."""
+        """The wait of a thread (its ident), once it has lasted for `settled_thread_s`."""
         process, frame = self.process, frames.get(thread)
         native = self._native(thread)
         if frame is None or native is None or is_timer_set(thread):
@@ -141,8 +142,8 @@ class BlockedCalls:
         one = self.threads.look(native, frame, now)
         if one is not None and process.actor_loop.is_async and not one.call_site:
             return None  # the loop waits for its next step
-        if one is not None and now - one.since < SETTLED_S:
-            process.control.after(SETTLED_S, process.recording.record_soon)
+        if one is not None and now - one.since < LIMITS.settled_thread_s:
+            process.control.after(LIMITS.settled_thread_s, process.recording.record_soon)
             return None
         return one
 

@@ -37,18 +37,13 @@ from ray_snapshot.instrument.process.kernel_waits import (
     described_child,
     kernel_wait,
 )
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import EVENT_WAIT
 from ray_snapshot.runtime.here import RAYS, STANDARD, frames_of_threads, place, rank_of
 
 _LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
 _ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
 """Methods in C that wait for another thread, with the classes that have them."""
-
-SETTLED_S = 0.1
-"""A thread that has not run for this long counts as waiting, and its process is recorded as it is."""
-
-MOST_LOOKS = 1_000
-"""So many threads are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +108,7 @@ class BlockedThreads:
         key = (id(frame), frame.f_lasti, context_switches_of(thread))
         look = self._looks.get(thread)
         if look is None or look.key != key or key[2] < 0:
-            if len(self._looks) > MOST_LOOKS:
+            if len(self._looks) > LIMITS.looked_at_threads:
                 self._looks.clear()
             look = self._looks[thread] = _Look(key, now)
         about = "" if is_local else _awaited_child(frame) or (waits_in.awaited() if waits_in is not None else "")

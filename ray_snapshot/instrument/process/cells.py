@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-MOST_CELLS = 200
-"""Of so many, those that ran last."""
+from ray_snapshot.limits import LIMITS
 
 
 def cells() -> dict[str, str]:
@@ -15,6 +14,6 @@ def cells() -> dict[str, str]:
         return {}
     with suppress(Exception):  # of one that is not as we know it nothing is told
         numbers: dict[str, int] = dict(sys.modules["IPython"].get_ipython().compile._filename_map)
-        latest = sorted(numbers.items(), key=lambda one: one[1])[-MOST_CELLS:]
+        latest = sorted(numbers.items(), key=lambda one: one[1])[-LIMITS.notebook_cells :]
         return {file: f"In[{number}]" for file, number in latest}
     return {}

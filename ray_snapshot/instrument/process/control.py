@@ -16,10 +16,8 @@ from typing import Any, Protocol
 
 from ray_snapshot.instrument.connection import CONNECTION, Connection
 from ray_snapshot.instrument.guard import give_up, ours
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import ProcessCommand
-
-FLUSH_S = 1.0
-"""How long acknowledgements are gathered: they only free memory."""
 
 
 class Party(Protocol):
@@ -109,7 +107,7 @@ class Control:
             except queue.Empty:
                 item = heapq.heappop(later)[2]
             if item == ("flush soon",):
-                heapq.heappush(later, (time.monotonic() + FLUSH_S, next(count), ("flush",)))
+                heapq.heappush(later, (time.monotonic() + LIMITS.acknowledge_s, next(count), ("flush",)))
                 continue
             if item[0] == "later":
                 heapq.heappush(later, (item[1], next(count), ("do", item[2])))

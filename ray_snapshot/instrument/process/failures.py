@@ -22,13 +22,11 @@ from ray.exceptions import AsyncioActorExit, RayTaskError
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import USERS, rank_of
 
 PROCESS = "process "
 """Before the id of a process of which all errors so far count as read."""
-
-MOST_RAISED, MOST_READ, MOST_PASSED_ON = 20, 1_000, 1_000
-"""The newest are kept."""
 
 
 class Raised(NamedTuple):
@@ -54,7 +52,7 @@ class Failures:
     def __init__(self) -> None:
         self.raised: dict[str, Raised] = {}
         """By call, the oldest first."""
-        self.read: deque[tuple[str, float]] = deque(maxlen=MOST_READ)
+        self.read: deque[tuple[str, float]] = deque(maxlen=LIMITS.read_errors)
         """Calls by Ray's ids, or `PROCESS` and an id, and when their errors were read."""
         self.forgotten = 0.0
         """What was read until then is not all among these any more."""
@@ -72,19 +70,19 @@ class Failures:
             place, task = _place(error), task_shape.current_task().hex()
             kind = type(cause).__name__
             self.raised[call_id] = Raised(call_id, method, kind, time.time(), place, task, is_retried, os.getpid())
-            while len(self.raised) > MOST_RAISED:
+            while len(self.raised) > LIMITS.raised_errors:
                 self.raised.pop(next(iter([*self.raised])), None)  # any thread of the actor may do so
 
     def was_read(self, key: str) -> None:
         """An error is being read, by any thread."""
-        if len(self.read) == MOST_READ:
+        if len(self.read) == LIMITS.read_errors:
             self.forgotten = self.read[0][1]
         self.read.append((key, time.time()))
 
     def passes_on(self, machine: str) -> None:
         """A ref to a reply of this machine leaves the process."""
         if self.passed_on is not None:
-            self.passed_on = {*self.passed_on, machine} if len(self.passed_on) < MOST_PASSED_ON else None
+            self.passed_on = {*self.passed_on, machine} if len(self.passed_on) < LIMITS.passed_on_errors else None
 
     def told(self, keys: Collection[str]) -> None:
         """The watcher knows that these were read."""

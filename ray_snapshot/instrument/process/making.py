@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport
-
-STARTING_S = 1.0
-"""So long a machine that must record waits for threads that are about to start something: tens of microseconds."""
 
 
 def _given_up(lock: Any) -> int:
@@ -48,8 +46,8 @@ class Making:
             self.is_less.set()
 
     def wait_for_others(self, lock: Any) -> None:
-        """Wait until other threads have started theirs, up to `STARTING_S`; `lock` is given up for the time."""
-        deadline = time.monotonic() + STARTING_S
+        """Wait until other threads have started theirs, up to `starting_threads_s`; `lock` is given up for the time."""
+        deadline = time.monotonic() + LIMITS.starting_threads_s
         self.is_awaited = True
         while {*self.under_way} - {threading.get_ident()} and time.monotonic() < deadline:
             self.is_less.clear()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import parsed
-
-MOST_PASSED = 1_000
-"""So many are remembered; of older ones, only the machine that answers them."""
 
 
 class PassedRefs:
@@ -18,7 +16,7 @@ class PassedRefs:
     def add(self, call_id: str) -> None:
         """A ref to the reply of this call has come."""
         self._calls[call_id] = None
-        if len(self._calls) > MOST_PASSED:
+        if len(self._calls) > LIMITS.passed_refs:
             oldest = next(iter(self._calls))
             del self._calls[oldest]
             self._machines[parsed(oldest).target] = None

@@ -14,10 +14,10 @@ from pathlib import PurePath
 from types import CoroutineType, MethodType
 from typing import Any
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import HELD_BY
 
 _FILES = ("locks.py", "queues.py")
-_MOST_HOLDERS = 3
 
 
 class Primitives:
@@ -38,7 +38,7 @@ class Primitives:
             method = own[0].f_code.co_name
             return f"{name}.{method}, {_filled(one, method)}"
         holders = self._holders.get(id(inner), ())
-        return f"{name}{HELD_BY}{', '.join(list(holders)[:_MOST_HOLDERS])}" if holders else name
+        return f"{name}{HELD_BY}{', '.join(list(holders)[: LIMITS.named_holders])}" if holders else name
 
     @cached_property
     def _holders(self) -> Mapping[int, Mapping[str, None]]:

@@ -16,15 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import ray
 
 from ray_snapshot.errors import DeadlockError
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.calls import CallLedger
-
-MOST_RAISED = 3
-"""So often the waits for one ref end in the error: a program that begins them anew each time is told, and no more."""
-
-MOST_KEPT = 100
-"""Of so many snapshots it is known which waits were open."""
 
 
 class Told(NamedTuple):
@@ -79,7 +74,7 @@ class Raising:
         if self.is_on:
             for number in numbers:
                 self.last_wait[number] = ledger.last_wait
-            while len(self.last_wait) > MOST_KEPT:
+            while len(self.last_wait) > LIMITS.open_waits_snapshots:
                 del self.last_wait[min(self.last_wait)]
 
     def condemn(
@@ -90,7 +85,7 @@ class Raising:
         Returns the futures that are to get it, beside the lock (`ended_by`), too.
         """
         found: list[Future[Any]] = []
-        had_enough = {key for key, count in self.raised.items() if count >= MOST_RAISED}
+        had_enough = {key for key, count in self.raised.items() if count >= LIMITS.raised_waits}
         told: set[bytes] = set()
         ended = spared = 0
         last = self.last_wait.get(number, -1)

@@ -16,11 +16,7 @@ from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import ref
 
-_MOST_SEARCHED = 20_000
-"""References that one search follows at most: tens of milliseconds of the app's loop."""
-
-_LARGE = 100
-"""What holds more is opened when nothing smaller is left: a cache must not use up the search before what is beside it."""
+from ray_snapshot.limits import LIMITS
 
 _CLOSED = (type, ModuleType, FrameType, asyncio.AbstractEventLoop, Context)
 """Kinds of objects through which everything can be reached."""
@@ -51,7 +47,7 @@ class Reach:
         self._kinds: dict[int, _Kind] = {}
         self._small: deque[Any] = deque()
         self._large: list[tuple[int, int, Any]] = []
-        self._left = _MOST_SEARCHED
+        self._left = LIMITS.searched_references
 
     def __contains__(self, item: object) -> bool:
         return id(item) in self._found
@@ -86,7 +82,7 @@ class Reach:
         if kind.is_future:
             self._found[id(item)] = item
             self._wanted.discard(id(item))
-        if (size := _size(item)) > _LARGE:
+        if (size := _size(item)) > LIMITS.large_container_items:
             heappush(self._large, (size, len(self._seen), item))
         else:
             self._small.append(item)

@@ -25,6 +25,7 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.runtime.here import place_of
 
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
-
-MOST_PASSED = 100
-"""So many that have got through a method are told."""
 
 
 class Recording:
@@ -190,7 +188,7 @@ class Recording:
         inside = {one.header.source for one in running.values() if one.header is not None}
         last = reversed(self.process.last_calls.items())
         found = ((source, method) for source, method in last if method in methods and source not in inside)
-        return tuple(itertools.islice(found, MOST_PASSED))
+        return tuple(itertools.islice(found, LIMITS.passed_calls))
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""

@@ -30,6 +30,7 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import asking, machine_of, own_threads, process_here
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.commands import Based, Release, Roll
@@ -55,23 +56,10 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.checkpointing import SavedMessage
     from ray_snapshot.runtime.collected import JoinedSystem
 
-HELD_S = 60.0
-"""So long a call of the next generation is held."""
 
 RELEASED = 0
 """Acknowledged in place of a step: the restore was given up, and the process has gone on as it was."""
 
-STOP_LOOK_S = 0.05
-"""How often a process that is to stop looks whether threads and tasks of the app's own have ended."""
-
-LOOK_S = 0.25
-"""How often a wait looks whether it is to end."""
-
-PROGRAM_HELD_S = 600.0
-"""So long the program is held while the app goes back by itself: longer than that may take, unless it stands still."""
-
-ASK_S = 60.0
-"""How long the watcher may take to say what becomes of an actor."""
 
 CONSTRUCTOR = "__init__"
 
@@ -228,7 +216,7 @@ class Reloading:
 
     def admit(self, generation: int, method: str) -> None:
         """Something of this generation is about to be accepted; raises `RolledBackError`, now or when it was held too long."""
-        deadline = time.monotonic() + HELD_S
+        deadline = time.monotonic() + LIMITS.held_call_s
         while method != CONSTRUCTOR and (self.is_held or generation < self.loaded):
             if generation < max(self.loaded, self.host.generation):
                 raise self.refusal()
@@ -252,7 +240,7 @@ class Reloading:
         """Where the app goes back by itself, the program is held until all go on."""
         if threading.current_thread() is self.process.control.thread:
             return
-        deadline = time.monotonic() + PROGRAM_HELD_S
+        deadline = time.monotonic() + LIMITS.held_program_s
         with self.process.lock:
             while self.journal is not None and self.is_held:
                 if not self.started.wait(deadline - time.monotonic()):
@@ -316,11 +304,11 @@ class Reloading:
                 raise self.refusal()
             key = key if isinstance(key, str) else None
             reply = CONNECTION.use(self.process.watcher.is_coming_back.remote, key, generation)
-            if reply is None or not shape.original("get")(reply, timeout=ASK_S):
+            if reply is None or not shape.original("get")(reply, timeout=LIMITS.fate_answer_s):
                 break
             with self.process.lock:
                 if is_program or not self.is_held:
-                    self.started.wait(max(0.0, min(LOOK_S, deadline - time.monotonic())))
+                    self.started.wait(max(0.0, min(LIMITS.wait_look_s, deadline - time.monotonic())))
         return self.entered != generation and not self.is_held
 
     def based(self, command: Based) -> None:
@@ -414,7 +402,7 @@ class Reloading:
                 self.ended()
                 if not self.is_stopping or self.host.generation != generation:
                     return
-            time.sleep(STOP_LOOK_S)
+            time.sleep(LIMITS.stop_look_s)
 
     def _begin_load(self, generation: int) -> None:
         """A state is taken back where the calls run: what an actor makes anew may belong to its thread (as in sqlite3)."""

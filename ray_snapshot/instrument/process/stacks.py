@@ -19,18 +19,13 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.frames import cut_middle
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.coroutines import frames_of
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.here import STANDARD, USERS, frames_of_threads, outward, place_in, rank_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
 
-MOST_STACKS = 50
-MOST_CHARACTERS = 2_000
-"""Of the local variables of one frame."""
-
-LOCALS_MS = 20.0
-"""How long the text of the variables of one frame may take."""
 
 _SECRET = re.compile(r"passw|secret|token|api_?key|credential|private_?key|authori[sz]ation", re.IGNORECASE)
 
@@ -68,7 +63,7 @@ def stacks(process: Process, *, with_locals: bool) -> list[Stack]:
         loop = process.actor_loop.loop or process.program_loop.loop
     found = [*_of_threads(process.machine, methods, calls), *_of_coroutines(methods, coroutines, loop)]
     told = [_stack(of, call, frames, with_locals=with_locals) for of, call, frames in found]
-    return [one for one in told if one.frames][:MOST_STACKS]
+    return [one for one in told if one.frames][: LIMITS.process_stacks]
 
 
 _Found = tuple[str, str | None, Sequence[FrameType]]
@@ -132,9 +127,9 @@ def _own(frames: Sequence[FrameType]) -> tuple[list[FrameType], str]:
 def _variables(frame: FrameType) -> str:
     if frame.f_code.co_name == "<module>":
         return "{}"  # a module's are all its imports, classes and functions
-    told = _without_secrets(json.loads(to_json(dict(frame.f_locals), LOCALS_MS).text))
+    told = _without_secrets(json.loads(to_json(dict(frame.f_locals), LIMITS.locals_ms).text))
     text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+    return text if len(text) <= LIMITS.locals_characters else text[: LIMITS.locals_characters] + "…"
 
 
 def _without_secrets(told: Any) -> Any:

@@ -14,24 +14,13 @@ from ray import ObjectRef
 from ray_snapshot import redaction
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.protocol.demands import Demand
-
-PRUNE_S = 1.0
-"""How old a task is when its sender first asks whether it is over."""
-
-MOST_ASKED = 1_000
-"""So many of the tasks of one wait are asked for their outcome; more are not known."""
-
-LARGE_S = 0.2
-"""So long a result has lain in the object store before it is taken for none that ends a wait."""
-
-SHARE = 0.05
-"""At most this share of the time is used for asking Ray."""
 
 
 class StartedTasks:
@@ -105,13 +94,13 @@ class StartedTasks:
         self.parents[parent] = self.parents.get(parent, 0) + 1
         if not self.is_looking:
             self.is_looking = True
-            self.process.control.after(PRUNE_S, self.look)
+            self.process.control.after(LIMITS.young_task_s, self.look)
 
     def look(self) -> None:
         """Ask Ray which tasks are over, and the watcher how red a worker could have been. Takes the lock."""
         process, began = self.process, time.monotonic()
         with process.lock:
-            old, parents = process.ledger.tasks.older_than(time.time() - PRUNE_S), dict(self.parents)
+            old, parents = process.ledger.tasks.older_than(time.time() - LIMITS.young_task_s), dict(self.parents)
             unread = list(self.unread)
         waiting = self._unmade()
         pending = {parent: task_shape.pending_task_keys(parent) for parent in parents}
@@ -127,7 +116,7 @@ class StartedTasks:
                     del self.parents[parent]
             self.is_looking = bool(process.ledger.tasks or self.unread)
         if self.is_looking:
-            process.control.after(max(PRUNE_S, (time.monotonic() - began) / SHARE), self.look)
+            process.control.after(max(LIMITS.young_task_s, (time.monotonic() - began) / LIMITS.asking_share), self.look)
 
     def _look_at(self, over: Sequence[str]) -> None:
         """Look at what these gave: of an error that nobody has looked at Ray logs, when the ref is dropped, that it was not."""
@@ -162,7 +151,7 @@ class StartedTasks:
         """Of tasks that are waited for in a list, and over: whether they ended in an error."""
         found: dict[str, bool] = {}
         for refs in self.refs_of.values():
-            for ref in refs[:MOST_ASKED]:
+            for ref in refs[: LIMITS.asked_tasks]:
                 call = call_of(ref)
                 task = "" if call is None else call.split("/")[2]
                 if is_task(task) and (outcome := self._is_error(ref)) is not None:
@@ -174,13 +163,13 @@ class StartedTasks:
     def _is_error(self, ref: Any) -> bool | None:
         """Whether the result of a task is an error: then it is in this process's memory, unless it is larger than errors are.
 
-        What lies in the store for `LARGE_S`, while the wait for it goes on, is none: that would have ended the wait.
+        What lies in the store for `stored_result_s`, while the wait for it goes on, is none: that would have ended the wait.
         """
         outcome = task_shape.is_error(ref)
         if outcome is not None or not task_shape.is_in_store(ref):
             return outcome
         now = time.monotonic()
-        return False if now - self.in_store.setdefault(ref.binary(), now) > LARGE_S else None
+        return False if now - self.in_store.setdefault(ref.binary(), now) > LIMITS.stored_result_s else None
 
 
 def _key(task: str) -> str:

@@ -19,15 +19,10 @@ from typing import Any
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.process.coroutines import site_of
 from ray_snapshot.instrument.process.signals import is_timer_set
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_messages import NO_BOUND, Awaited, Stream, awaited
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.here import frames_of_threads
-
-LONG_S = 2.0
-"""So long a generator stands at one `yield` before it may be one that Ray holds, where that cannot be counted."""
-
-MOST_DROPPED = 10_000
-"""Of so many generators of refs that were dropped it is known that their items have come."""
 
 
 @dataclass(slots=True)
@@ -104,7 +99,10 @@ class Streams:
             one, running, thread = self.running[call_id], ledger.running.get(call_id), threads.get(call_id)
             if running is None or running.waits or thread is None or is_timer_set(thread):
                 continue
-            is_long, is_on_loop = now - one.since > LONG_S, has_loop and not inspect.isasyncgen(one.generator)
+            is_long, is_on_loop = (
+                now - one.since > LIMITS.held_yield_s,
+                has_loop and not inspect.isasyncgen(one.generator),
+            )
             if is_on_loop and is_long and _idles(thread, frames, _LOOPS):
                 self.blocking = call_id
             elif is_on_loop or not _runs_nothing(one.generator, thread, frames):
@@ -130,7 +128,7 @@ class Streams:
         for task in [task for task, one in list(self.taken.items()) if one.refs() is None]:
             del self.taken[task]
             self.dropped[task] = None
-        while len(self.dropped) > MOST_DROPPED:
+        while len(self.dropped) > LIMITS.dropped_generators:
             del self.dropped[next(iter(self.dropped))]
 
     def report(self) -> Mapping[str, Stream]:

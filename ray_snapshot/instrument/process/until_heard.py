@@ -15,12 +15,8 @@ from typing import Any
 from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.instrument.connection import CONNECTION
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.stderr import say
-
-LONGEST_S = 600.0
-"""A watcher that has heard nothing for so long is given up."""
-
-PAUSE_S = 1.0
 
 
 def until_heard(
@@ -39,7 +35,7 @@ def until_heard(
 
 
 def _notify(find: Callable[[], Any], notify: Callable[[Any], Any], behind: Any, then: str) -> None:
-    until = time.monotonic() + LONGEST_S
+    until = time.monotonic() + LIMITS.deaf_watcher_s
     if behind is not None and not _is_our_watcher(behind):
         return
     while (left := until - time.monotonic()) > 0:
@@ -49,7 +45,7 @@ def _notify(find: Callable[[], Any], notify: Callable[[Any], Any], behind: Any, 
                 return
             future.result(left)
         except ActorUnavailableError:
-            time.sleep(PAUSE_S)
+            time.sleep(LIMITS.deaf_watcher_pause_s)
             continue
         except Exception:  # it has ended, or Ray has
             return
@@ -61,6 +57,6 @@ def _notify(find: Callable[[], Any], notify: Callable[[Any], Any], behind: Any, 
 def _is_our_watcher(joining: Any) -> bool:
     """Whether who was asked to take a process in may have done so, or may yet be there."""
     try:
-        return joining.result(LONGEST_S) is not None
+        return joining.result(LIMITS.deaf_watcher_s) is not None
     except Exception as error:
         return not isinstance(error, TimeoutError)

@@ -1,6 +1,6 @@
 """The plain tasks that a worker runs, and when it takes part no more.
 
-A worker that has idled for `IDLE_S` leaves: Ray ends it without a word a second later, and no snapshot is to wait for it.
+A worker that has idled for `idle_worker_s` leaves: Ray ends it without a word a second later, and no snapshot waits for it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.limits import LIMITS
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
 
-IDLE_S = 0.5
-"""So long a worker has nothing to do before it takes part no more."""
 
 ON_RETIRED: list[Callable[[Process], None]] = []
 """Called when a worker takes part no more; set by what attaches it."""
@@ -65,16 +64,16 @@ class WorkerTasks:
 
     def _ended(self) -> None:
         if not self.idle_since:
-            self.process.control.after(IDLE_S, self.look_idle)
+            self.process.control.after(LIMITS.idle_worker_s, self.look_idle)
         self.idle_since = time.monotonic()
 
     def look_idle(self) -> None:
         """Take part no more, if this worker has had nothing to do for long enough."""
         process = self.process
         with process.lock:
-            left = self.idle_since + IDLE_S - time.monotonic()
+            left = self.idle_since + LIMITS.idle_worker_s - time.monotonic()
             if left > 0 or not self._may_idle():
-                process.control.after(max(left, IDLE_S), self.look_idle)
+                process.control.after(max(left, LIMITS.idle_worker_s), self.look_idle)
                 return
         self.retire(is_ending=False)
 

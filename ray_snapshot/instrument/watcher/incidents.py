@@ -1,6 +1,6 @@
 """What has happened in a watched app before a snapshot: deaths, restarts, and errors of calls that nobody has read.
 
-Kept over snapshots, the newest `MOST` of each; told in the coverage (`happened`), for `detectors.happened` to put into words.
+Kept over snapshots, the newest `happened_items` of each; told in the coverage (`happened`); `detectors.happened` has the words.
 """
 
 from __future__ import annotations
@@ -9,23 +9,15 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.instrument.deaths import MOST_RESTARTS, Life, in_words, is_meant
+from ray_snapshot.instrument.deaths import Life, in_words, is_meant
 from ray_snapshot.instrument.process.failures import PROCESS, Raised
 from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.protocol.calls import parsed
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
-
-WITHIN_S, SPARE_S = 600.0, 60.0
-"""An actor that was restarted `MOST_RESTARTS` times in this time may be started again and again for ever: until it has lived
-for twice its longest life among these, and some seconds more."""
-
-MOST = 20
-MOST_READ = 10_000
-_LAST = 5
-"""So many ends of one actor are compared."""
 
 
 class Restarts:
@@ -39,15 +31,15 @@ class Restarts:
     def add(self, now: float) -> None:
         """It joins again."""
         self.count += 1
-        self.latest = [*self.latest[-MOST_RESTARTS:], now]
+        self.latest = [*self.latest[-LIMITS.looping_restarts :], now]
 
     def go_on(self, now: float) -> bool:
         """Whether it may be restarted once more, as it was before."""
-        lately = [at for at in self.latest if now - at <= WITHIN_S]
-        if len(lately) < MOST_RESTARTS:
+        lately = [at for at in self.latest if now - at <= LIMITS.restarts_s]
+        if len(lately) < LIMITS.looping_restarts:
             return False
         longest = max(after - before for before, after in pairwise(lately))
-        return now - lately[-1] <= 2 * longest + SPARE_S
+        return now - lately[-1] <= 2 * longest + LIMITS.restarts_spare_s
 
 
 class Incidents:
@@ -77,11 +69,11 @@ class Incidents:
         for key in again:
             del self.raised[key]
         if (where := self.at.pop(machine, None)) is not None:
-            self.ended_at[machine] = [*self.ended_at.get(machine, ()), where][-_LAST:]
+            self.ended_at[machine] = [*self.ended_at.get(machine, ()), where][-LIMITS.compared_ends :]
         if before is not None:
             restarts = self.restarts.setdefault(machine, Restarts(now))
             restarts.add(now)
-            if restarts.count >= MOST_RESTARTS:
+            if restarts.count >= LIMITS.looping_restarts:
                 self.pids[machine] = int(before.get("pid") or 0)
 
     @property
@@ -105,9 +97,9 @@ class Incidents:
                 del self.raised[key]
                 self.read.pop(raised.task, None)
                 self.read[raised.task] = None
-        for old in sorted(self.raised, key=lambda key: self.raised[key][1].at)[:-MOST]:
+        for old in sorted(self.raised, key=lambda key: self.raised[key][1].at)[: -LIMITS.happened_items]:
             del self.raised[old]
-        while len(self.read) > MOST_READ:
+        while len(self.read) > LIMITS.happened_read:
             del self.read[next(iter(self.read))]
 
     def unread(self, calls: CompletedCallSnapshot, now: float) -> Iterator[dict[str, Any]]:
@@ -151,7 +143,7 @@ class Incidents:
             restarts = None if machine is None else self.restarts.get(machine)
             if machine is None or restarts is None or not restarts.go_on(now):
                 continue
-            if life.is_dead or life.restarts < MOST_RESTARTS:
+            if life.is_dead or life.restarts < LIMITS.looping_restarts:
                 continue
             ends, oldest = self.ended_at.get(machine, []), self._waited_for(machine, calls)
             method, site = ends[-1] if ends else (oldest, "")
@@ -191,4 +183,4 @@ class Incidents:
         self.note(reports)
         found = [*self.deaths(lives, keys, reports), *self.loops(lives, keys, calls, now)]
         found += self.unread(calls, now) if is_covered else ()
-        return tuple(sorted(found, key=lambda one: -one["at"])[: 2 * MOST])
+        return tuple(sorted(found, key=lambda one: -one["at"])[: 2 * LIMITS.happened_items])

@@ -20,6 +20,7 @@ from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCall
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.instrument.watcher.stores import stores
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, EVENT_WAIT, LONG_S, NO_CALL
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallWait, MachineReport, RunningCall, call_id_of, parsed
@@ -31,9 +32,6 @@ from ray_snapshot.runtime.here import split_place
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.waits import short_form_of
-
-MOST_UNEXPLAINED = 100
-MOST_PRIMITIVES = 1_000
 
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
@@ -174,7 +172,7 @@ class Tables:
         return coverage, obstacles + obstacles_of(self.collected, unknown)
 
     def _unexplained(self) -> list[dict[str, Any]]:
-        """Waits that have lasted for long, and of which it cannot be told what ends them; at most `MOST_UNEXPLAINED`."""
+        """Waits that have lasted for long, and of which it cannot be told what ends them; at most `unexplained_waits`."""
         until = self.collected.header.started_at - LONG_S
         found = [
             (machine, LongWait(one.wait.waiting_since, one.wait.call_site, one.wait.what or NO_CALL))
@@ -197,7 +195,7 @@ class Tables:
                 "since": datetime.fromtimestamp(wait.since, UTC).isoformat(),
                 "what": self.named(wait.what),
             }
-            for machine, wait in found[:MOST_UNEXPLAINED]
+            for machine, wait in found[: LIMITS.unexplained_waits]
         ]
 
     def _stuck_replies(self, resolved: ResolvedWait) -> str:
@@ -422,7 +420,7 @@ class Tables:
 
     def _primitives(self) -> dict[str, str]:
         """By call (by machine, of a wait of no call): the primitive that it waits on, or the function of a library that it is
-        in; at most `MOST_PRIMITIVES`."""
+        in; at most `named_primitives`."""
         found: dict[str, str] = {}
         for report in self.own.values():
             for call, site in self._sites(report).items():
@@ -433,7 +431,7 @@ class Tables:
                     ("" if wait.objects else wait.what) or split_place(wait.call_site)[1] or found.get(name, "")
                 )
         named = {name: what for name, what in found.items() if what}
-        return dict(itertools.islice(named.items(), MOST_PRIMITIVES))
+        return dict(itertools.islice(named.items(), LIMITS.named_primitives))
 
     def _caller(self, call: RunningCall) -> str | None:
         if not call.call_id.startswith(ANYBODY):

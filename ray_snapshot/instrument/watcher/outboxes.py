@@ -8,21 +8,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Leave, ProcessCommand
-
-POLL_S = 10.0
-"""How long an unanswered long poll is held."""
-
-MOST_PUT_OFF = 100
-"""So many commands may wait for a process to ask by itself."""
-
-HEARD_S = 2.0
-"""How long an actor that starts again waits until all others have heard of it; a process may be deep in an extension of C."""
-
-LEFT_S = 1.0
-"""How long a watcher that ends waits until each process has been told so."""
-
-HEARD_LOOK_S = 0.005
 
 
 @dataclass(slots=True)
@@ -59,7 +46,7 @@ class Outboxes:
         box = self.boxes.get(machine)
         if box is not None:
             box.commands.append(command)
-            if is_urgent or len(box.commands) > MOST_PUT_OFF:
+            if is_urgent or len(box.commands) > LIMITS.put_off_commands:
                 box.changed.set()
 
     def tell_each(self, machines: Iterable[str], command: ProcessCommand, *, is_urgent: bool = True) -> None:
@@ -79,7 +66,7 @@ class Outboxes:
         box.first = seen
         if not self.is_closing:
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
+                async with asyncio.timeout(LIMITS.watcher_poll_s):
                     await box.changed.wait()
         box.changed.clear()
         if self.is_closing:
@@ -88,7 +75,7 @@ class Outboxes:
         return seen + len(box.commands), list(box.commands)
 
     async def close(self) -> None:
-        """Have every process leave; answers when each has been told so, or past `LEFT_S`.
+        """Have every process leave; answers when each has been told so, or past `watcher_end_s`.
 
         Who ends the watcher does so behind this: Ray may crash in an asynchronous actor that it ends while calls come, and
         says so on the program's output.
@@ -96,23 +83,23 @@ class Outboxes:
         self.is_closing = True
         for box in self.boxes.values():
             box.changed.set()
-        deadline = time.monotonic() + LEFT_S
+        deadline = time.monotonic() + LIMITS.watcher_end_s
         while self.boxes and time.monotonic() < deadline:
-            await asyncio.sleep(HEARD_LOOK_S)
+            await asyncio.sleep(LIMITS.heard_look_s)
 
     async def heard_by_others(self, machine: str, living: Collection[str]) -> None:
-        """Answers when all other processes that live have obeyed what they were told so far, or past `HEARD_S`.
+        """Answers when all other processes that live have obeyed what they were told so far, or past `heard_s`.
 
         A new incarnation's constructor begins behind this, and nothing can call it before that has ended: so what a sender
         takes for lost when it hears of the restart has never gone to the new one.
         """
         others = [(name, box) for name, box in self.boxes.items() if name != machine]
         told = [(name, box, box.first + len(box.commands)) for name, box in others]
-        deadline = time.monotonic() + HEARD_S
+        deadline = time.monotonic() + LIMITS.heard_s
         while time.monotonic() < deadline and any(
             box.first < until and self.boxes.get(name) is box and name in living for name, box, until in told
         ):
-            await asyncio.sleep(HEARD_LOOK_S)
+            await asyncio.sleep(LIMITS.heard_look_s)
 
     async def have_heard(self, machines: Iterable[str], seconds: float) -> bool:
         """Whether each of these processes obeys, within so many seconds, what it was told so far.
@@ -130,4 +117,4 @@ class Outboxes:
                 return True
             if any(here is not box for here, box in missing) or time.monotonic() >= deadline:
                 return False
-            await asyncio.sleep(HEARD_LOOK_S)
+            await asyncio.sleep(LIMITS.heard_look_s)

@@ -20,7 +20,6 @@ from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
-from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.incidents import Incidents
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
@@ -29,7 +28,8 @@ from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.instrument.watcher.stores import short_stores
-from ray_snapshot.instrument.watcher.surroundings import LIST_S, Seen, Surroundings, strangers
+from ray_snapshot.instrument.watcher.surroundings import Seen, Surroundings, strangers
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
@@ -53,21 +53,6 @@ from ray_snapshot.runtime.collected import HostPayload, JoinedSystem, MachineCal
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.collecting import sections_of
 from ray_snapshot.stderr import LOGGER
-
-MOST_UNPRUNED = 1_000
-"""So many calls may stay in a sender's log until it asks by itself."""
-
-UNHEARD_S = 1.0
-"""How long a snapshot waits for machines that have never registered."""
-
-MOST_LATEST = 10
-"""So many snapshots are kept whole, where their calls may be told to end."""
-
-MOST_LOOKS = 100
-"""Of so many snapshots it is kept what Ray told of nodes behind them."""
-
-LOOK_S = 0.25
-"""How often the cluster's own list of the dead is looked at, while a snapshot is pending."""
 
 
 @dataclass(slots=True)
@@ -185,7 +170,7 @@ class Processes:
             self._look_at_all()
             await asyncio.gather(
                 self.outboxes.heard_by_others(machine, self.parties.machines),
-                self.orders.heard_by_hosts(again, outboxes.HEARD_S),
+                self.orders.heard_by_hosts(again, LIMITS.heard_s),
             )
         is_returning = incarnation > 0 and self.recovering.comes_back(machine)
         terms = self.rolling.joined(machine, is_returning=is_returning)
@@ -213,7 +198,7 @@ class Processes:
         for one in acks:
             count = sum(last - first + 1 for first, last in one.numbers)
             is_urgent = (
-                self.rolling.keeps or count > MOST_UNPRUNED
+                self.rolling.keeps or count > LIMITS.unpruned_calls
             )  # a log that is kept for a restore holds arguments whole
             host = None if one.source in self.parties.machines else self.directory.places.get(one.source)
             if host is None:
@@ -285,7 +270,7 @@ class Processes:
         if unknown := self.happened.unknown:
             details = dict.fromkeys(unknown, "")
             with suppress(Exception):  # whatever Ray raises: then it is not said why they have ended
-                async with asyncio.timeout(LIST_S):
+                async with asyncio.timeout(LIMITS.ray_lists_s):
                     details |= await asyncio.get_running_loop().run_in_executor(None, shape.exit_details, unknown)
             self.happened.causes |= details
         torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
@@ -410,7 +395,7 @@ class Processes:
         )
         if self.raises_inside:
             self.latest[header.number] = collected
-            while len(self.latest) > MOST_LATEST:
+            while len(self.latest) > LIMITS.whole_snapshots:
                 del self.latest[min(self.latest)]
         return collected
 
@@ -431,7 +416,7 @@ class Processes:
         number = collected.header.number
         if number not in self.rooms:
             self.rooms[number] = asyncio.get_running_loop().create_task(self.surroundings.room())
-            while len(self.rooms) > MOST_LOOKS:
+            while len(self.rooms) > LIMITS.node_looks:
                 del self.rooms[min(self.rooms)]
         return replace(collected, looks=Looks(collected.looks.before, await asyncio.shield(self.rooms[number])))
 
@@ -460,7 +445,7 @@ class Processes:
                 LOGGER.warning(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}")
             except Exception as error:
                 self.service.course.fault(error)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.deaths_look_s)
 
     async def _look_once(self, now: float) -> None:
         if self.rolling.is_rolling:
@@ -468,8 +453,10 @@ class Processes:
         await self.recovering.look()
         for number, pending in list(self.pending.items()):
             age = now - pending.header.started_at
-            if number in self.pending and age > LOOK_S:  # else it was completed while we looked for the dead
-                if age > UNHEARD_S:
+            if (
+                number in self.pending and age > LIMITS.deaths_look_s
+            ):  # else it was completed while we looked for the dead
+                if age > LIMITS.unheard_s:
                     self._go_without(number)
                 await self._find_dead(number)
         await self._forget_blind_workers()

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import TellStacks
 from ray_snapshot.protocol.tasks import is_worker
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.process.stacks import Stack
     from ray_snapshot.instrument.watcher.outboxes import Outboxes
     from ray_snapshot.instrument.watcher.roster import Roster
-
-ANSWER_S = 3.0
-"""How long the processes may take; what a process does not tell by then is left out."""
-
-MOST_WORKERS = 20
-"""So many workers are asked of which it is not known what they run."""
 
 
 class Questions:
@@ -40,12 +35,12 @@ class Questions:
         listening = list(self.outboxes.boxes)
         asked = {name for name in listening if self.roster.name_of(name) in shown}
         if len(asked) < len(shown):  # plain tasks, which workers run
-            asked |= set(itertools.islice(filter(is_worker, listening), MOST_WORKERS))
+            asked |= set(itertools.islice(filter(is_worker, listening), LIMITS.asked_workers))
         number = next(self.numbers)
         self.answers[number] = {}
         self.outboxes.tell_each(asked, TellStacks(number, with_locals))
         with suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(LIMITS.stacks_answer_s):
                 await self._all(number, asked)
         return {self.roster.name_of(machine): told for machine, told in self.answers.pop(number).items()}
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError
 from ray_snapshot.instrument import shape
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Based, Release
 from ray_snapshot.protocol.rollback import MOST_IN_VAIN
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.collected import CollectedCalls
     from ray_snapshot.instrument.watcher.processes import Processes
     from ray_snapshot.runtime.collected import SnapshotHeader
-
-UNSURE_S = 10.0
-"""So long it may take until Ray's list says of an actor, which others cannot reach, that it has died."""
-
-OUTLIVED_S = 10.0
-"""So long a process may take to say that it has outlived a snapshot; one that says nothing keeps it from being gone back to."""
-
-LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +141,7 @@ class Recovering:
         """
         if self.limits is None or self.is_over:
             return False
-        deadline = time.monotonic() + UNSURE_S
+        deadline = time.monotonic() + LIMITS.unsure_death_s
         while True:
             rolling = self.processes.rolling
             if self.is_under_way or rolling.is_rolling or rolling.loaded > generation:
@@ -161,7 +154,7 @@ class Recovering:
                 return True
             if state == "DEAD" or time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.recovering_look_s)
 
     # ---- what is gone back to -------------------------------------------------------------------------------------
 
@@ -172,7 +165,7 @@ class Recovering:
         hold what others had heard of that, an error in place of a reply, which no way back would undo.
         """
         header, machines = collected.header, collected.completed.machines
-        if self._is_past(header, losses) or not await self.processes.outboxes.have_heard(machines, OUTLIVED_S):
+        if self._is_past(header, losses) or not await self.processes.outboxes.have_heard(machines, LIMITS.outlived_s):
             return
         if self._is_past(header, losses):
             return
@@ -231,7 +224,7 @@ class Recovering:
     async def _all_built(self) -> None:
         """Those that came up meanwhile must have run their constructors; `look` ends this."""
         while self.returning:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.recovering_look_s)
 
     def _limit(self) -> str | None:
         """Why it does not go back again, for it has died too often; None if it does."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.capacity import Cluster, Group
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot
 from ray_snapshot.protocol.callers import EVERY
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Sent
@@ -19,12 +20,6 @@ from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.joined import Tables
-
-DELAY_S = 1.0
-"""So long Ray may take to schedule what has room: what has waited less counts as about to begin."""
-
-COLLECT_S = 5.0
-"""When something has waited so long, and nothing acts, handles of actors at rest are looked for in garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +43,10 @@ class Looks:
 
 
 def waiting(completed: CompletedCallSnapshot, now: float) -> Iterator[tuple[CallsOf, int, Sent]]:
-    """The calls that were sent `DELAY_S` before `now`, have not begun, and need room on a node."""
+    """The calls that were sent `scheduling_s` before `now`, have not begun, and need room on a node."""
     for channel in completed.channels:
         for number, sent in channel.in_flight.items():
-            if sent.demand not in (None, NOTHING) and sent.sent_at < now - DELAY_S:
+            if sent.demand not in (None, NOTHING) and sent.sent_at < now - LIMITS.scheduling_s:
                 yield channel, number, sent
 
 
@@ -82,7 +77,7 @@ def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[str]:
     yield from completed.unclean
     if any(one.status == "active" for one in reports.values()):
         return
-    if min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now) > now - COLLECT_S:
+    if min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now) > now - LIMITS.garbage_look_s:
         return
     at_rest = {name for name in completed.callers if not reports[name].calls}
     for name, one in reports.items():

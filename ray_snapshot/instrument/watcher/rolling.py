@@ -22,6 +22,7 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process.reloading import RELEASED, Terms
 from ray_snapshot.instrument.watcher.dealing import Dealing, Way
 from ray_snapshot.instrument.watcher.sections import Section, opened_section
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Release, Roll
 from ray_snapshot.protocol.rollback import (
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.processes import Processes
     from ray_snapshot.instrument.watcher.recovering import Base
     from ray_snapshot.runtime.service.recovery import Target
-
-LOOK_S = 0.05
-
-RELEASE_S = 5.0
-"""How long a restore that was given up waits until all have heard of it."""
 
 
 class Rolling:
@@ -174,7 +170,7 @@ class Rolling:
             self.way = way = Way(base.snapshot_id, section=section, is_recovery=True)
             await self._still_there(base, deadline)
             while not self.processes.recovering.are_built(others := self._others(base)) and time.monotonic() < deadline:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(LIMITS.rolling_look_s)
             own, way.unneeded = self.processes.recovering.check(others)
             living = set(self._living().values())
             way.who, way.anew = {**others, **base.machines, DRIVER: DRIVER}, own | (anew & living)
@@ -200,7 +196,7 @@ class Rolling:
                     raise NotRestorableError(what, obstacles=[what])
                 if state == "DEAD":
                     break
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(LIMITS.rolling_look_s)
 
     async def _plan_hosts(self, life: int, deadline: float, timeout: float) -> None:
         """Find out what becomes of machines of hosts; `life`: which of the systems that have joined the snapshot has."""
@@ -241,16 +237,16 @@ class Rolling:
         """A machine whose action an actor has cut short, for that had stopped already, cannot go on as it was."""
         asked = [actor.is_cut_short.remote() for actor in self.processes.directory.actors.values()]
         with suppress(TimeoutError, RayError):
-            async with asyncio.timeout(RELEASE_S):
+            async with asyncio.timeout(LIMITS.release_s):
                 self.is_torn |= any(await asyncio.gather(*asked))
 
     async def _release(self) -> None:
         """Give the restore up: no process has loaded anything, and all go on as they were."""
         self.way.released.clear()
         self.processes.tell_all(Release(self.generation))
-        deadline = time.monotonic() + RELEASE_S
+        deadline = time.monotonic() + LIMITS.release_s
         while self.way.released < set(self.processes.parties.machines) and time.monotonic() < deadline:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.rolling_look_s)
 
     async def _handed_over(self, snapshot_id: str, deadline: float) -> None:
         """Answers when the analyst has a snapshot that was completed, or at the deadline."""
@@ -274,7 +270,7 @@ class Rolling:
                 )
                 remedy = "make actors of these names, with .options(name=...): they are told apart by their names"
                 raise NotRestorableError(f"{text}; {remedy}", obstacles=ended or missing)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.rolling_look_s)
 
     async def _ended(self, missing: list[str]) -> list[str]:
         """Those that are dead, and that the program has not made again: another of that name may begin just now."""

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
+from ray_snapshot.instrument.here import class_in
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, is_machine_name
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.tasks import function_of, is_task, is_worker
@@ -42,7 +43,7 @@ class Roster:
             return DRIVER
         taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()} | {*self.hosted()}
         name = facts.get("name")
-        if name and len(name) <= 2 * LONGEST_CLASS and is_machine_name(name) and self._is_free(name):
+        if name and len(name) <= 2 * LIMITS.header_class_characters and is_machine_name(name) and self._is_free(name):
             return str(name)
         kind = _printable(facts["class"].lstrip("_")) or "Actor"
         if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:
@@ -112,4 +113,4 @@ class Roster:
 def _printable(class_name: str) -> str:
     """A class's name as people can read it in a line: anything goes into `type(name, ...)`."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in class_name)
-    return shown if len(shown) <= LONGEST_CLASS else f"{shown[:LONGEST_CLASS]}…"
+    return shown if len(shown) <= LIMITS.header_class_characters else f"{shown[: LIMITS.header_class_characters]}…"

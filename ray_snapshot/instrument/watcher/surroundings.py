@@ -10,9 +10,7 @@ from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.deaths import Life
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.process.unfollowed import Loose
-
-LIST_S = 5.0
-"""How long a snapshot waits, before it begins, for Ray's lists of nodes and actors."""
+from ray_snapshot.limits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Surroundings:
         """Compare the cluster's nodes with those that are ready, and list the job's actors."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(LIST_S):
+            async with asyncio.timeout(LIMITS.ray_lists_s):
                 nodes = await loop.run_in_executor(None, living_nodes)
                 actors, lives = await loop.run_in_executor(None, shape.actors_of_job)
         except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
@@ -57,7 +55,7 @@ class Surroundings:
     async def room(self) -> capacity.Cluster | None:
         """Nodes and placement groups, as they are now; None if Ray does not tell in time."""
         try:
-            async with asyncio.timeout(LIST_S):
+            async with asyncio.timeout(LIMITS.ray_lists_s):
                 return await asyncio.get_running_loop().run_in_executor(None, capacity.cluster)
         except Exception:  # whatever Ray raises
             return None

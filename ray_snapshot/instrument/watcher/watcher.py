@@ -19,7 +19,8 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.stacks import Stack
 from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.instrument.watcher.questions import Questions
-from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
+from ray_snapshot.instrument.watcher.recovering import Limits
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import ProcessCommand, Request
@@ -31,10 +32,6 @@ from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import notice
 from ray_snapshot.runtime.service.recovery import Target
 from ray_snapshot.stderr import say
-
-TURN_S = 0.0003
-"""How long a thread that judges or writes keeps the interpreter when the event loop wants it; Python's own 5 ms are a long time
-for each step of a snapshot."""
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -85,7 +82,7 @@ class Watcher(Service):
             from ray_snapshot.runtime.analyst.actor import Analyst
 
             self.inside = Analyst(config.system, history, paths)
-            sys.setswitchinterval(TURN_S)
+            sys.setswitchinterval(LIMITS.switch_s)
             analyst = AnalystInside(ray.get_runtime_context().current_actor)
         super().__init__(config, analyst, self.processes)
         if self.inside is not None:
@@ -162,7 +159,7 @@ class Watcher(Service):
         self.course.check()
         rolling = self.processes.rolling
         while rolling.coordinator is not None:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.recovering_look_s)
         self.lives += 1
         run_id = run_of_machines(self.config.run_id, self.lives)
         self.joined = JoinedSystem(protocol, spawn_timeout, run_id, self.lives, generation=rolling.loaded)

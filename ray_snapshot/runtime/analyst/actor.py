@@ -28,6 +28,7 @@ from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
 from ray_snapshot.glances import Glances
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
 from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
@@ -45,28 +46,6 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.verdicts import Detector, Standards, Verdict
 
-MOST_WAITING = 4
-"""Snapshots that may wait to be evaluated; past it the service is kept waiting, and starts no more of them."""
-
-LOOK_S = 0.02
-
-AGAIN_S = 0.5
-"""How soon a commit that has failed is tried again while a caller waits for it."""
-
-WARM_S = 30.0
-"""How long an analyst waits for what detectors load beforehand."""
-
-NICENESS = 4
-"""The niceness of the threads that evaluate and write: where the machines use every core, these come second."""
-
-MOST_AT_ONCE = 4
-"""So many calls that take their time are answered at once."""
-
-MOST_MARKS = 1_000
-"""Of so many of the latest snapshots it is known when the history lists them."""
-
-FEW = 1_000
-"""For so many machines a detector loads nothing that it does not load for two."""
 
 LIFE = 10**9
 """The first verdict of an analyst has this number times its life: so no count of an earlier life is as high."""
@@ -88,7 +67,7 @@ class Analyst:
         self.spans: Spans | None = None
         self.wakes = 0
         """How often those who wait for verdicts were told to wait no longer."""
-        self.warmed_for = FEW
+        self.warmed_for = LIMITS.warm_up_machines
         """Detectors have loaded what they need for so many machines."""
         self.evaluated = 0
         """Snapshots evaluated so far."""
@@ -104,7 +83,7 @@ class Analyst:
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
         self.opening = asyncio.Lock()
-        self.second = ThreadPoolExecutor(MOST_AT_ONCE, "ray-snapshot-second", _come_second)
+        self.second = ThreadPoolExecutor(LIMITS.long_calls, "ray-snapshot-second", _come_second)
         """What takes its time, or runs code that is not ours, is done here, not on the event loop; threads that are begun here
         come second, too."""
         self.marks: dict[str, int] = {}
@@ -113,7 +92,7 @@ class Analyst:
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self.warming.join(WARM_S)  # it loads what the first evaluation needs
+        self.warming.join(LIMITS.warm_up_s)  # it loads what the first evaluation needs
         while True:
             self._analyse(self.arrivals.inbox.get())
 
@@ -161,7 +140,7 @@ class Analyst:
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
-            if len(self.marks) > MOST_MARKS:
+            if len(self.marks) > LIMITS.listed_marks:
                 del self.marks[next(iter(self.marks))]
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
@@ -249,7 +228,7 @@ class Analyst:
                 f"snapshot {snapshot_id} cannot be restored: {CHECKPOINT_OFF}", obstacles=[CHECKPOINT_OFF]
             )
         while not self.keeper.has_seen(snapshot_id) and self.evaluated < self.arrivals.received:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.evaluated_look_s)
         return self.keeper
 
     async def is_kept(self, snapshot_id: str, *, is_listed: bool = False) -> bool:
@@ -263,7 +242,7 @@ class Analyst:
             and not self.keeper.has_seen(snapshot_id)
             and self.evaluated < self.arrivals.received
         ):
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.evaluated_look_s)
         if self.keeper is None or not self.keeper.is_kept(snapshot_id):
             return False
         return not is_listed or self.writer is None or await self._listed(snapshot_id)
@@ -271,13 +250,13 @@ class Analyst:
     async def _listed(self, snapshot_id: str) -> bool:
         """Answers when the history lists a snapshot that was given to `add`; False if it never will."""
         while snapshot_id not in self.marks and self.evaluated < self.arrivals.received:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.evaluated_look_s)
         mark = self.marks.get(snapshot_id, 0)
         while mark and self.trouble is None and self.writer.committed < mark:
             try:
                 await self.loop.run_in_executor(self.second, self.writer.flush)
             except RaySnapshotError:  # the writer says so, and tries again
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(LIMITS.commit_again_s)
         return bool(mark) and self.writer.committed >= mark
 
     async def open(
@@ -344,8 +323,8 @@ class Analyst:
         """
         if not self.arrivals.put(Handed(collected, place, session, again)):
             return None
-        while self.arrivals.in_order - self.evaluated > MOST_WAITING:
-            await asyncio.sleep(LOOK_S)
+        while self.arrivals.in_order - self.evaluated > LIMITS.waiting_snapshots:
+            await asyncio.sleep(LIMITS.evaluated_look_s)
         return self.arrivals.finished(self._is_done)
 
     def _is_done(self, one: InWork) -> bool:
@@ -445,7 +424,7 @@ class Analyst:
 def _come_second() -> None:
     """In a thread, where each has a niceness of its own: elsewhere than with Linux the whole process would come second."""
     if sys.platform == "linux":
-        os.nice(NICENESS)
+        os.nice(LIMITS.analyst_niceness)
 
 
 def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:

@@ -12,21 +12,11 @@ from ray_snapshot.errors import NotRestorableError, RaySnapshotError
 from ray_snapshot.history import checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.history.restorable import not_restorable
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.recovery_line import Retention
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.planning import Ground, Plan, planned
 from ray_snapshot.snapshot import Snapshot
-
-IN_MEMORY = 32
-"""So many checkpoints are kept in memory without a history: these are the ones that can be restored."""
-
-BESIDE_HISTORY = 2
-"""So many are kept in memory beside a history: these are the ones that a recovery needs."""
-
-MOST_BYTES = 256_000_000
-"""If the checkpoints in memory take more bytes than this, fewer are kept, but at least the last two."""
-
-MOST_SEEN = 1_000
 
 
 class Keeper:
@@ -67,7 +57,7 @@ class Keeper:
             snapshot = self._stored(snapshot, Checkpoint(about, collected.checkpoints))
         with self.lock:
             self.seen[snapshot.snapshot_id] = None if snapshot.restorable else list(snapshot.obstacles)
-            if len(self.seen) > MOST_SEEN:
+            if len(self.seen) > LIMITS.seen_snapshots:
                 self.seen.popitem(last=False)
         return snapshot
 
@@ -84,9 +74,9 @@ class Keeper:
 
     def _evict(self) -> None:
         """Drop the oldest checkpoints in memory, but for those that are held and the last two; under the lock."""
-        most = IN_MEMORY if self.history is None else BESIDE_HISTORY
-        for snapshot_id in self.retention.loose(self.kept, BESIDE_HISTORY):
-            if len(self.kept) <= most and self._size() <= MOST_BYTES:
+        most = LIMITS.memory_checkpoints if self.history is None else LIMITS.recovery_checkpoints
+        for snapshot_id in self.retention.loose(self.kept, LIMITS.recovery_checkpoints):
+            if len(self.kept) <= most and self._size() <= LIMITS.memory_checkpoints_bytes:
                 return
             del self.kept[snapshot_id]
 
@@ -140,8 +130,9 @@ class Keeper:
         places = [place for place in (self.source, self.history) if place is not None]
         if not places or self.key is None:
             raise NotRestorableError(
-                f"the checkpoint of snapshot {snapshot_id} is not kept any more: in memory there are the last {IN_MEMORY}, or"
-                f" fewer if they are larger than {MOST_BYTES // 1_000_000} MB together; there is no history that keeps others:"
+                f"the checkpoint of snapshot {snapshot_id} is not kept any more: in memory there are the last"
+                f" {LIMITS.memory_checkpoints}, or fewer if they are larger than"
+                f" {LIMITS.memory_checkpoints_bytes // 1_000_000} MB together; there is no history that keeps others:"
                 " System(history=..., checkpoint=True)",
                 obstacles=["its checkpoint is not kept any more"],
             )

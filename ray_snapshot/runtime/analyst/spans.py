@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.news import News
 
 if TYPE_CHECKING:
@@ -23,15 +24,10 @@ if TYPE_CHECKING:
 
 _WANTED = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SERVICE = "OTEL_SERVICE_NAME"
-MOST_PARTIES = 100
-"""So many parties of a snapshot have a span, the slowest."""
-MOST_SENTENCE = 1_000
 _TOLD = (
     "system", "run_id", "snapshot_id", "sequence", "protocol", "status", "abort_reason", "machine_count", "in_flight_count",
     "bytes", "consistent", "restorable",
 )  # fmt: skip
-LEFT_S = 5.0
-"""How long the last spans may take to be sent."""
 
 
 def settings() -> dict[str, str]:
@@ -70,12 +66,15 @@ class Spans:
         for verdict in verdicts:
             if self.news.alarm_when(verdict.detector) is not None and self.news.has(verdict):
                 name = "alarm begins" if verdict.alarm else "alarm ends"
-                about = {"snapshot.detector": verdict.detector, "snapshot.sentence": verdict.sentence[:MOST_SENTENCE]}
+                about = {
+                    "snapshot.detector": verdict.detector,
+                    "snapshot.sentence": verdict.sentence[: LIMITS.span_characters],
+                }
                 span.add_event(name, about, timestamp=_ns(end))
         if row["status"] != "complete":
             from opentelemetry.trace import Status, StatusCode
 
-            span.set_status(Status(StatusCode.ERROR, str(row["abort_reason"] or "given up")[:MOST_SENTENCE]))
+            span.set_status(Status(StatusCode.ERROR, str(row["abort_reason"] or "given up")[: LIMITS.span_characters]))
         self._parties(span, snapshot, begin, end)
         span.end(_ns(end))
 
@@ -94,17 +93,17 @@ class Spans:
                 row["record_delay_ms_max"] = max(row["record_delay_ms_max"] or 0.0, absent.delays[host])
         rows = [*parties.values()]
         rows.sort(key=lambda row: -(row["record_delay_ms_max"] or 0.0))
-        for row in rows[:MOST_PARTIES]:
+        for row in rows[: LIMITS.span_parties]:
             about = {"snapshot.party": str(row["host"]), "snapshot.machine_count": row["count_all"]}
             span = self.tracer.start_span("record", context, start_time=_ns(begin), attributes=about)
             recorded = _ns(begin) + round(max(0.0, row["record_delay_ms_max"] or 0.0) * 1_000_000)
             span.end(min(recorded, _ns(end)))
 
     def flush(self) -> None:
-        """Send what there is, within `LEFT_S`: an exporter may take much longer, for a collector that does not answer."""
+        """Send what there is, within `last_spans_s`: an exporter may take much longer, for a collector that does not answer."""
         thread = threading.Thread(target=self._flush, name="spans", daemon=True)
         thread.start()
-        thread.join(LEFT_S)
+        thread.join(LIMITS.last_spans_s)
 
     def _flush(self) -> None:
         with suppress(Exception):

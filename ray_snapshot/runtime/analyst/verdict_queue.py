@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ray_snapshot.limits import LIMITS
+
 if TYPE_CHECKING:
     from ray_snapshot.verdicts import Verdict
-
-MOST_KEPT = 1_000
-"""So many verdicts are kept for a caller that asks late; a subscriber gets all, however far behind it is."""
 
 
 class VerdictQueue:
@@ -67,6 +66,8 @@ class VerdictQueue:
             return self._handed_out is None or self._handed_out >= count
 
     def _forget(self) -> None:
-        while len(self._kept) > MOST_KEPT and (self._handed_out is None or self._forgotten < self._handed_out):
+        while len(self._kept) > LIMITS.late_verdicts and (
+            self._handed_out is None or self._forgotten < self._handed_out
+        ):
             self._kept.popleft()
             self._forgotten += 1

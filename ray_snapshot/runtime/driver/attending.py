@@ -15,12 +15,10 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, RaySnapshotError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Fail
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.faults import as_error, first_line
-
-AGAIN_S = 0.05
-"""How often a process that is being started anew is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Attendant:
             except RayActorError:
                 if self.is_closing or time.monotonic() > deadline:
                     raise lost from None
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(LIMITS.again_s)
 
     async def attend_analyst(self) -> None:
         """For as long as the system is open: an analyst that is started anew is told what to do."""
@@ -87,7 +85,7 @@ class Attendant:
             except RayActorError:
                 if time.monotonic() > deadline:
                     raise lost from None
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(LIMITS.again_s)
 
     def _death(self, lost: HostDiedError) -> float:
         """Note a death; returns until when the next life must have begun."""

@@ -12,14 +12,12 @@ from collections.abc import Callable
 from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import MailboxFullError, RolledBackError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.driver.program import Held, Program
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
-
-LOOK_S = 0.5
-"""How often a driver that is held looks whether something has stopped the system."""
 
 
 class Holding:
@@ -59,7 +57,7 @@ class Holding:
                     targets = tuple(dict.fromkeys(channel.target for channel in machine.over))
                     self.program.resting[thread] = Held(targets, since, self.carrier.core.bound)
                     self._poll_credit(machine)
-                    self.changed.wait(min(left, LOOK_S))
+                    self.changed.wait(min(left, LIMITS.held_driver_look_s))
                 if self._is_held(machine):
                     raise self._held_too_long(machine)
             finally:
@@ -108,7 +106,7 @@ class Holding:
         member, deadline = self.member, time.monotonic() + self.send_timeout
         with member.lock:
             while member.is_rolling and not member.is_closing and member.failure is None:
-                self.changed.wait(min(LOOK_S, max(0.0, deadline - time.monotonic())))
+                self.changed.wait(min(LIMITS.held_driver_look_s, max(0.0, deadline - time.monotonic())))
                 if member.is_rolling and time.monotonic() >= deadline:
                     raise RolledBackError(
                         f"the system has been rolled back for {self.send_timeout:g} s, and goes on being",
@@ -125,5 +123,5 @@ class Holding:
                     raise RolledBackError(
                         f"the system is being rolled back, and was not within {self.send_timeout:g} s", snapshot_id=None
                     )
-                self.changed.wait(min(LOOK_S, left))
+                self.changed.wait(min(LIMITS.held_driver_look_s, left))
         self.check()

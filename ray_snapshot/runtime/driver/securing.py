@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from ray.exceptions import RayActorError
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.recovery_line import Base, KeptSnapshot, newest
-from ray_snapshot.runtime.driver.attending import AGAIN_S, Attendant
+from ray_snapshot.runtime.driver.attending import Attendant
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.driver.post import DriverPost
@@ -50,7 +51,7 @@ class Securing:
                 await post.member.service.sought.remote(snapshot_id, is_held)
                 return
             except RayActorError:  # it has not heard, and waits; another service takes no notice
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(LIMITS.again_s)
 
     async def _work(self) -> None:
         try:
@@ -87,7 +88,7 @@ class Securing:
                 )
                 return is_accepted
             except RayActorError:
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(LIMITS.again_s)
             if not self._asks_again(found):
                 return False
 

@@ -20,6 +20,7 @@ from ray_snapshot.errors import (
     RolledBackError,
     UnknownMethodError,
 )
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import Creation, HostCore, Machine
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.classes import ClassStore
@@ -33,9 +34,6 @@ from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.payload import opened, recorded_args
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
-
-BROKEN_S = 60.0
-"""How long an action that was cut short by the loss of a host waits for the system to be rolled back."""
 
 _OWN_FOLDER = str(Path(__file__).parent.parent)
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<frozen ")
@@ -183,7 +181,7 @@ class Actions:
             self.member.stop_with(
                 RolledBackError(f"{machine.name}.{method} needed a host that is gone", snapshot_id=None)
             )
-            self.member.later(BROKEN_S, self._was_not_rolled_back, as_error(error))
+            self.member.later(LIMITS.broken_action_s, self._was_not_rolled_back, as_error(error))
             return
         if isinstance(error, UnknownMethodError) and error.machine == machine.name:
             self.member.fail(error)

@@ -20,6 +20,7 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -62,18 +63,6 @@ from ray_snapshot.runtime.restoring import load
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.barrier_host import BarrierCore
-
-MOST_REPLIES = 10_000
-"""Results that may be waited for in one host at the same time; the others wait in front of it."""
-
-LAST_ACTION_S = 2.0
-"""How long a rollback waits for actions that are under way; what they do later, they do to objects of the past."""
-
-HOLD_S = 0.002
-"""How often something that came too early asks whether the host has started."""
-
-READY_S = 0.005
-"""How often a host that is starting looks whether its machines are there."""
 
 
 class Host:
@@ -122,7 +111,7 @@ class Host:
         done: list[int] = []
         effects = self.rollback.step(Asked(Step(step), generation, incarnation))
         while step == Step.STOP and self.stopping == generation:  # asked again: it has not stopped yet
-            await asyncio.sleep(HOLD_S)
+            await asyncio.sleep(LIMITS.early_look_s)
         for effect in effects:
             match effect:
                 case StopAccepting():
@@ -137,13 +126,13 @@ class Host:
         return done
 
     async def _stop(self, generation: int) -> None:
-        """Nothing is accepted from now on; answers when no machine acts any more, or has had `LAST_ACTION_S` to end."""
+        """Nothing is accepted from now on; answers when no machine acts any more, or has had `last_action_s` to end."""
         self.stopping = generation
         self.post.retire(RolledBackError("the system was rolled back while this machine was acting", snapshot_id=None))
         self.leaving = [post for post in (*self.leaving, self.post) if post.runner.is_acting]
-        deadline = time.monotonic() + LAST_ACTION_S
+        deadline = time.monotonic() + LIMITS.last_action_s
         while self.leaving and time.monotonic() < deadline and self.rollback.generation == generation:
-            await asyncio.sleep(HOLD_S)
+            await asyncio.sleep(LIMITS.early_look_s)
             self.leaving = [post for post in self.leaving if post.runner.is_acting]
         if self.stopping == generation:
             self.stopping = None
@@ -166,7 +155,7 @@ class Host:
     async def _admitted(self, generation: int) -> HostPost | None:
         """The post of this generation, as soon as it starts; None if the generation is past."""
         while (verdict := self.rollback.judge(generation)) is Judgement.HOLD:
-            await asyncio.sleep(HOLD_S)
+            await asyncio.sleep(LIMITS.early_look_s)
         return self.post if verdict is Judgement.ACCEPT else None
 
     # ---- what others ask ------------------------------------------------------------------------------------------
@@ -175,7 +164,7 @@ class Host:
         """Answers once so many machines have been constructed here (or wait in their constructor)."""
         while self.post.constructed() < machines:
             self.post.check()
-            await asyncio.sleep(READY_S)
+            await asyncio.sleep(LIMITS.ready_look_s)
         self.post.check()
 
     async def deliver(self, generation: int, is_deaf: bool, *pieces: bytes) -> list[tuple[int, int]]:
@@ -288,7 +277,7 @@ class Host:
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""
         while self.post.trace.under_way:
-            await asyncio.sleep(READY_S)
+            await asyncio.sleep(LIMITS.ready_look_s)
         return self.post.trace.rest()
 
     async def close(self) -> None:
@@ -366,4 +355,4 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             assert_never(command)
 
 
-HostActor = ray.remote(concurrency_groups={"replies": MOST_REPLIES})(Host)
+HostActor = ray.remote(concurrency_groups={"replies": LIMITS.awaited_replies})(Host)

@@ -27,15 +27,10 @@ from typing import Any
 from weakref import getweakrefcount
 
 from ray_snapshot.fields import in_class
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import ATOMS
-
-MOST_PARTS = 10_000
-"""A state of more parts is not looked through."""
-
-MOST_TOGETHER = 64
-"""A container of more values is looked through by itself."""
 
 _CONSTANTS = ATOMS - {MachineHandle} | {datetime.date, datetime.timedelta, decimal.Decimal, uuid.UUID, range}
 _UNPICKLED = _CONSTANTS | {MachineHandle}
@@ -56,7 +51,7 @@ def is_alone(machine: Machine, *, is_checkpointing: bool) -> bool:
     """
     if _references(machine) != _OF_A_BODY or getweakrefcount(machine.body) != 1:  # `context.attach` has one
         return False
-    todo, left = [machine.body], MOST_PARTS
+    todo, left = [machine.body], LIMITS.state_parts
     while todo:
         whole = todo.pop()
         if type(whole) not in _CONTAINERS:
@@ -114,7 +109,7 @@ def _with_containers(found: list[bool], dicts: Sequence[dict[Any, Any]]) -> list
         kinds = {*map(type, column)}
         if kinds <= _UNPICKLED:
             continue
-        if len(kinds) > 1 or kinds.isdisjoint(_FLAT) or max(map(len, column)) > MOST_TOGETHER:
+        if len(kinds) > 1 or kinds.isdisjoint(_FLAT) or max(map(len, column)) > LIMITS.container_items:
             return None
         inner = {*map(type, chain.from_iterable(column))}
         if dict in kinds:
@@ -140,7 +135,7 @@ def _is_constant(value: Any, is_checkpointing: bool) -> bool:
     if kind is MachineHandle:
         return not is_checkpointing or value._host is not None
     if kind is tuple or kind is frozenset:
-        return len(value) < MOST_PARTS and all(type(item) in _CONSTANTS for item in value)
+        return len(value) < LIMITS.state_parts and all(type(item) in _CONSTANTS for item in value)
     if kind is datetime.datetime or kind is datetime.time:
         return type(value.tzinfo) in _ZONES
     return not is_checkpointing and issubclass(kind, enum.Enum) and type(value._value_) in _CONSTANTS

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.pieces import PIECE
 
 LINK_BYTES = 100
 """What the counts of a link take in a report, or less."""
@@ -46,4 +46,4 @@ def is_small(payload: HostPayload) -> bool:
     counts: Any = payload.counts
     links = len(counts.sent) + len(counts.accepted) + len(counts.in_flight)
     size = len(payload.part) + len(payload.checkpoint or b"")
-    return size + LINK_BYTES * links <= PIECE
+    return size + LINK_BYTES * links <= LIMITS.piece_bytes

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
@@ -20,9 +21,6 @@ from ray_snapshot.runtime.host.resting import Packing, RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
 from ray_snapshot.runtime.transport.membership import Membership
-
-STREAMED = 20_000
-"""So many copies of machines that were put to rest are written together: they take ten times the room of their rows."""
 
 
 class AtRest:
@@ -68,7 +66,7 @@ class AtRest:
 
         Each belongs to all recordings that are not whole yet, and to none that is.
         """
-        if self.copying.rested_count >= STREAMED and not self.member.is_retired:
+        if self.copying.rested_count >= LIMITS.streamed_copies and not self.member.is_retired:
             self.writes.append(self.reports.submit(self._write, self.copying.take_rested()))
 
     @property

@@ -13,6 +13,7 @@ from ray_snapshot.encoding_many import texts_of
 from ray_snapshot.errors import (
     MachineFailedError,
 )
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.copying import Asked, Group
 from ray_snapshot.protocol.host import Machine
@@ -33,10 +34,6 @@ from ray_snapshot.runtime.report import BodyCopies, BodyCopy
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
-
-TOGETHER_S = 0.0005
-"""How long machines are copied one by one before the core is asked whether to go on."""
-
 
 _IS_STOPPED, _IS_HELD = attrgetter("is_stopped"), attrgetter("is_held")
 
@@ -78,7 +75,7 @@ class Copier:
             began, found = time.perf_counter(), list[BodyCopy]()
             for machine in machines:
                 found.append(self._copy(machine))
-                if time.perf_counter() - began > TOGETHER_S:
+                if time.perf_counter() - began > LIMITS.copied_one_by_one_s:
                     break
             return found
 

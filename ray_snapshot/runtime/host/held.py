@@ -6,12 +6,10 @@ import asyncio
 import time
 
 from ray_snapshot.errors import MailboxFullError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.transport.membership import Membership
-
-LOOKS = 20
-"""How often a machine that is held is looked at, within the time that it may be."""
 
 
 class HeldWatch:
@@ -33,7 +31,7 @@ class HeldWatch:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self.send_timeout / LOOKS)
+            await asyncio.sleep(self.send_timeout / LIMITS.held_looks)
             with self.member.lock:
                 held = {name: at for name, at in self.stage.held_since.items() if self.core.machines[name].is_held}
                 self.stage.held_since = held

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime.faults import as_error
@@ -22,21 +23,6 @@ from ray_snapshot.runtime.host.reporter import Reporter
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
-
-COPY_SLICE_S = 0.001
-"""How long machines are copied in one go between two actions."""
-
-BREATH_S = 0.00005
-"""How long an idle host lets others have its lock between two slices: whoever waits for it gets it at once."""
-
-BEHIND_S = 0.005
-"""The same, while machines are copied faster than rows are written."""
-
-COPIED_TOGETHER = 128
-"""So many small states have their texts made at once, in some 0.2 ms."""
-
-GUARD_S = 0.02
-"""How often the guard looks, while a snapshot is open."""
 
 
 class Recorder:
@@ -114,9 +100,9 @@ class Recorder:
         """Copy machines for a moment; the rest when the next action is over."""
         if self.at_rest.is_behind:
             return
-        until = time.perf_counter() + COPY_SLICE_S
+        until = time.perf_counter() + LIMITS.copy_slice_s
         with self.meter:
-            while self.core.copy_next(COPIED_TOGETHER):
+            while self.core.copy_next(LIMITS.copied_states):
                 self.at_rest.stream()
                 if time.perf_counter() > until:
                     return
@@ -125,7 +111,7 @@ class Recorder:
     @property
     def pause_s(self) -> float:
         """How long a host that has nothing else to do waits between two slices, so that others come in."""
-        return BEHIND_S if self.at_rest.is_behind else BREATH_S
+        return LIMITS.copy_ahead_pause_s if self.at_rest.is_behind else LIMITS.copy_pause_s
 
     def _all_copied(self) -> None:
         self.core.copy_next()
@@ -162,7 +148,7 @@ class Recorder:
     async def _guard(self) -> None:
         """While a snapshot is open here: help where an action is long."""
         while not self.member.is_closing:
-            await asyncio.sleep(GUARD_S)
+            await asyncio.sleep(LIMITS.guard_look_s)
             with self.member.lock:
                 if not self.core.must_record and not self.core.copying.uncopied:
                     self.is_guarding = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError, RayTaskError
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.parts.reporting import Late, taken
 from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
@@ -32,15 +33,6 @@ from ray_snapshot.runtime.host.turns import TURNS
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
-
-MARKERS_S = 0.005
-"""How long a report waits for the last markers, so that it holds all white messages and is the only one."""
-
-BUSY_S = 0.05
-"""The same where messages go round: then some are on their way, and without these the snapshot is not complete."""
-
-LATE_S = 0.02
-"""How long white messages behind a report are gathered while markers are missing."""
 
 
 class Reporter:
@@ -96,12 +88,12 @@ class Reporter:
             if recording.has_markers:
                 self._now(recording)
             else:
-                self.member.loop.call_later(MARKERS_S, self._unless_busy, recording)
+                self.member.loop.call_later(LIMITS.markers_s, self._unless_busy, recording)
 
     def _unless_busy(self, recording: Recording) -> None:
         with self.member.lock:
             if self.core.protocol.has_markers and (recording.late or self.core.runnable):
-                self.member.loop.call_later(BUSY_S, self._now, recording)
+                self.member.loop.call_later(LIMITS.busy_markers_s, self._now, recording)
             else:
                 self._now(recording)
 
@@ -134,7 +126,7 @@ class Reporter:
                 if recording.has_markers:
                     self._rest(recording)
                 else:
-                    self.member.loop.call_later(LATE_S, self._rest, recording)
+                    self.member.loop.call_later(LIMITS.late_messages_s, self._rest, recording)
 
     def _rest(self, recording: Recording) -> None:
         with self.member.lock:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot import redaction
 from ray_snapshot.columns import MOST_SQUEEZED, packed
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.parts.reporting import LateRun, LinkCounts, show
 from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
@@ -36,18 +37,6 @@ from ray_snapshot.shapes import Shape
 Booleans = npt.NDArray[np.bool_]
 _Shown = tuple["Rows", pa.Table, "Rows"]
 """Rows of machines, of the ends of their channels, and what checkpoints keep of them."""
-
-MOST_BYTES = 2_000_000_000
-"""While rows have more, no more machines are put to rest."""
-
-MOST_CHUNKS = 32
-"""Of more pieces a column is put together anew: each time that machines are put to rest there is one more."""
-
-LEAST_PACKED = 500
-"""Fewer rows are read as fast as what is remembered of them is found."""
-
-MOST_HIDDEN = 0.25
-"""Of so many rows that are not of machines at rest any more, columns are put together anew."""
 
 
 class Rows:
@@ -74,7 +63,7 @@ class Rows:
     def is_worth_packing(self) -> bool:
         """Whether `packed` is cheaper for all than rows that are sent as they are."""
         count = self.count
-        return count >= LEAST_PACKED and self.base.nbytes * count <= MOST_SQUEEZED * self.base.num_rows
+        return count >= LIMITS.packed_rows and self.base.nbytes * count <= MOST_SQUEEZED * self.base.num_rows
 
     def packed(self) -> bytes:
         """The rows in the order of their machines' names, as `brought` reads them."""
@@ -88,14 +77,14 @@ class Rows:
 
     def compact(self) -> Rows:
         """The same, in columns of their own if too much of these is hidden."""
-        if self.shown is None or self.base.num_rows - self.count <= MOST_HIDDEN * self.base.num_rows:
+        if self.shown is None or self.base.num_rows - self.count <= LIMITS.hidden_share * self.base.num_rows:
             return self
         return Rows(self.table())
 
     def plus(self, more: pa.Table) -> Rows:
         """These, and `more` behind them."""
         base = pa.concat_tables([self.base, more])
-        if base.column(0).num_chunks > MOST_CHUNKS:
+        if base.column(0).num_chunks > LIMITS.resting_chunks:
             return Rows(pa.concat_tables([self.table(), more]).combine_chunks())
         return Rows(base, None if self.shown is None else np.append(self.shown, np.ones(more.num_rows, np.bool_)))
 
@@ -156,7 +145,7 @@ class RestingRows:
     @property
     def has_room(self) -> bool:
         """Whether more machines may be put to rest; asked by other threads too."""
-        return self.size < MOST_BYTES
+        return self.size < LIMITS.resting_bytes
 
     def take(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         """These have been put to rest, in that order."""
@@ -300,7 +289,7 @@ def _latest(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:
 
 def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
     found = pa.concat_tables([one, other])
-    return found.combine_chunks() if found.column(0).num_chunks > MOST_CHUNKS else found
+    return found.combine_chunks() if found.column(0).num_chunks > LIMITS.resting_chunks else found
 
 
 def _counts(host: str, ends: pa.Table) -> LinkCounts:

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TURN_S = 0.0003
+from ray_snapshot.limits import LIMITS
+
 HALF_S = 5e-7
 """Python cuts an interval to microseconds: one that is put back again and again would become shorter."""
 
@@ -33,7 +34,7 @@ class Turns:
             self._brisk += 1
             if self._brisk == 1:
                 self._before_s = sys.getswitchinterval()
-                sys.setswitchinterval(min(TURN_S, self._before_s) + HALF_S)
+                sys.setswitchinterval(min(LIMITS.switch_s, self._before_s) + HALF_S)
                 self._ours_s = sys.getswitchinterval()
         try:
             yield

@@ -15,18 +15,13 @@ from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.fields import in_class
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.copying import Asked
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host.alone import are_alone, has_a_dict, is_alone
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.report import BodyCopies, BodyCopy
-
-MOST_BYTES = 64_000
-"""A state whose text, with its pickle where checkpoints are kept, is longer is not kept."""
-
-MOST_BYTES_OF_ALL = 200_000_000
-"""What the kept texts and pickles of one host's machines have together, at most."""
 
 HOOKS = frozenset({"snapshot_state", "waiting_for", "is_active"})
 """What a machine may say of itself."""
@@ -141,7 +136,7 @@ class Unchanged:
         resting = [False] * len(machines)
         if may_rest is not None and True in lasting:
             resting = [
-                lasts and len(text) <= MOST_BYTES and may_rest(machine)
+                lasts and len(text) <= LIMITS.cached_state_bytes and may_rest(machine)
                 for machine, text, lasts in zip(machines, found.texts, lasting, strict=True)
             ]
         if False not in resting and not self.copies:
@@ -167,7 +162,7 @@ class Unchanged:
         is_whole = is_whole and (copy.kept is not None) == self.is_checkpointing
         if is_whole and _is_volatile(kind) is False and copy.kept is not None:
             is_whole = not _has_handles(copy.kept[1])  # else their places would have been looked at
-        if is_whole and size <= MOST_BYTES and self.held_bytes + size <= MOST_BYTES_OF_ALL:
+        if is_whole and size <= LIMITS.cached_state_bytes and self.held_bytes + size <= LIMITS.cached_states_bytes:
             self.copies[name] = copy
             self.held_bytes += size
 

@@ -7,16 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.pace import LEAST_S, Every, share_of
-
-FIRST_S = 1.0
-"""How long the clock waits where it goes by a share, and no snapshot has been completed yet that tells what one takes."""
-
-MOST_S = 600.0
-"""It never goes slower by a share."""
-
-LETTING_GO = 0.25
-"""How fast it forgets that a snapshot took more: by this part with each that takes less."""
 
 
 class Clock:
@@ -58,12 +50,12 @@ class Clock:
         One that takes more counts at once, one that takes less by and by: so the share is not exceeded where costs change.
         """
         last = seconds if self.cost is None else self.cost
-        self.cost = max(seconds, last + LETTING_GO * (seconds - last))
+        self.cost = max(seconds, last + LIMITS.forgetting_share * (seconds - last))
 
     def gave_up(self, seconds: float) -> None:
         """A snapshot was given up; what is known of it has taken so much. So the next one is to be cheaper, or later."""
         share = share_of(self.every) if self.every is not None else None
-        least = 0.0 if share is None else FIRST_S * share  # what was given up may have told nothing
+        least = 0.0 if share is None else LIMITS.first_share_s * share  # what was given up may have told nothing
         self.took(max(seconds, 2 * (self.cost or least)))
 
     @property
@@ -74,7 +66,9 @@ class Clock:
         share = share_of(self.every)
         if share is None:
             return float(self.every)
-        return FIRST_S if self.cost is None else min(MOST_S, max(LEAST_S, self.cost / share))
+        return (
+            LIMITS.first_share_s if self.cost is None else min(LIMITS.slowest_share_s, max(LEAST_S, self.cost / share))
+        )
 
     def about(self) -> dict[str, Any]:
         """What people are shown: the setting, what follows from it, and what was measured (a part of one processor)."""

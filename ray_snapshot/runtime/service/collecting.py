@@ -17,6 +17,7 @@ from ray_snapshot.errors import (
     UnknownMachineError,
     UnreachableMachineError,
 )
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import Answer, HostReport
@@ -33,16 +34,6 @@ from ray_snapshot.runtime.service.line import Line
 from ray_snapshot.runtime.service.orders import Orders
 from ray_snapshot.runtime.service.recovery import Recovery
 from ray_snapshot.runtime.service.telling import Telling
-
-MOST_UNJUDGED = 100
-"""A snapshot that a program asks for is taken however slow the detectors are, if fewer than so many wait for them: a
-bound of memory."""
-
-LAST_S = 0.1
-"""How soon a last snapshot is taken once more if it cannot be restored."""
-
-LOOK_S = 0.05
-"""Deadlines are looked at when there is one, and never more often than this."""
 
 PAST_S = 0.001
 """So long after one."""
@@ -236,7 +227,7 @@ class Collecting:
                 while self.config.recover and self.recovery.line.number < header.number:
                     await self.course.change(1.0)
                 return header.snapshot_id
-            await asyncio.sleep(LAST_S)  # a machine waits inside an action, most likely
+            await asyncio.sleep(LIMITS.last_again_s)  # a machine waits inside an action, most likely
 
     def progress(self) -> list[dict[str, Any]]:
         """Of each snapshot that is being taken: how many parties have reported, and how many have not."""
@@ -259,7 +250,7 @@ class Collecting:
         Raises past `timeout` seconds; None at once if it need not `wait`.
         """
         deadline = time.monotonic() + timeout
-        most = MOST_UNJUDGED if wait else self.config.most_open
+        most = LIMITS.unjudged_snapshots if wait else self.config.most_open
         while True:
             prepared = None if self._is_full(most) else await self.others.prepare()
             self.course.check()
@@ -475,7 +466,7 @@ class Collecting:
             times.append(deadline)
         if self.orders.lazily:
             times.append(self.orders.lazy_until)
-        self.looks_at = max(now + LOOK_S, min(times, default=math.inf) + PAST_S)
+        self.looks_at = max(now + LIMITS.deadline_look_s, min(times, default=math.inf) + PAST_S)
         self.is_sooner.clear()
         with suppress(TimeoutError):
             left = None if math.isinf(self.looks_at) else self.looks_at - now

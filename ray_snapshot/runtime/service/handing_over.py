@@ -11,10 +11,8 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.collected import Collected
-
-LOOK_S = 0.05
-"""How often an analyst that is being started anew is asked."""
 
 
 class HandOver:
@@ -66,7 +64,7 @@ class HandOver:
                 self.session = await self.analyst.begin_session.remote()
                 break
             except RayActorError:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(LIMITS.analyst_look_s)
         again, self.unfinished = list(self.unfinished.values()), {}
         self.given = len(again)
         self.unfinished.update(enumerate(again, 1))
@@ -106,4 +104,4 @@ class HandOver:
             # A task of its own: the coroutine that waits for it may be cancelled.
             self.beginning = asyncio.get_running_loop().create_task(self.begin())
         while self.session == session or not self.is_there.is_set():
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LIMITS.analyst_look_s)

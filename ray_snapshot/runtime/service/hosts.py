@@ -9,12 +9,13 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, RaySnapshotError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Fail, Welcome
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory
-from ray_snapshot.runtime.service.orders import POLL_S, Orders
+from ray_snapshot.runtime.service.orders import Orders
 from ray_snapshot.runtime.service.recovery import Recovery
 
 
@@ -55,7 +56,7 @@ class Hosts:
 
     async def actor_of(self, host: str) -> Any:
         """The Ray actor of a host; names may be known before their host is."""
-        deadline = time.monotonic() + POLL_S
+        deadline = time.monotonic() + LIMITS.orders_poll_s
         while host not in self.directory.actors:
             if not await self.course.change(deadline - time.monotonic()):
                 text = f"{host} of system {self.directory.system} did not come up"

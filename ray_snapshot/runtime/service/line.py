@@ -12,11 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-MOST_REMEMBERED = 10_000
-"""The latest numbers of complete snapshots that are remembered."""
-
-LAST_S = 1.0
-"""How long the end waits for an analyst that takes what was last in the line."""
+from ray_snapshot.limits import LIMITS
 
 
 class Line:
@@ -32,7 +28,7 @@ class Line:
         """By number: snapshots behind one that is still pending."""
         self.under_way: set[asyncio.Task[Any]] = set()
         """The tasks that hand snapshots over."""
-        self.completed: deque[int] = deque(maxlen=MOST_REMEMBERED)
+        self.completed: deque[int] = deque(maxlen=LIMITS.complete_numbers)
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.under_way)
@@ -69,7 +65,7 @@ class Line:
             await asyncio.wait(self.under_way)
 
     def completed_after(self, number: int) -> int:
-        """How many snapshots with higher numbers have been completed, of the latest `MOST_REMEMBERED`."""
+        """How many snapshots with higher numbers have been completed, of the latest `complete_numbers`."""
         return sum(found > number for found in self.completed)
 
     async def settle(self, pending: Callable[[], Iterable[Awaitable[Any]]], timeout: float) -> None:
@@ -81,4 +77,4 @@ class Line:
             await asyncio.wait(busy, timeout=left)
         self.advance(None)
         if self.under_way:
-            await asyncio.wait(self.under_way, timeout=LAST_S)
+            await asyncio.wait(self.under_way, timeout=LIMITS.last_in_line_s)

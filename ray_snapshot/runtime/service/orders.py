@@ -10,6 +10,7 @@ from typing import Any
 
 from ray.exceptions import RayError
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import (
     Close,
@@ -22,12 +23,6 @@ from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory
-
-POLL_S = 10.0
-"""How long an unanswered long poll is held."""
-
-LAZY_S = 1.0
-"""How long a host may go without hearing that a snapshot is complete, which only frees memory."""
 
 
 class Orders:
@@ -48,7 +43,7 @@ class Orders:
         self.driver_news = asyncio.Event()
         """Set when there may be something that the driver is to be told."""
         self.lazily: dict[str, list[Any]] = {}
-        """Per host: commands that need not come at once; they go with the next other command, or within `LAZY_S`."""
+        """Per host: commands that need not come at once; they go with the next other command, or within `lazy_order_s`."""
         self.lazy_until = 0.0
         self.on_lazy: Callable[[float], None] = lambda _: None
         """Called with the moment by which what is put off must be told (seconds since 1970)."""
@@ -65,7 +60,7 @@ class Orders:
         del self.driver_log[: obeyed - self.driver_obeyed]
         self.driver_obeyed = obeyed
         self.allowance.obeyed(obeyed)
-        deadline = time.monotonic() + POLL_S
+        deadline = time.monotonic() + LIMITS.orders_poll_s
         while not self.driver_log and not self.course.is_closing and (left := deadline - time.monotonic()) > 0:
             self.driver_news.clear()
             with suppress(TimeoutError):
@@ -133,7 +128,7 @@ class Orders:
 
     def _put_off(self) -> None:
         if not self.lazily:
-            self.lazy_until = time.time() + LAZY_S
+            self.lazy_until = time.time() + LIMITS.lazy_order_s
             self.on_lazy(self.lazy_until)
 
     def is_due(self, now: float) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot.errors import HostDiedError, NotRestorableError, RaySnapshotError, RolledBackError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Replace, Roll, Secure, Seek
 from ray_snapshot.protocol.recovery_line import Agreement, KeptSnapshot, ServiceLine
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.service.directory import Directory
     from ray_snapshot.runtime.service.handing_over import HandOver
     from ray_snapshot.runtime.service.orders import Orders
-
-LOOK_S = 1.0
 
 
 @dataclass(slots=True)
@@ -266,7 +265,7 @@ class Recovery:
             self.orders.to_driver(Secure(header.number, header.snapshot_id))
             await self.course.notify()
         while outcome is None and self.course.failure is None and not self.course.is_closing:
-            await self.course.change(LOOK_S)
+            await self.course.change(LIMITS.recovery_look_s)
             outcome = self._outcome(header)
         return outcome is True
 
@@ -321,7 +320,7 @@ class Recovery:
         self.orders.to_driver(Seek(plan.number if plan.is_same_run else 0, plan.snapshot_id))
         await self.course.notify()
         while plan.snapshot_id not in self.held:
-            await self.course.change(LOOK_S)
+            await self.course.change(LIMITS.recovery_look_s)
             self.course.check()
         return self.held[plan.snapshot_id]  # it stays: another call may want the same one restored
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from ray.exceptions import RayError
 
+from ray_snapshot.limits import LIMITS
+
 if TYPE_CHECKING:
     from ray_snapshot.runtime.collected import SnapshotHeader
     from ray_snapshot.runtime.service.course import Course
     from ray_snapshot.runtime.service.directory import Directory
     from ray_snapshot.runtime.service.recovery import Recovery
-
-MOST_KNOWN = 100
-"""For so many snapshots the service remembers whether all machines were told."""
 
 
 class Telling:
@@ -32,7 +31,7 @@ class Telling:
         self.outcomes: dict[str, asyncio.Future[bool]] = {}
         """By snapshot, the latest last: whether it is kept and all machines that want to know have been told, once
         known."""
-        self.certain: deque[str] = deque(maxlen=MOST_KNOWN)
+        self.certain: deque[str] = deque(maxlen=LIMITS.told_snapshots)
         """Snapshots behind which the system never goes back, unless the program asks for it."""
 
     def noted(self, header: SnapshotHeader, is_kept: bool) -> None:
@@ -40,7 +39,7 @@ class Telling:
         if is_kept:
             self.certain.append(header.snapshot_id)
         self.outcomes[header.snapshot_id] = asyncio.get_running_loop().create_future()
-        while len(self.outcomes) > MOST_KNOWN:
+        while len(self.outcomes) > LIMITS.told_snapshots:
             self._settle(next(iter(self.outcomes)), False)
             self.outcomes.pop(next(iter(self.outcomes)))
         self.course.background(self._tell(header, is_kept))

@@ -1,6 +1,6 @@
 """Batches of a process's links, carried over Ray.
 
-A message is put on a link under the lock; if fewer than `WINDOW` batches of that link are on their way, a batch leaves at
+A message is put on a link under the lock; if fewer than `link_batches` batches of that link are on their way, a batch leaves at
 once, else the messages gather until one has been delivered: a lone message is not delayed, and a busy link sends a few large
 batches. Deliveries are awaited on the process's event loop, never by a thread. Order does not matter: batches are numbered,
 and the receiver puts them in order.
@@ -13,15 +13,13 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.pieces import cut
 from ray_snapshot.runtime.transport.membership import Membership
-
-WINDOW = 2
-"""Batches of one link that may be on their way; the rest gathers meanwhile."""
 
 
 class Carrier:
@@ -53,7 +51,7 @@ class Carrier:
         """Carry what may be carried now; called under the lock."""
         if self.member.is_retired:
             return
-        for target, batch in self.core.take_batches(WINDOW):
+        for target, batch in self.core.take_batches(LIMITS.link_batches):
             self._carry(target, batch)
 
     def _carry(self, target: str, batch: Batch) -> None:

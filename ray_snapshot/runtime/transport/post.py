@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.links import OutLink
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER
@@ -18,12 +19,10 @@ from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import ATOMS, isolate
 from ray_snapshot.runtime.tracing import Tracer
-from ray_snapshot.runtime.transport.carrier import WINDOW, Carrier
+from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.places import Places
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
-
-LONGEST_TIMER_S = 1e9
 
 Timer = tuple[Any, int, float]
 """(channel, number, seconds left) of a timer that is restored, and set when its process starts."""
@@ -119,7 +118,7 @@ class Post(ABC):
             way = channel.way
             if way is None:
                 self.places.look_up()
-            elif type(way) is OutLink and way.in_flight < WINDOW:
+            elif type(way) is OutLink and way.in_flight < LIMITS.link_batches:
                 self.carrier.flush()
         if machine.over:
             self.hold_back(machine)
@@ -129,9 +128,9 @@ class Post(ABC):
     ) -> None:
         """Set a timer that sends a message later; `MethodSender.send_after` says what it promises."""
         machine, member, tracer = self.acting(), self.member, self.trace.tracer
-        if not (isinstance(seconds, (int, float)) and 0 <= seconds <= LONGEST_TIMER_S):
+        if not (isinstance(seconds, (int, float)) and 0 <= seconds <= LIMITS.timer_s):
             raise SettingError(
-                f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 to {LONGEST_TIMER_S:g}"
+                f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 to {LIMITS.timer_s:g}"
             )
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         now = time.time()
