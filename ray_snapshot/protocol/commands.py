@@ -13,7 +13,6 @@ from typing import Any
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.call_messages import Acks
-from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.protocol.rollback import Asked
 
 # ---- snapshots -----------------------------------------------------------------------------------------------------------
@@ -24,8 +23,6 @@ class Request:
     """Record snapshot `number` at the next boundary."""
 
     number: int
-    is_driver_in_repose: bool = False
-    """Whether the driver's marker comes with this: all that it has sent has arrived, and it turns red before it sends more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,19 +245,7 @@ HostCommand = (
 )
 
 DriverCommand = (
-    Request
-    | Overdue
-    | Close
-    | Abort
-    | Missed
-    | Stopped
-    | OpenDriverChannel
-    | Fail
-    | Secure
-    | Seek
-    | Allow
-    | Replace
-    | Roll
+    Request | Overdue | Close | Abort | Stopped | OpenDriverChannel | Fail | Secure | Seek | Allow | Replace | Roll
 )
 
 

@@ -14,9 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ray_snapshot.errors import ProtocolError
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallParties, CompletedCallSnapshot, PendingCallSnapshot
 from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.collector import Answer, AnyReport, ChannelKey, PendingCounts
+
+DRIVER_S = 30.0
+"""So many seconds longer a snapshot waits for the driver: its program may be in C, and answers behind that."""
 
 
 class PendingSnapshot:
@@ -33,6 +37,11 @@ class PendingSnapshot:
     def awaited(self) -> set[str]:
         """Parties that have been asked, and have not reported."""
         return self.counts.awaited | self.calls.awaited
+
+    @property
+    def lasts_until(self) -> float:
+        """When it is given up."""
+        return self.deadline + (DRIVER_S if DRIVER in self.counts.awaited else 0)
 
     @property
     def reported(self) -> int:
@@ -164,12 +173,12 @@ class Coordinator:
 
     def expire(self, now: float) -> list[AbortedSnapshot]:
         """Give up what is past its deadline, saying what it waited for; what only waits to be taken is not given up."""
-        late = [n for n, pending in self.pending.items() if pending.deadline <= now and not pending.is_complete]
+        late = [n for n, pending in self.pending.items() if pending.lasts_until <= now and not pending.is_complete]
         return [self.abort(number, f"timed out waiting for {self.pending[number].waits_for()}") for number in late]
 
     def next_deadline(self) -> float | None:
         """When `expire` will have something to do."""
-        return min((pending.deadline for pending in self.pending.values()), default=None)
+        return min((pending.lasts_until for pending in self.pending.values()), default=None)
 
     def copy(self) -> Coordinator:
         """An independent copy, for a world that tries every order."""

@@ -235,7 +235,7 @@ class Copying:
             self.awake[machine.name] = machine
 
     def copy_again(self, machine: Machine, number: int) -> MachineCopy:
-        """What a recording would hold of a machine at rest, for a world that checks what it shows of it."""
+        """What a recording would hold of a machine at rest, for a world that writes that anew."""
         return self.copy_of(machine, number, self.copy_body(machine))
 
     def wake_all(self) -> None:

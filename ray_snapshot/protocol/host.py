@@ -489,12 +489,6 @@ class HostCore:
         """Something of this colour came over no link, and is about to be accepted (by `machine`, or by any)."""
         return self.hear(NumberSeen(colour))
 
-    def take_marker(self, source: str, number: int) -> tuple[Effect, ...]:
-        """The marker of a host in repose has come by another way than its link, on which nothing is: see `repose`."""
-        if source not in self.inputs or not self.protocol.has_markers:
-            return ()
-        return self.hear(MarkerArrived(source, self.turning.colours.recorded(self.turning.colours.white, (number,))))
-
     def is_recorded(self, number: int) -> bool:
         """Whether every machine of this host is red for `number`."""
         return not self.turning.is_white(self.colour, number)

@@ -49,21 +49,11 @@ class Read:
         return frozenset(self.table["machine"].to_pylist())
 
 
-@dataclass(frozen=True, eq=False)
-class Joined:
-    """The rows of several hosts, in the order of names."""
-
-    table: pa.Table
-    host: npt.NDArray[np.intp]
-    """By row: which of the hosts has it."""
-
-
 class _Remembered:
-    """What was read and joined last; used by all threads of the process."""
+    """What was read last; used by all threads of the process."""
 
     def __init__(self) -> None:
         self._read: OrderedDict[bytes, Read] = OrderedDict()
-        self._joined: tuple[tuple[Read, ...], Joined] | None = None
         self._repeats: tuple[tuple[Read, ...], bool] | None = None
         self._lock = threading.Lock()
 
@@ -81,15 +71,6 @@ class _Remembered:
                 size -= self._read.popitem(last=False)[1].table.nbytes
         return tuple(found[one] for one in packed)
 
-    def joined(self, parts: tuple[Read, ...]) -> Joined:
-        with self._lock:
-            if self._joined is not None and self._joined[0] == parts:
-                return self._joined[1]
-        found = _joined(parts)
-        with self._lock:
-            self._joined = parts, found
-        return found
-
     def repeats(self, parts: tuple[Read, ...]) -> bool:
         """Whether a machine is there twice: told of the names, for the rows may never be asked for."""
         with self._lock:
@@ -103,13 +84,6 @@ class _Remembered:
 
 
 _REMEMBERED = _Remembered()
-
-
-def _joined(parts: Sequence[Read]) -> Joined:
-    whole = pa.concat_tables([one.table for one in parts]).combine_chunks()
-    host = np.repeat(np.arange(len(parts)), [one.table.num_rows for one in parts])
-    order = pc.sort_indices(whole["machine"])
-    return Joined(taken(whole, order), host[order.to_numpy()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +126,8 @@ class BroughtRows:
 
     def rows(self) -> pa.Table:
         """All rows, in the order of names."""
-        joined = _REMEMBERED.joined(self._parts)
-        return self._timed(joined.table, np.array([one.recorded_at for one in self.packed])[joined.host])
+        found = pa.concat_tables(self.tables()).combine_chunks()
+        return taken(found, pc.sort_indices(found["machine"]))
 
     def partials(self, item: AddsUp, header: pa.Table) -> Iterator[Any]:
         """What a detector that adds up makes of the rows, host by host; `header`: the row of the snapshot."""

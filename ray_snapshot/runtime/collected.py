@@ -6,16 +6,14 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport
-    from ray_snapshot.protocol.repose import Said
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -109,8 +107,6 @@ class MachineCalls:
 class HostPayload:
     """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
 
-    BLOBS: ClassVar = ("part", "checkpoint", "trace")
-    """See `pieces`."""
     number: int
     counts: HostReport | LateReport
     part: bytes
@@ -126,36 +122,6 @@ class HostPayload:
     """Where its machines and watched actors are one system."""
     cpu_s: float = 0.0
     """The processor time that was spent on it: turning red, copying, and making this report."""
-    repose: Said | None = None
-    """What the driver says of repose."""
-
-
-class PartAgain:
-    """A part that stands, as of another moment; unpickled it is a `report.HostPart`."""
-
-    def __init__(self, part: bytes, recorded_at: float) -> None:
-        self.part = part
-        self.recorded_at = int(recorded_at * 1e6)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _part_at, (self.part, self.recorded_at)
-
-
-def _part_at(part: bytes, recorded_at: int) -> Any:
-    from ray_snapshot.runtime.report import at
-
-    found = pickle.loads(part)
-    if found.machines.num_rows:
-        found.machines = at(found.machines, recorded_at)
-    if found.packed is not None:
-        found.packed = replace(found.packed, recorded_at=recorded_at)
-    return found
-
-
-def stood_in(report: HostPayload, number: int, at: float) -> HostPayload:
-    """The report of a driver in repose, for another snapshot than that for which it was made; `at`: seconds since 1970."""
-    part = pickle.dumps(PartAgain(report.part, at), protocol=5)
-    return replace(report, number=number, part=part, markers=0, cpu_s=0.0, repose=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +129,6 @@ class Collected:
     """All that a snapshot is put together from; the process that needs the snapshot does that (`assemble`), not the
     service."""
 
-    BLOBS: ClassVar = ("parts", "traces", "checkpoints")
-    """See `pieces`."""
     header: SnapshotHeader
     parts: Sequence[bytes]
     """Pickled `HostPart`s; none if the snapshot was given up."""

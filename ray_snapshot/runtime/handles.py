@@ -6,7 +6,6 @@ constructor arguments, and compared. Sending goes through the process's `Post` f
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -42,16 +41,11 @@ class Entrance(Protocol):
 ENTRANCES: list[Entrance] = []
 """One at most; in the process of a watched actor."""
 
-MOST_BY_NAME = 1_000_000
-"""So many handles of a run that say no more than a name are kept at least; past twice as many all of them are made anew when
-asked for. Who sends to ever new names would keep 0.2 kB for each, for ever; to make one anew takes some microseconds."""
-
-_FORGETTING = threading.Lock()
 _SET = object.__setattr__
 
 
-KINDS: dict[str, Any] = {}
-"""By run: the classes of the machines that this process, as its driver, has spawned (`spawned.Kinds`)."""
+KINDS: dict[str, dict[str, type]] = {}
+"""By run: the classes of the machines that this process, as its driver, has spawned."""
 
 _ALIASES: dict[str, str] = {}
 """By a run that another run was restored from: that other run. Handles in the recorded states mean machines of it."""
@@ -109,15 +103,8 @@ class MachineHandle(Generic[K_co]):
         return handle_of, (self._run_id, self._name, self._host)
 
 
-class _Handles(dict[str, MachineHandle]):
-    """Those of one run, by name."""
-
-    most = 2 * MOST_BY_NAME
-    """With so many, those that say no more than a name are dropped."""
-
-
-_INTERNED: dict[str, _Handles] = {}
-"""By run."""
+_INTERNED: dict[str, dict[str, MachineHandle]] = {}
+"""The handles of this process, by run and name."""
 
 
 def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
@@ -126,46 +113,31 @@ def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
         run_id, host = _ALIASES[run_id], None
     handles = _INTERNED.get(run_id)
     if handles is None:
-        handles = _INTERNED.setdefault(run_id, _Handles())
+        handles = _INTERNED.setdefault(run_id, {})
     found = handles.get(name)
     if found is None:
-        if len(handles) >= handles.most and run_id not in KINDS:  # a driver tells its own their classes
-            _forget_names(handles)
         name = one_of(name)
         found = handles[name] = MachineHandle(run_id, name, host)
         if KINDS and (kinds := KINDS.get(run_id)) is not None:
-            note_kind(found, kinds.of(name))
+            _SET(found, "_kind", kinds.get(name))
     elif host is not None and found._host is None:
         _SET(found, "_host", host)
     return found
 
 
-def note_kind(handle: MachineHandle, kind: type | None) -> None:
-    """What this process, as its driver, knows of the class of a machine."""
-    _SET(handle, "_kind", kind)
-
-
-def _forget_names(handles: _Handles) -> None:
-    """Drop those that know no host."""
-    with _FORGETTING:
-        if len(handles) < handles.most:  # another thread has
-            return
-        for name in [*handles]:  # no object is made for each, so no other thread comes in between
-            handle = handles.get(name)
-            if handle is not None and handle._host is None and handles.pop(name, None) is handle:
-                vars(handle).clear()  # its senders, which have it in their turn
-        handles.most = 2 * (len(handles) + MOST_BY_NAME)
-
-
-def interned(run_id: str, name: str) -> MachineHandle | None:
-    """The handle of a machine, if this process has one."""
-    handles = _INTERNED.get(run_id)
-    return None if handles is None else handles.get(name)
+def note_kinds(run_id: str, names: Iterable[str], kind: type | None) -> None:
+    """This process, as its driver, has spawned these machines of a class: handles that are there know it, too."""
+    kinds, handles = KINDS.setdefault(run_id, {}), _INTERNED.get(run_id, {})
+    for name in names:
+        if kind is not None:
+            kinds[name] = kind
+        if (handle := handles.get(name)) is not None:
+            _SET(handle, "_kind", kind)
 
 
 def forget_places(run_id: str, aliases: Iterable[str] = ()) -> None:
     """The machines of a run may live elsewhere from now on; handles of `aliases` mean its machines."""
-    for handle in [*_INTERNED.get(run_id, _Handles()).values()]:
+    for handle in [*_INTERNED.get(run_id, {}).values()]:
         _SET(handle, "_host", None)
     _ALIASES.update((alias, run_id) for alias in aliases)
 

@@ -22,7 +22,7 @@ from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import MAIL, Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
-from ray_snapshot.runtime.collected import HostPayload, PartAgain
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.ends import ENDS, Ends
 from ray_snapshot.runtime.machine_columns import NO_WAIT, group_columns, machine_columns
 from ray_snapshot.runtime.message_columns import InFlight
@@ -277,13 +277,11 @@ def host_payload(
     late_creations: Sequence[Creation] = (),
     resting: Resting | None = None,
     pack: Callable[[Resting, int], Packed | None] | None = None,
-    standing: Standing | None = None,
 ) -> HostPayload:
     """The report of a host whose machines have all been copied; O(machines + channels + messages in flight).
 
     `late` and `late_creations` are white and arrived after their machine was copied. `resting`: those of which there are no
-    copies; what they cost is a fraction of a microsecond each, or nothing where their rows were packed before (`pack`), or
-    where the last report is `standing`.
+    copies; what they cost is a fraction of a microsecond each, or nothing where their rows were packed before (`pack`).
     """
     part = _part(markers=facts.markers)
     rows = PartRows(part, one_by_one=_turned_red_one_by_one(recording))
@@ -291,16 +289,8 @@ def host_payload(
     recorded_at = int(facts.recorded_at * 1e6)
     if resting is not None and pack is not None:
         part.packed = pack(resting, recorded_at)
-    stands = standing if is_at_rest(recording) and not late and not late_creations else None
-    pickled = None if stands is None else stands.again(resting, facts, part.packed)
-    if standing is not None and standing.resting is not resting:
-        standing.clear()
-    if pickled is None:
-        _fill(part, rows, host, recording, facts, resting)
-        pickled = rows.pickled()
-        if stands is not None:
-            stands.note(resting, facts, part.packed, pickled)
-    return HostPayload(recording.number, counts, pickled, facts.markers)
+    _fill(part, rows, host, recording, facts, resting)
+    return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
 
 
 def _fill(
@@ -319,48 +309,6 @@ def _fill(
         part.inputs = {**resting.inputs, **part.inputs}
         shapes |= {id(shape): shape for shape in resting.shapes}
     part.shapes = tuple(set(shapes.values()))
-
-
-MOST_STANDING = 100_000
-"""Bytes of a part that is kept to be sent again; of a larger one the rows are most of it, and these are kept as they are."""
-
-
-class Standing:
-    """The part of the last report that showed nothing but machines at rest; it stands until one of them is touched.
-
-    While it does, a report differs from it in its number and its moment, and is made in a tenth of the time. Used by whoever
-    makes reports, one at a time.
-    """
-
-    def __init__(self) -> None:
-        self.resting: Resting | None = None
-        self._said: Any = None
-        self._part = b""
-
-    def again(self, resting: Resting | None, facts: Facts, packed: Packed | None) -> bytes | None:
-        """The part as of the moment of `facts`; None if it does not stand."""
-        if resting is None or resting is not self.resting or self._said != _said(facts, packed):
-            return None
-        return pickle.dumps(PartAgain(self._part, facts.recorded_at), protocol=5)
-
-    def clear(self) -> None:
-        """Other machines are at rest: what was is not kept for it."""
-        self.resting, self._said, self._part = None, None, b""
-
-    def note(self, resting: Resting | None, facts: Facts, packed: Packed | None, part: bytes) -> None:
-        """A report has been made of these machines alone."""
-        if len(part) <= MOST_STANDING:
-            self.resting, self._said, self._part = resting, _said(facts, packed), part
-
-
-def _said(facts: Facts, packed: Packed | None) -> Any:
-    """What a part says beside its machines and its moment; their rows are the same while they are."""
-    return facts.markers, tuple(facts.obstacles), packed is None
-
-
-def is_at_rest(recording: Recording) -> bool:
-    """Whether nothing was copied for it: all machines of the host were at rest, and none was being made."""
-    return not (recording.copies or recording.groups or recording.creations)
 
 
 def at(machines: pa.Table, recorded_at: int) -> pa.Table:

@@ -24,16 +24,16 @@ from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.fitting import check_fits
-from ray_snapshot.runtime.handles import MachineHandle, handle_of
+from ray_snapshot.runtime.handles import MachineHandle, handle_of, note_kinds
 from ray_snapshot.runtime.host.actor import HostActor
-from ray_snapshot.runtime.host.config import HostConfig, asked_audit
+from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.notices import check_listener
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.planning import Share
 from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.settings import host_options
-from ray_snapshot.runtime.spawned import Handles, Kinds
+from ray_snapshot.runtime.spawned import Handles
 from ray_snapshot.runtime.transport.post import Created
 from ray_snapshot.stderr import say
 from ray_snapshot.waits import machine_name
@@ -86,7 +86,6 @@ class Spawner:
         self.shipped: set[tuple[str, str]] = set()
         """(host, key of a class) of what each host has been sent."""
         self.lock = threading.Lock()
-        self.kinds = Kinds()
 
     @property
     def memory(self) -> Memory | None:
@@ -141,7 +140,7 @@ class Spawner:
             self.born_later.append(lambda: self._create(kind, key, blob, spawned, role, generation))
         else:
             self._create(kind, key, blob, spawned, role, generation)
-        self.kinds.add(self.run_id, claimed, machine_class, is_named=names is not None)
+        note_kinds(self.run_id, claimed, machine_class)
         return Handles(self.run_id, claimed, [None] * len(claimed) if self.wanted else places)
 
     def _places(self, count: int, per_host: int) -> list[str]:
@@ -194,7 +193,7 @@ class Spawner:
         """Send the creations of machines whose names and hosts are known; their names may have to be claimed again."""
         post = self.post
         while spawned:
-            with post.act:
+            with post.member.lock:
                 post.check()
                 if post.member.generation == generation:
                     self._send_creations(kind, key, blob, spawned)
@@ -230,13 +229,13 @@ class Spawner:
 
     def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self.post
-        with post.act:
+        with post.member.lock:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
                 self.trace, redaction.names(),
                 self.is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
-                stamp=self.stamp, life=self.life, audit=asked_audit(),
+                stamp=self.stamp, life=self.life,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
             post.carrier.actors[host] = actor
@@ -294,7 +293,7 @@ class Spawner:
         post.acting()
         for most_s in (0.0, *[self.settings.spawn_timeout] * _CLAIMS):
             post.check()
-            with post.act:
+            with post.member.lock:
                 generation, colour = post.member.generation, post.core.colour
             if self._is_stopping(name, Stop(name, colour, 0), generation, most_s) and post.stopped(name, generation):
                 return

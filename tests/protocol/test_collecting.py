@@ -11,7 +11,7 @@ import pytest
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, PendingCounts
-from ray_snapshot.protocol.coordinator import Coordinator, reachable
+from ray_snapshot.protocol.coordinator import DRIVER_S, Coordinator, reachable
 from ray_snapshot.protocol.host import HostCore
 
 AB = ("a", "b", "mail")
@@ -178,6 +178,17 @@ def test_past_its_deadline_a_snapshot_is_given_up_and_says_what_it_waited_for() 
     assert aborted.awaited == ("B",)
     assert found.pending == {}
     assert found.next_deadline() is None
+
+
+def test_a_program_that_does_not_answer_has_longer() -> None:
+    found = coordinator("A", "driver")
+    number = found.start(now=10, timeout=5)
+    assert number is not None
+    found.report(number, HostReport("A"))
+    assert found.next_deadline() == 15 + DRIVER_S
+    assert found.expire(14.9 + DRIVER_S) == []
+    found.report(number, HostReport("driver"))
+    assert found.completed(number) is not None
 
 
 def test_a_deadline_names_the_message_that_is_missing() -> None:

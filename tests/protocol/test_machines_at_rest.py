@@ -415,12 +415,21 @@ MUTANTS = [
 ]
 
 
+FIRST = {
+    messages_wake_nobody: 80,
+    groups_take_red_messages: 70,
+    a_group_rests_with_messages: 70,
+    who_is_in_a_later_recording_only_rests: 470,
+}
+"""The seeds before this one do not show it."""
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_machine_that_rests_for_too_long_is_seen(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    assert any(map(_is_seen, range(3_000)))
+    assert any(map(_is_seen, range(FIRST.get(mutant, 0), 3_000)))
 
 
 @pytest.mark.parametrize(
@@ -432,7 +441,7 @@ def test_of_machines_that_are_copied_as_a_group_it_is_seen_too(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    assert any(_is_seen(number, grouped=True) for number in range(3_000))
+    assert any(_is_seen(number, grouped=True) for number in range(FIRST.get(mutant, 0), 3_000))
 
 
 def _is_seen(number: int, *, grouped: bool = False) -> bool:

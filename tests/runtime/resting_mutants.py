@@ -22,7 +22,6 @@ from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.resting import RestingRows, Rows
 from ray_snapshot.runtime.host.unchanged import Unchanged
-from ray_snapshot.runtime.report import Standing
 
 Patch = pytest.MonkeyPatch
 TWICE: tuple[Step, ...] = (("snapshot",), ("snapshot",))
@@ -258,17 +257,6 @@ def who_is_saved_has_not_stopped(patch: Patch) -> None:
     patch.setattr(resting, "saved_machine", lambda copy: (*saved(copy)[:3], False))
 
 
-def a_report_stands_whoever_rests(patch: Patch) -> None:
-    """The last report is sent again though others are at rest than in it."""
-    again = Standing.again
-
-    def whoever(self: Standing, _: Any, facts: Any, kept: Any) -> bytes | None:
-        return again(self, self.resting, facts, kept)
-
-    patch.setattr(Standing, "again", whoever)
-    patch.setattr(Standing, "clear", lambda _: None)
-
-
 def who_rests_anew_is_not_in_what_is_remembered(patch: Patch) -> None:
     """What was at rest beside nobody is remembered though more machines have come to rest."""
     take = RestingRows.take
@@ -371,7 +359,6 @@ MUTANTS = [
         (("spawn", 0, Trusted), *TWICE, ("place", 0), *ONCE),
         is_checkpointing=True,
     ),
-    Mutant(a_report_stands_whoever_rests, (*AT_REST, ("send", 0, "add", 1), *TWICE)),
     Mutant(who_rests_anew_is_not_in_what_is_remembered, (*AT_REST, ("spawn", 4, Resting), *TWICE)),
     Mutant(volatile_is_not_looked_at, (("spawn", 0, Volatile), *TWICE, ("poke", 1), *ONCE)),
     Mutant(what_a_machine_says_it_waits_for_is_kept, _another_lends(Asked)),

@@ -13,7 +13,7 @@ import ray_snapshot as rs
 from ray_snapshot import MachineHandle, Settings
 from ray_snapshot.runtime.driver.post import _check
 from ray_snapshot.runtime.fitting import check_fits, counts_of
-from ray_snapshot.runtime.handles import note_kind
+from ray_snapshot.runtime.handles import forget_handles, handle_of, note_kinds
 from ray_snapshot.runtime.settings import OF_WATCHES, SettingsGiven, WatchSettingsGiven
 
 
@@ -69,10 +69,19 @@ FITS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
+RUN = "a run"
+
+
+def unknown() -> MachineHandle[Account]:
+    """A handle of which no class is known yet."""
+    forget_handles(RUN)
+    return handle_of(RUN, "a")
+
+
 @pytest.mark.parametrize(("method", "args", "kwargs"), FITS, ids=str)
 def test_what_fits_is_sent(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    handle: MachineHandle[Account] = MachineHandle("a run", "a")
-    note_kind(handle, Account)
+    handle = unknown()
+    note_kinds(RUN, ["a"], Account)
     _check(handle, method, args, kwargs)
     check_fits(Account, "a", method, args, kwargs)
 
@@ -91,9 +100,9 @@ def test_what_fits_is_sent(method: str, args: tuple[Any, ...], kwargs: dict[str,
 def test_what_does_not_fit_is_a_type_error_with_the_methods_signature(
     method: str, args: tuple[Any, ...], kwargs: dict[str, Any], said: str
 ) -> None:
-    handle: MachineHandle[Account] = MachineHandle("a run", "a")
+    handle = unknown()
     _check(handle, method, args, kwargs)  # by name alone nothing is known of it
-    note_kind(handle, Account)
+    note_kinds(RUN, ["a"], Account)
     for _ in range(2):
         with pytest.raises(TypeError) as caught:
             _check(handle, method, args, kwargs)

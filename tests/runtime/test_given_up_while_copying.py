@@ -19,9 +19,9 @@ COUNT = 6
 
 
 @contextmanager
-def held(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[tuple[LoneHost, list[bool]]]:
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LoneHost, list[bool]]]:
     """A host whose machines are at rest, but for m1; while the list is not empty it copies none but before their actions."""
-    with resting_host(**options) as host:
+    with resting_host() as host:
         holds: list[bool] = []
         copy_slice = host.post.recorder.copy_slice
         monkeypatch.setattr(host.post.recorder, "copy_slice", lambda: None if holds else copy_slice())
@@ -81,15 +81,3 @@ def test_what_was_copied_again_for_a_redacted_name_gives_way_to_a_later_copy(mon
         _act_and_rest(host, 4)
         holds.clear()
         assert _total(host, 5) == 1
-
-
-def test_what_was_audited_for_a_snapshot_that_was_given_up_is_not_compared_with_a_later_copy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with held(monkeypatch, audit=100) as (host, holds):
-        host.obey(Request(2))
-        until(lambda: host.post.core.is_recorded(2))
-        _act_and_rest(host, 3)
-        holds.clear()
-        assert _total(host, 4) == 1
-        assert host.service.of("fail") == []

@@ -1,58 +1,27 @@
-"""How many handles a process keeps of machines that it knows by name alone."""
+"""What a handle of a machine that is known by name takes, and hears."""
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-import threading
-import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
-from ray_snapshot.runtime import handles
-from ray_snapshot.runtime.handles import KINDS, forget_handles, forget_places, handle_of, interned
-from ray_snapshot.runtime.spawned import Kinds
+from ray_snapshot.runtime.handles import forget_handles, forget_places, handle_of, note_kinds
 
 RUNS = HOSTS, DRIVERS = "a-host's", "a-driver's"
 NAMES = [f"m{number}" for number in range(500)]
 
 
 @pytest.fixture(autouse=True)
-def _few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(handles, "_INTERNED", {})
-    monkeypatch.setattr(handles, "MOST_BY_NAME", 10)
-    monkeypatch.setattr(handles._Handles, "most", 20)
+def _forget() -> Iterator[None]:
     yield
     for run in RUNS:
         forget_handles(run)
-
-
-def test_handles_that_say_no_more_than_a_name_are_not_kept_for_ever() -> None:
-    held = [handle_of(HOSTS, name) for name in NAMES]
-    assert len(handles._INTERNED[HOSTS]) <= 20
-    again = handle_of(HOSTS, NAMES[0])
-    assert again is not held[0]
-    assert (again, hash(again)) == (held[0], hash(held[0]))
-    assert handle_of(HOSTS, NAMES[0]) is again
-
-
-def test_what_is_dropped_is_free_at_once() -> None:
-    gc.disable()
-    try:
-        seen = weakref.ref(handle_of(HOSTS, NAMES[0]).add.handle)
-        assert seen() is not None
-        for name in NAMES[1:]:
-            handle_of(HOSTS, name)
-        assert seen() is None
-    finally:
-        gc.enable()
 
 
 class OfTheUser(str):
@@ -115,49 +84,15 @@ def test_what_a_handle_and_a_sender_of_its_own_take() -> None:
     assert late < 450
 
 
-def test_names_are_gone_through_the_more_seldom_the_more_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    walks = list[int]()
-
-    class Counted(handles._Handles):
-        def __iter__(self) -> Any:
-            walks.append(len(self))
-            return super().__iter__()
-
-    monkeypatch.setattr(handles, "_INTERNED", {HOSTS: Counted()})
-    for name in [f"{name}-{more}" for name in NAMES for more in range(20)]:
-        handle_of(HOSTS, name, "host-1")
-    assert walks
-    assert sum(walks) < 2 * 20 * len(NAMES)
-
-
-def test_threads_that_meet_names_at_the_same_time_are_not_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "MOST_BY_NAME", 1_000)
-    begun, switch = threading.Barrier(4), sys.getswitchinterval()
-
-    def meet(thread: int) -> int:
-        begun.wait(30)
-        return sum(handle_of(HOSTS, f"m{thread}-{number}")._name != "" for number in range(20_000))
-
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            assert [*pool.map(meet, range(4))] == [20_000] * 4
-    finally:
-        sys.setswitchinterval(switch)
-
-
 def test_a_handle_that_says_where_its_machine_lives_is_kept_and_hears_that_it_may_have_moved() -> None:
     placed = [handle_of(HOSTS, name, "host-1") for name in NAMES]
-    for name in NAMES:
-        handle_of(HOSTS, f"other-{name}")
-    assert all(interned(HOSTS, handle._name) is handle for handle in placed)
-    assert len(handles._INTERNED[HOSTS]) <= 2 * (len(placed) + 10)
+    assert all(handle_of(HOSTS, handle._name) is handle for handle in placed)
     forget_places(HOSTS)
     assert {handle._host for handle in placed} == {None}
 
 
 def test_a_program_keeps_its_own_which_hear_of_what_is_spawned_later() -> None:
-    Kinds().add(DRIVERS, ["first"], int, is_named=True)
+    note_kinds(DRIVERS, ["first"], int)
     ahead = [handle_of(DRIVERS, name) for name in NAMES]
-    KINDS[DRIVERS].add(DRIVERS, NAMES, str, is_named=True)
+    note_kinds(DRIVERS, NAMES, str)
     assert {handle._kind for handle in ahead} == {str}

@@ -210,12 +210,12 @@ def test_a_name_that_nobody_comes_to_bear_stops_the_system_and_says_who_sent_to_
 def test_the_directory_answers_when_one_of_the_names_is_there() -> None:
     async def run() -> None:
         course, directory = Course("shop", fail), TheDirectory("shop", "observer")
-        directory.places.add(["there"], ["A"])
+        directory.places["there"] = "A"
         assert await directory.located(["late", "there"], 30.0, course) == {"there": "A"}
         asked = asyncio.ensure_future(directory.located(["late", "later"], 30.0, course))
         await settled()
         assert not asked.done()
-        directory.places.add(["later"], ["B"])
+        directory.places["later"] = "B"
         await course.notify()
         assert await asyncio.wait_for(asked, 30) == {"later": "B"}
         assert await directory.located(["late"], 0.0, course) == {}

@@ -32,7 +32,7 @@ class Line:
         self.watched = Remote(lambda: asyncio.get_running_loop().create_future())
         self.add = Remote(self._add)
 
-    async def _add(self, found: Any, place: int, _: None) -> None:
+    async def _add(self, found: Any, place: int) -> None:
         self.handed.append((found.header.number, place))
 
 

@@ -14,7 +14,6 @@ from until import until
 
 import ray_snapshot as rs
 from ray_snapshot.history import History, checkpoints
-from ray_snapshot.runtime.host.config import AUDIT
 from ray_snapshot.runtime.saved_machines import machines_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -64,9 +63,8 @@ def _kept(system: rs.System, snapshot: rs.Snapshot) -> None:
 
 @pytest.mark.nightly
 def test_a_killed_host_of_machines_at_rest_recovers_and_older_snapshots_bring_back_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv(AUDIT, "100")
     with rs.System("at-rest", recover="rollback", history=str(tmp_path / "h")) as system:
         names = [f"c{number}" for number in range(COUNT)]
         many: Any = system.spawn_many(Counting, args=[(n,) for n in range(COUNT)], names=names, per_host=COUNT // 2)

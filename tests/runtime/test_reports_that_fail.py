@@ -43,7 +43,7 @@ def _no_room(*_given: Any, **_options: Any) -> Any:
     raise MemoryError("malloc of size 4000000000 failed")
 
 
-def _full(*_given: Any) -> Any:
+def _full(*_given: Any, **_named: Any) -> Any:
     raise ObjectStoreFullError("no room")
 
 
@@ -74,7 +74,7 @@ def test_a_report_that_ray_cannot_take_gives_the_snapshot_up_and_its_trace_goes_
         host.body("a")
         host.call("a", "add", 1).result(30)
         with monkeypatch.context() as patch:
-            patch.setattr(trace_shipping, "in_pieces", _full)
+            patch.setattr(trace_shipping, "replace", _full)
             host.obey(Request(1))
             (told,) = until(lambda: host.service.of("give_up"))
             assert told == (1, HOST, "ObjectStoreFullError: no room")
@@ -131,7 +131,7 @@ def test_what_a_driver_has_traced_goes_with_the_next_report_if_one_cannot_be_sen
     tracer.entries = [Entry(DRIVER, 1, "main", 1, 0.0, is_over=True)]
     service = Actor(report=None, give_up=None)
     member: Any = SimpleNamespace(service=service)
-    monkeypatch.setattr(of_the_driver, "in_pieces", _full)
+    monkeypatch.setattr(of_the_driver, "replace", _full)
     found = of_the_driver.DriverRecorder(member, cast("Any", None), TraceShipping(member, tracer), checkpoint=False)
     with found._if_it_can_be(1):
         found._report(HostPayload(1, cast("Any", None), b""))
@@ -139,22 +139,14 @@ def test_what_a_driver_has_traced_goes_with_the_next_report_if_one_cannot_be_sen
     assert len(tracer.take()) == 1
 
 
-def _send_and_ask(system: rs.System, adder: Any) -> None:
-    """Until a snapshot cannot be had: the driver reports for itself only where it has something on its way."""
-    for _ in range(100):
-        adder.add.send(1)
-        system.snapshot()
-
-
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_driver_that_cannot_report_learns_so_and_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with rs.System("large-report", detectors=[]) as system:
-        adder = system.spawn(Adder, name="a")
-        adder.add.send(1)
+        system.spawn(Adder, name="a").add.send(1)
         with monkeypatch.context() as patch:
             patch.setattr(of_the_driver, "host_payload", _no_room)
             told = "driver could not report: MemoryError: malloc of size 4000000000"
             with pytest.raises(SnapshotAbortedError, match=told):
-                _send_and_ask(system, adder)
+                system.snapshot()
         assert system.snapshot().status == "complete"

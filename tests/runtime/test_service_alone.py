@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -30,7 +29,7 @@ async def _asks_while_others_complete_it() -> bool:
     service = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent())
     for host in ("host-0", "host-1"):
         await service.register(host, [Silent()])
-        service.directory.places.add([f"on-{host}"], [host])
+        service.directory.places[f"on-{host}"] = host
     await service.snapshot(["on-host-0"], None, wait=False)
     async with service.course.changed:  # whoever wants to tell of a change waits for this
         first = asyncio.create_task(service.report(reported("host-0")))
@@ -69,19 +68,3 @@ async def _waits_for_one_while_others_come() -> int:
 
 def test_who_waits_for_a_snapshot_does_not_wait_for_those_that_come_after_it() -> None:
     assert asyncio.run(asyncio.wait_for(_waits_for_one_while_others_come(), 10)) < 10
-
-
-async def _roused_before_it_has_begun() -> list[Missed | None]:
-    service = Service(ServiceConfig("alone", "run", "observer", 8, 30.0, recover=True), Silent())
-    answers = [await service.roused(1)]
-    service.coordinator.last = 10
-    service.course.opened.set()
-    answers.append(await service.roused(1))
-    for task in service.course.tasks:
-        task.cancel()
-    return answers
-
-
-def test_a_next_life_tells_a_driver_in_repose_nothing_before_it_knows_the_numbers() -> None:
-    """It would act in the colour of before: what it sends would count as part of what the system then goes back to."""
-    assert asyncio.run(asyncio.wait_for(_roused_before_it_has_begun(), 10)) == [None, Missed(10)]

@@ -1,4 +1,4 @@
-"""What a driver knows of the machines that it has spawned: handles made when they are asked for, and classes by name."""
+"""What a driver knows of the machines that it has spawned: handles made when they are asked for, and classes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ray_snapshot import MachineHandle
-from ray_snapshot.runtime.handles import forget_handles, handle_of, interned
-from ray_snapshot.runtime.spawned import Handles, Kinds
+from ray_snapshot.runtime.handles import forget_handles, handle_of, note_kinds
+from ray_snapshot.runtime.spawned import Handles
 
 RUN = "run-of-handles"
 
@@ -58,9 +58,6 @@ def test_where_they_are_sent_they_are_a_list() -> None:
 
 
 def test_a_handle_that_nobody_asks_for_is_not_made() -> None:
-    found = many(3)
-    found[1]
-    assert [interned(RUN, f"Account-{number}") is None for number in range(3)] == [True, False, True]
     tracemalloc.start()
     try:
         many(10_000)
@@ -70,30 +67,16 @@ def test_a_handle_that_nobody_asks_for_is_not_made() -> None:
 
 
 def test_the_class_is_known_of_handles_that_are_there_and_of_those_that_come() -> None:
-    kinds = Kinds()
     early = handle_of(RUN, "till")
     assert early._kind is None
-    kinds.add(RUN, ["till", "safe"], Till, is_named=True)
-    kinds.add(RUN, ["Account-0", "Account-1"], Account, is_named=False)
-    assert (early._kind, handle_of(RUN, "safe")._kind, handle_of(RUN, "Account-1")._kind) == (Till, Till, Account)
-    assert handle_of(RUN, "unheard-of")._kind is None
-    assert handle_of(RUN, "Account-x")._kind is None
-    assert handle_of("another run", "Account-1")._kind is None
+    note_kinds(RUN, ["till", "safe"], Till)
+    assert (early._kind, handle_of(RUN, "safe")._kind, handle_of(RUN, "unheard-of")._kind) == (Till, Till, None)
+    assert handle_of("another run", "safe")._kind is None
     forget_handles("another run")
 
 
-def test_what_others_have_spawned_under_such_a_name_is_not_known() -> None:
-    """Another machine may have spawned it, from another class of that name: what does not fit is refused only there."""
-    kinds, other = Kinds(), type("Account", (), {})
-    kinds.add(RUN, [f"Account-{number}" for number in range(10, 20)], Account, is_named=False)
-    kinds.add(RUN, ["Account-30", "Account-32"], other, is_named=False)
-    expected = {9: None, 10: Account, 19: Account, 20: None, 30: other, 31: None, 32: other}
-    assert {number: kinds.of(f"Account-{number}") for number in expected} == expected
-    assert [kinds.of(name) for name in ("Account-010", "Account-", "Account", "Till-10")] == [None] * 4
-
-
 def test_what_was_known_of_a_run_ends_with_it() -> None:
-    Kinds().add(RUN, ["till"], Till, is_named=True)
+    note_kinds(RUN, ["till"], Till)
     forget_handles(RUN)
     assert isinstance(found := handle_of(RUN, "till"), MachineHandle)
     assert found._kind is None

@@ -20,11 +20,9 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
-from ray_snapshot.errors import MachineFailedError, SettingError
 from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host import resting, unchanged
 from ray_snapshot.runtime.host.alone import are_alone, is_alone
-from ray_snapshot.runtime.host.config import AUDIT, asked_audit
 from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy
@@ -259,66 +257,7 @@ def test_what_is_pickled_must_be_plain_and_its_handles_placed() -> None:
     assert _is_alone(_machine(lambda: {"a": handle, "b": [{"c": 1}]}), is_checkpointing=True)
 
 
-# ---- the audit --------------------------------------------------------------------------------------------------------
-
-
-def test_a_broken_promise_is_told_with_the_remedy() -> None:
-    with resting_host(audit=100.0) as host:
-        program = Program(host)
-        program.run([("spawn", 0, Trusted), ("snapshot",), ("snapshot",)])
-        host.post.core.machines["m0"].body.total += 1
-        program.run([("snapshot",)])
-        error = host.failure()
-        assert isinstance(error, MachineFailedError)
-        assert str(error).startswith(
-            "m0 (Trusted): the state of Trusted has changed outside of its actions: set volatile = True"
-        )
-
-
-class Alone(Trusted):
-    """Shows no handle, of which it would not be known whether its place is."""
-
-    def snapshot_state(self) -> Any:
-        """Its lists."""
-        return {"items": self.items, "nested": self.nested}
-
-
-def test_a_pickle_that_has_changed_is_a_broken_promise_too() -> None:
-    """What is written of the state is the same; what a restore would bring back is not."""
-    with resting_host(audit=100.0, checkpoint=True) as host:
-        program = Program(host)
-        program.run([("spawn", 0, Alone), ("snapshot",)])
-        assert "m0" in host.post.at_rest.rows.shapes
-        body = host.post.core.machines["m0"].body
-        body.items = body.nested["inner"]["deep"]
-        program.run([("snapshot",)])
-        assert str(host.failure()).startswith("m0 (Alone): the state of Alone has changed outside of its actions")
-
-
-def test_an_audit_looks_at_one_machine_at_least_in_each_snapshot() -> None:
-    with resting_host(audit=1e-9) as host:
-        program = Program(host)
-        program.run([*(("spawn", number, Trusted) for number in range(3)), ("snapshot",), ("snapshot",)])
-        asked: list[Any] = []
-        read = host.post.copier._read
-        host.post.copier._read = lambda machine: asked.append(machine.name) or read(machine)  # type: ignore[method-assign,func-returns-value]
-        program.run([("snapshot",), ("snapshot",)])
-        until(lambda: len(asked) == 2)
-
-
-def test_an_audit_finds_nothing_in_programs_by_chance(seed: int) -> None:
-    for is_checkpointing in (False, True):
-        rows_of(steps(seed, LONG), checkpoint=is_checkpointing, audit=100.0)
-
-
-def test_what_the_environment_asks_for_is_a_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
-    for told, meant in (("", 0.0), ("1", 1.0), ("100", 100.0)):
-        monkeypatch.setenv(AUDIT, told)
-        assert asked_audit() == meant
-    for told in ("yes", "-1", "101", "nan"):
-        monkeypatch.setenv(AUDIT, told)
-        with pytest.raises(SettingError, match="a percentage"):
-            asked_audit()
+# ---- what changes beside it ------------------------------------------------------------------------------------------
 
 
 class Notebook(Resting):
@@ -329,9 +268,8 @@ class Notebook(Resting):
         self.note = "account-99"
 
 
-@pytest.mark.parametrize("audit", [0.0, 100.0])
-def test_a_name_that_is_redacted_later_reaches_the_rows_of_machines_at_rest(audit: float) -> None:
-    with resting_host(audit=audit) as host:
+def test_a_name_that_is_redacted_later_reaches_the_rows_of_machines_at_rest() -> None:
+    with resting_host() as host:
         program = Program(host)
         rows = program.run([("spawn", 0, Notebook), *[("snapshot",)] * 3])
         assert "m0" in host.post.at_rest.rows.shapes

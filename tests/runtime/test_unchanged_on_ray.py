@@ -13,7 +13,6 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot import detectors, questions
 from ray_snapshot.history import History
-from ray_snapshot.runtime.host.config import AUDIT
 
 pytestmark = pytest.mark.ray
 
@@ -105,11 +104,7 @@ def _run(kind: type[Account], name: str, history: Path) -> list[list[dict[str, A
     return found
 
 
-@pytest.mark.parametrize("audit", [pytest.param("", marks=pytest.mark.nightly), "100"])
-def test_what_is_asked_of_both_is_the_same(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audit: str
-) -> None:
-    monkeypatch.setenv(AUDIT, audit)
+def test_what_is_asked_of_both_is_the_same(ray_cluster: None, tmp_path: Path) -> None:
     runs, changes = [], []
     for kind, name in ((Account, "kept"), (AlwaysRead, "read")):
         runs.append(_run(kind, name, tmp_path / name))
@@ -127,10 +122,7 @@ def test_what_is_asked_of_both_is_the_same(
     assert any(changes[0])
 
 
-def test_a_machine_that_has_never_acted_is_read_once_and_one_that_rests_again_twice(
-    ray_cluster: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(AUDIT, "")
+def test_a_machine_that_has_never_acted_is_read_once_and_one_that_rests_again_twice(ray_cluster: None) -> None:
     with rs.System("rests") as system:
         machine = system.spawn(Counted)
         system.start()

@@ -35,7 +35,6 @@ from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
 from ray_snapshot.runtime.faults import first_line, in_a_line, text_of
-from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.stderr import LOGGER
 
 if TYPE_CHECKING:
@@ -333,7 +332,7 @@ class Analyst:
         collected: Collected,
         place: int | None = None,
         session: str | None = None,
-        *pieces: bytes,
+        *,
         again: bool = False,
     ) -> int | None:
         """A snapshot has been completed or aborted; answers when few others wait to be evaluated.
@@ -341,9 +340,8 @@ class Analyst:
         `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls. Snapshots
         behind a gap do not count as waiting: the one that fills the gap may come only once an earlier call is answered.
         Returns up to which place everything is done with for good; None if it was refused, for it is of another
-        `session`. `pieces`: see there.
+        `session`.
         """
-        collected = put_together(collected, pieces)
         if not self.arrivals.put(Handed(collected, place, session, again)):
             return None
         while self.arrivals.in_order - self.evaluated > MOST_WAITING:

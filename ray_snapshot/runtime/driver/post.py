@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, RaySnapshotError, SettingError, SystemNotRunningError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.choosing import BARRIERS, core_for
+from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.commands import (
     Abort,
     Allow,
@@ -35,7 +35,6 @@ from ray_snapshot.protocol.commands import (
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.mailbox import MAIL, end_of
 from ray_snapshot.protocol.recovery_line import outside, sent_again
-from ray_snapshot.protocol.repose import Missed, Repose, Said
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledge,
@@ -52,7 +51,6 @@ from ray_snapshot.runtime.driver.holding import Holding
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.program import Program
 from ray_snapshot.runtime.driver.recorder import DriverRecorder
-from ray_snapshot.runtime.driver.reposing import Acting, turn_red
 from ray_snapshot.runtime.driver.securing import Securing
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.fitting import check_fits
@@ -123,11 +121,7 @@ class DriverPost(Post):
         self.program = Program(member.lock, checkpoint=checkpoint)
         tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
         super().__init__(member, self._new_core(born=None), spawn_timeout=spawn_timeout, tracer=tracer)
-        self.repose = Repose()
-        self.act = Acting(member, self.repose, self._catch_up, send_timeout)
         self.recorder = DriverRecorder(member, self.carrier, self.trace, checkpoint=checkpoint)
-        if beside is None and tracer is None and protocol not in BARRIERS:
-            self.recorder.offer = self._offer
         if beside is not None:
             self.is_joined = True
             self.recorder.turn = lambda is_forced: beside.turn_red(is_forced=is_forced)
@@ -190,8 +184,7 @@ class DriverPost(Post):
 
     def acting(self) -> Machine:
         if self.program.is_new_sender():
-            with self.act:
-                self.program.acts()
+            self.program.acts()
         if self.beside is not None:
             self.beside.take_in()
         return self.me
@@ -204,7 +197,7 @@ class DriverPost(Post):
         if self.is_dropping:
             self.dropped += 1
             return
-        with self.act:  # what is sent in one generation must not be numbered in the next
+        with self.member.lock:  # what is sent in one generation must not be numbered in the next
             if self.member.is_rolling:
                 self.check()
             super().send(handle, method, args, kwargs)
@@ -254,15 +247,12 @@ class DriverPost(Post):
         """This thread of the program begins to wait."""
         if wait.may_act:
             return None, wait
-        with self.act:
-            return self.program.begin_wait(wait), wait
+        return self.program.begin_wait(wait), wait
 
     def end_wait(self, begun: tuple[int | None, waits.TrackedWait]) -> None:
         """The wait is over; what the program does next may follow from what came."""
         thread, wait = begun
-        if thread is not None:
-            with self.act:
-                self.program.end_wait(thread)
+        self.program.end_wait(thread)
         tracer = self.trace.tracer
         if tracer is None or not wait.on or self.member.is_closing:
             return
@@ -273,17 +263,7 @@ class DriverPost(Post):
 
     def rest(self) -> AbstractContextManager[None]:
         """Inside `wait_for`: this thread of the program sends nothing until something holds."""
-        return self._rest_all(self.beside) if self.beside is not None else self._rest()
-
-    @contextmanager
-    def _rest(self) -> Iterator[None]:
-        with self.act:
-            self.program.begin_rest()
-        try:
-            yield
-        finally:
-            with self.act:
-                self.program.end_rest()
+        return self.program.rest() if self.beside is None else self._rest_all(self.beside)
 
     @contextmanager
     def _rest_all(self, beside: Beside) -> Iterator[None]:
@@ -297,8 +277,7 @@ class DriverPost(Post):
             return
         with self.member.lock:
             self.core.note(colour, self.me)
-            if not self.repose.is_on:  # else it turns red when it is roused: before it does anything about the reply
-                self.recorder.record()
+            self.recorder.record()
 
     # ---- as the driver's part in the watch meets it (`Beside`) -----------------------------------------------------
 
@@ -349,8 +328,7 @@ class DriverPost(Post):
             with self.member.lock:
                 for command in commands:
                     self._obey(command)
-                if not self.repose.is_on or any(isinstance(command, Request | Overdue) for command in commands):
-                    self.recorder.record()  # else what it has only heard of is reported for it
+                self.recorder.record()
             obeyed += len(commands)
 
     async def _is_another_service(self, error: RayActorError) -> bool:
@@ -368,21 +346,6 @@ class DriverPost(Post):
         except Exception as error:
             raise attendant.fail(error) from None
 
-    # ---- repose ---------------------------------------------------------------------------------------------------
-
-    def step(self) -> AbstractContextManager[Any]:
-        return self.act
-
-    def _offer(self, *, was_still: bool) -> Said | None:
-        program = self.program
-        may_change = self.member.is_rolling or program.is_held or program.may_end or self.act.inside
-        return self.repose.offer(is_still=was_still and not may_change)
-
-    def _catch_up(self, missed: Missed) -> None:
-        """Turn red for all that was reported for the driver, and report what was not; under the lock."""
-        turn_red(self.core, self.recorder.reported, self.recorder.turn_red, missed)
-        self.recorder.record()
-
     def _obey(self, command: DriverCommand) -> None:
         match command:
             case Request(number) | Overdue(number):
@@ -397,11 +360,6 @@ class DriverPost(Post):
                 self.core.resolve(target, host)
                 self.core.channel(self.me, target, MAIL)
                 self.carrier.flush()
-            case Missed(_, _, _, ends):
-                was_on = self.repose.is_on
-                self.repose.ended(ends)
-                if was_on:
-                    self._catch_up(command)
             case Stopped(names, colour):
                 self.core.note(colour)
                 self.recorder.record()
@@ -461,7 +419,6 @@ class DriverPost(Post):
     def _leave_generation(self, generation: int) -> None:
         self.member.is_rolling = True
         self.member.generation = generation
-        self.repose.ended(self.repose.ends)
         self.calls.undo()
         self.recorder.reported.clear()
         self.carrier.begin(self._new_core(born=None))

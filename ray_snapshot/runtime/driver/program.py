@@ -51,17 +51,10 @@ class Program:
         """Threads that act for the driver: the one that opened the system, and each that has sent something."""
         self.resting: dict[int, TrackedWait | Held | None] = {}
         """Threads that wait; None: in `wait_for`."""
-        self.may_end = False
-        """Whether, when it was last copied, only threads other than the main one acted: that these end nobody is told."""
 
     def is_new_sender(self) -> bool:
         """Whether this thread has not sent anything yet."""
         return threading.get_ident() not in self.senders
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a thread is held at full mailboxes; under the lock."""
-        return any(isinstance(rest, Held) for rest in self.resting.values())
 
     def acts(self) -> None:
         """This thread sends."""
@@ -90,30 +83,21 @@ class Program:
     @contextmanager
     def rest(self) -> Iterator[None]:
         """Inside `wait_for`: this thread sends nothing until something holds."""
-        self.begin_rest()
+        thread = threading.get_ident()
+        with self.lock:
+            self.resting[thread] = None
         try:
             yield
         finally:
-            self.end_rest()
-
-    def begin_rest(self) -> None:
-        """This thread enters `wait_for`."""
-        with self.lock:
-            self.resting[threading.get_ident()] = None
-
-    def end_rest(self) -> None:
-        """This thread leaves it."""
-        with self.lock:
-            self.resting.pop(threading.get_ident(), None)
+            with self.lock:
+                self.resting.pop(thread, None)
 
     def copy(self, machine: Machine) -> BodyCopy:  # noqa: ARG002 - there is only one
         """What a snapshot holds of the driver: no state of its own; under the lock."""
         found = BodyCopy("driver", "active", None)
         alive = {thread.ident for thread in threading.enumerate()}
         acting = [thread for thread in self.senders if thread in alive]
-        awake = [thread for thread in acting if thread not in self.resting]
-        self.may_end = bool(awake) and threading.main_thread().ident not in awake
-        if awake:
+        if any(thread not in self.resting for thread in acting):
             return found
         blocking = [rest for rest in map(self.resting.get, acting) if rest is not None]
         found.status = "blocked" if blocking else "passive"

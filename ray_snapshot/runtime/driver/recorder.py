@@ -11,12 +11,9 @@ from typing import Any
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import Recording
-from ray_snapshot.protocol.repose import Said
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.driver.reposing import is_still
 from ray_snapshot.runtime.faults import in_a_line
-from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
@@ -33,10 +30,6 @@ class DriverRecorder:
         self.checkpoint = checkpoint
         self.turn: Callable[[bool], object] = lambda is_forced: self.boundary()  # noqa: ARG005 - a driver is always at one
         """Turns red what is due, with all that this process is; `is_forced`: now, whatever it is in the middle of."""
-        self.offer: Callable[..., Said | None] = lambda **_: None
-        """What a report says of repose; see `protocol.repose`."""
-        self.was_still = False
-        """Whether nothing was on its way when this process last turned red."""
         self.reported: set[int] = set()
         self.reports: deque[Any] = deque(maxlen=100)
         """References to calls that report a part of the trace; some may not have been answered yet."""
@@ -50,29 +43,21 @@ class DriverRecorder:
 
     def boundary(self) -> tuple[int, ...]:
         """Turn red, copy, and report; returns the numbers recorded."""
-        numbers = self.turn_red()
-        self._report_open()
-        return numbers
-
-    def turn_red(self) -> tuple[int, ...]:
-        """Turn red, and copy; returns the numbers recorded."""
         core = self.carrier.core
-        self.was_still = is_still(core)
         numbers = core.boundary()
         while core.copy_next():
             pass
         self.carrier.flush()
+        self._report_open()
         return numbers
 
     def _report_open(self) -> None:
-        core, said = self.carrier.core, None
+        core = self.carrier.core
         for number, recording in core.open.items():
             if number not in self.reported and (recording.copies or recording.is_copied):
                 self.reported.add(number)
                 with self._if_it_can_be(number):
-                    payload = self._payload(recording)
-                    said = said or self.offer(was_still=self.was_still)
-                    self._report(replace(payload, repose=said))
+                    self._report(self._payload(recording))
         for number, recording in core.open.items():
             if recording.late:
                 late, recording.late = recording.late, []
@@ -98,12 +83,12 @@ class DriverRecorder:
     def _report(self, payload: HostPayload) -> None:
         tracer = self.trace.tracer
         if tracer is None:
-            self.member.service.report.remote(*in_pieces(payload))
+            self.member.service.report.remote(payload)
             return
         entries = tracer.take()
         try:
             payload = replace(payload, trace=tracer.shipped(entries))
-            self.reports.append(self.member.service.report.remote(*in_pieces(payload)))
+            self.reports.append(self.member.service.report.remote(payload))
         except Exception:
             tracer.put_back(entries)
             raise

@@ -20,7 +20,6 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -320,10 +319,8 @@ def obey(post: HostPost, commands: Sequence[HostCommand]) -> None:
 
 def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one branch for each command
     match command:
-        case Request(number, is_driver_in_repose):
+        case Request(number):
             post.core.request(number)
-            if is_driver_in_repose:
-                post.core.take_marker(DRIVER, number)
             post.recorder.guard_soon()
             post.reporter.born_red(number)
         case Welcome(pending, last):

@@ -1,6 +1,6 @@
 """What a host answers the service that has asked it for a snapshot: its report, where that is small.
 
-An answer spares a call of Ray's; a large one would go through the object store, so it goes by a call, in pieces.
+An answer spares a call of Ray's; a large one would go through the object store, so it goes by a call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.pieces import PIECE, bytes_of
+from ray_snapshot.runtime.pieces import PIECE
 
 LINK_BYTES = 100
 """What the counts of a link take in a report, or less."""
@@ -45,4 +45,5 @@ def is_small(payload: HostPayload) -> bool:
     """Whether Ray would send a host's first report with the reply, not through the object store."""
     counts: Any = payload.counts
     links = len(counts.sent) + len(counts.accepted) + len(counts.in_flight)
-    return bytes_of(payload) + LINK_BYTES * links <= PIECE
+    size = len(payload.part) + len(payload.checkpoint or b"")
+    return size + LINK_BYTES * links <= PIECE

@@ -1,16 +1,14 @@
-"""What a host's snapshots show of its machines at rest: it sees to their rows as recordings become whole, and audits some.
+"""What a host's snapshots show of its machines at rest: it sees to their rows as recordings become whole.
 
-The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`). While
-that is idle, and nothing is to be patched, they are looked at under the lock.
+The core says which machines rest, under the lock; their rows are patched in the thread that makes reports (`resting`).
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from ray_snapshot import redaction
@@ -18,7 +16,6 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.parts import RESTING, GroupCopy, MachineCopy
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.host.one_thread import OneThread, done
 from ray_snapshot.runtime.host.resting import Packing, RestingRows
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.report import BodyCopy, Resting
@@ -36,16 +33,14 @@ class AtRest:
         member: Membership,
         core: HostCore,
         unchanged: Unchanged,
-        reports: OneThread,
-        audit: float,
+        reports: ThreadPoolExecutor,
     ) -> None:
-        """`reports`: the thread that makes them; `audit`: see `HostConfig`."""
+        """`reports`: the thread that makes them."""
         self.member = member
         self.core = core
         self.copying = core.copying
         self.unchanged = unchanged
         self.reports = reports
-        self.audit = audit
         self.rows = RestingRows(member.host)
         self.packing = Packing(member.host)
         self.shown: dict[int, Future[dict[int, Resting]]] = {}
@@ -54,8 +49,6 @@ class AtRest:
         """What `stream` has begun, and may not be over."""
         self.version = redaction.version
         """The version of `redaction` when the rows were written."""
-        self.audited: list[MachineCopy] = []
-        """Copies of machines at rest, to be compared with their rows."""
         self.building_s = 0.0
         """Processor time that the thread of reports has taken for this, not told yet."""
 
@@ -69,19 +62,6 @@ class AtRest:
             if self.copying.uncopied:  # a recording that is not whole yet will show these
                 self._copy_again()
             self.copying.wake_all()
-
-    def turned(self, number: int) -> None:
-        """The host has turned red for this number: copy some machines at rest all the same, one at least.
-
-        What was copied so for a snapshot before is let go: if that was given up, its machines may have new rows since.
-        """
-        if not self.audit:
-            return
-        self.audited = []
-        resting = self._resting()
-        chosen = [machine for machine in resting if random.random() * 100 < self.audit]
-        for machine in chosen or random.sample(resting, min(1, len(resting))):
-            self.audited.append(self.copying.copy_again(machine, number))
 
     def stream(self) -> None:
         """Some machines have been copied: write the rows of those that were put to rest, if they are many, and drop the copies.
@@ -110,25 +90,14 @@ class AtRest:
         if self._is_more_redacted():  # since others were copied
             self._copy_again()
         rested = self.copying.take_rested()
-        audited, self.audited = self.audited, []
         if whole or rested:
-            is_bare = not (rested or audited or self.copying.awake)
-            is_known = is_bare and self.reports.is_idle and self.rows.whole is not None
-            if is_known:
-                found = done(self._beside, whole)
-            else:
-                found = self.reports.submit(self._show, whole, rested, [*self.copying.awake], audited)
+            found = self.reports.submit(self._show, whole, rested, [*self.copying.awake])
             self.shown.update(dict.fromkeys(whole, found))
 
     def of(self, number: int) -> Resting | None:
         """What a report shows of machines at rest; None where there can be none. For whoever makes the report."""
         found = self.shown.get(number)
         return None if found is None else found.result()[number]
-
-    def shows(self, number: int, resting: Resting | None) -> bool:
-        """Whether it is certain by now that a report shows these machines at rest."""
-        found = self.shown.get(number)
-        return found is not None and found.done() and found.exception() is None and found.result()[number] is resting
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
@@ -148,32 +117,23 @@ class AtRest:
 
         In the order of all that are put to rest: if one of them is again before the rows are written, its last copy is shown.
         """
-        again = [self.copying.copy_again(machine, 0) for machine in self._resting()]
+        resting = [machine for machine in self.core.machines.values() if machine.copied is RESTING]
+        again = [self.copying.copy_again(machine, 0) for machine in resting]
         self.copying.rested += again
         self.copying.rested_count += len(again)
-        self.audited = []  # they would be compared with what is written now
-
-    def _resting(self) -> list[Machine]:
-        return [machine for machine in self.core.machines.values() if machine.copied is RESTING]
 
     def _show(
         self,
         whole: Mapping[int, Recording],
         rested: Sequence[MachineCopy | GroupCopy],
         awake: Sequence[str],
-        audited: Sequence[MachineCopy],
     ) -> dict[int, Resting]:
         """What was at rest in each recording, beside the machines that were copied for it; in the thread of reports."""
         with self._writing():
             self.rows.take(rested)
-            found = self._beside(whole)
-            if (wrong := self.rows.wrong(audited)) is not None:
-                self._fail(wrong)
+            found = {number: self.rows.beside(recording.names) for number, recording in whole.items()}
             self.rows.forget(awake)
             return found
-
-    def _beside(self, whole: Mapping[int, Recording]) -> dict[int, Resting]:
-        return {number: self.rows.beside(recording.names) for number, recording in whole.items()}
 
     def _write(self, rested: Sequence[MachineCopy | GroupCopy]) -> None:
         with self._writing():

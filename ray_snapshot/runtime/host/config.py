@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-
-from ray_snapshot.errors import SettingError
-
-AUDIT = "RAY_SNAPSHOT_AUDIT"
-"""In the driver's environment: `HostConfig.audit`."""
-
-
-def asked_audit() -> float:
-    """The percentage that the environment asks for; raises `SettingError` if it is none."""
-    told = os.environ.get(AUDIT) or "0"
-    try:
-        found = float(told)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 100:
-        raise SettingError(f"{AUDIT}={told}: a percentage of the machines, such as 1 or 100")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +36,3 @@ class HostConfig:
     """What calls of watched actors say of the watch that this system has joined (`name:run_id`); None if there is none."""
     life: int = 0
     """Which of the systems that have joined that watch this is."""
-    audit: float = 0.0
-    """Of what percentage of the machines that have not acted the state is encoded anew, and compared with what was kept."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ from ray_snapshot.errors import (
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.copying import Asked, Group
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.protocol.parts import RESTING
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
@@ -30,7 +28,7 @@ from ray_snapshot.runtime.host.meter import Meter
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
 from ray_snapshot.runtime.host.stage import Performance, Stage
-from ray_snapshot.runtime.host.unchanged import HOOKS, Unchanged, changed_by_itself, is_bare
+from ray_snapshot.runtime.host.unchanged import HOOKS, Unchanged, is_bare
 from ray_snapshot.runtime.report import BodyCopies, BodyCopy
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.shapes import shape_of
@@ -68,8 +66,6 @@ class Copier:
         self.unchanged = Unchanged(is_checkpointing=config.checkpoint)
         self.is_plain = not config.checkpoint and config.protocol not in BARRIERS
         """Whether copies hold what is recorded, and nothing else."""
-        self.audited: Any = None
-        """The colour of the machines of which one has been audited."""
 
     def copy(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
@@ -126,18 +122,7 @@ class Copier:
         kept = self.unchanged.copy_of(machine)
         if kept is None:
             return self._read(machine)
-        is_first = machine.copied != self.audited or machine.copied is RESTING
-        if self.config.audit and (is_first or random.random() * 100 < self.config.audit):
-            self.audited = machine.copied
-            return self._audit(machine, kept)
         return kept if kept.recorded_at is None else replace(kept, recorded_at=self._instant())
-
-    def _audit(self, machine: Machine, kept: BodyCopy) -> BodyCopy:
-        """A copy that does not come from what was kept, which must be the same."""
-        found = self._read(machine)
-        if replace(found, recorded_at=kept.recorded_at) != kept:
-            self.member.fail(changed_by_itself(machine.name, type(machine.body).__name__))
-        return found
 
     def _read(self, machine: Machine) -> BodyCopy:
         acting, HERE.machine = HERE.machine, None  # hooks look; they must not send

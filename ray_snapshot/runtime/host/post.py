@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ray_snapshot.errors import NotAMachineError, RaySnapshotError, RolledBackError
@@ -29,7 +29,6 @@ from ray_snapshot.runtime.host.copier import Copier
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.held import HeldWatch
 from ray_snapshot.runtime.host.notices import Notices, check_listener, listens
-from ray_snapshot.runtime.host.one_thread import OneThread
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.recorder import Recorder
 from ray_snapshot.runtime.host.replies import Replies, settle
@@ -85,8 +84,8 @@ class HostPost(Post):
         )
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
-        reports = OneThread("ray-snapshot-report")
-        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports, config.audit)
+        reports = ThreadPoolExecutor(1, "ray-snapshot-report")
+        self.at_rest = at_rest = AtRest(member, core, copier.unchanged, reports)
         self.reporter = Reporter(
             config, member, core, stage, self.trace, self.classes, self.notices, at_rest, copier.meter, reports
         )

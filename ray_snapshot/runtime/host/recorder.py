@@ -76,8 +76,6 @@ class Recorder:
         with self.meter:
             self.at_rest.before_turning()
             numbers = self.core.boundary()
-            if numbers:
-                self.at_rest.turned(numbers[-1])
             if self.abroad is not None:
                 self.abroad.recorded(number for number in numbers if number in self.core.open)
             self.reporter.recorded(numbers)
@@ -91,7 +89,7 @@ class Recorder:
 
         Returns whether all is done; machines that are awake that thread must copy.
         """
-        if not (self.core.must_record and self.floor.is_idle) or self.at_rest.audit or self.abroad is not None:
+        if not (self.core.must_record and self.floor.is_idle) or self.abroad is not None:
             return False
         try:
             self.record()

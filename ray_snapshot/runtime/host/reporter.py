@@ -1,13 +1,14 @@
 """When a host reports what it has recorded, in which thread the report is made, and how it is sent.
 
-One complete report is wanted, so it waits a moment for the last markers. It is made in a thread of its own, or at once where
-nothing has changed since the last one; it is the answer to the service, if that has asked, or a call.
+One complete report is wanted, so it waits a moment for the last markers. It is made in a thread of its own, and is the
+answer to the service, if that has asked, or a call.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,10 +27,9 @@ from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.meter import Meter
 from ray_snapshot.runtime.host.notices import Notices
-from ray_snapshot.runtime.host.one_thread import OneThread
 from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.host.turns import TURNS
-from ray_snapshot.runtime.report import Facts, Standing, host_payload, is_at_rest, late_payload
+from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
@@ -57,7 +57,7 @@ class Reporter:
         notices: Notices,
         at_rest: AtRest,
         meter: Meter,
-        pool: OneThread,
+        pool: ThreadPoolExecutor,
     ) -> None:
         """`pool`: the thread that makes reports, one after the other."""
         self.config = config
@@ -72,7 +72,6 @@ class Reporter:
         self.pool = pool
         self.abroad: Abroad | None = None
         self.answers = Answers()
-        self.standing = Standing()
         self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
         self.reported: set[int] = set()
 
@@ -165,11 +164,9 @@ class Reporter:
     ) -> None:
         number, is_first = recording.number, build is host_payload
         try:
-            payload = self._payload_at_once(build, recording, late, creations)
-            if payload is None:
-                payload = await self.member.loop.run_in_executor(
-                    self.pool, self._timed_payload, build, recording, late, creations
-                )
+            payload = await self.member.loop.run_in_executor(
+                self.pool, self._timed_payload, build, recording, late, creations
+            )
             if calls is not None:
                 payload = replace(payload, calls=calls)
             with self.member.lock:
@@ -201,21 +198,8 @@ class Reporter:
 
     # ---- how it is made -------------------------------------------------------------------------------------------
 
-    def _payload_at_once(self, build: Any, recording: Recording, late: Any, creations: Any) -> HostPayload | None:
-        """The payload, if the last one stands; None if it must be made. To hand it to the thread of reports takes longer."""
-        with self.member.lock:
-            stands = (
-                build is host_payload
-                and is_at_rest(recording)
-                and not (late or creations or self.config.checkpoint)
-                and self.at_rest.shows(recording.number, self.standing.resting)
-                and self.pool.is_idle
-            )
-            return self._timed_payload(build, recording, late, creations) if stands else None
-
     def _timed_payload(self, *given: Any) -> HostPayload:
-        """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports, or while
-        it is idle under the lock."""
+        """A payload, with the processor time of all that was done for it and not told yet; in the thread of reports."""
         began = time.thread_time()
         with TURNS.brisk():
             found = self._payload(*given)
@@ -232,7 +216,7 @@ class Reporter:
         found: HostPayload
         resting = self.at_rest.of(recording.number) if build is host_payload else None
         if resting is not None:
-            build = partial(host_payload, resting=resting, pack=self.at_rest.packing.packed, standing=self.standing)
+            build = partial(host_payload, resting=resting, pack=self.at_rest.packing.packed)
         if not self.config.checkpoint:
             found = build(self.member.host, recording, facts, late, creations)
             return found

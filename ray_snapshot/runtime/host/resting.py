@@ -4,17 +4,15 @@ The core has no copies of machines at rest (`protocol.host`). Their rows are her
 every report as they are: 10,000 of them in a fraction of a millisecond. So a report is always complete, whatever it cost to
 make, and nothing that is sent or written refers to another snapshot.
 
-Used by the thread that makes reports, in the order in which recordings became whole; and read under the host's lock while that
-is idle.
+Used by the thread that makes reports, in the order in which recordings became whole.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +21,6 @@ import pyarrow.compute as pc
 
 from ray_snapshot import redaction
 from ray_snapshot.columns import MOST_SQUEEZED, packed
-from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.parts.reporting import LateRun, LinkCounts, show
 from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.joins import Inputs
@@ -32,7 +29,6 @@ from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.assembly import by_name
 from ray_snapshot.runtime.checkpointing import saved_machine
 from ray_snapshot.runtime.ends import ENDS, OWNED, compact
-from ray_snapshot.runtime.host.unchanged import changed_by_itself
 from ray_snapshot.runtime.report import Packed, PartRows, Resting
 from ray_snapshot.runtime.saved_machines import saved_table
 from ray_snapshot.shapes import Shape
@@ -225,24 +221,6 @@ class RestingRows:
             self.whole = found
         return found
 
-    def wrong(self, looked_at: Sequence[MachineCopy]) -> RaySnapshotError | None:
-        """What is wrong if one of these machines at rest looks different now from how it is shown.
-
-        `MachineFailedError` if its state does: the class's mistake. Else one of ours.
-        """
-        if not looked_at:
-            return None
-        now = RestingRows(self.host)
-        now.take(looked_at)
-        shown = _by_machine(*self._without(self.shapes.keys() - now.shapes.keys()))
-        for name, (machine, ends, saved) in sorted(_by_machine(*now._all()).items()):
-            before, ends_before, saved_before = shown.get(name, ({}, [], None))
-            if (machine.get("state"), saved) != (before.get("state"), saved_before):
-                return changed_by_itself(name, str(machine["class_name"]))
-            if (machine, ends) != (before, ends_before):
-                return RaySnapshotError(f"{name} is shown at rest as {before}, {ends_before}, and is {machine}, {ends}")
-        return None
-
     def _all(self) -> _Shown:
         return self.machines, self.ends, self.saved
 
@@ -337,15 +315,3 @@ def _counts(host: str, ends: pa.Table) -> LinkCounts:
             if other is not None:
                 sums[other] = total
     return found
-
-
-def _by_machine(machines: Rows, ends: pa.Table, saved: Rows) -> dict[str, tuple[dict[str, Any], list[str], Any]]:
-    """The row of each machine, those of its channels' ends as text in one order, and what checkpoints keep of it."""
-    of: dict[str, list[str]] = defaultdict(list)
-    for row in ends.to_pylist():
-        of[row["owner"]].append(repr(row))
-    kept = {row["machine"]: row for row in saved.table().to_pylist()}
-    return {
-        row["machine"]: (row, sorted(of[row["machine"]]), kept.get(row["machine"]))
-        for row in machines.table().to_pylist()
-    }

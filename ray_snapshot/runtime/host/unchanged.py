@@ -14,7 +14,6 @@ from itertools import compress
 from typing import Any
 
 from ray_snapshot import redaction
-from ray_snapshot.errors import MachineFailedError
 from ray_snapshot.fields import in_class
 from ray_snapshot.protocol.copying import Asked
 from ray_snapshot.protocol.host import Machine
@@ -171,19 +170,6 @@ class Unchanged:
         if is_whole and size <= MOST_BYTES and self.held_bytes + size <= MOST_BYTES_OF_ALL:
             self.copies[name] = copy
             self.held_bytes += size
-
-
-def changed_by_itself(name: str, class_name: str) -> MachineFailedError:
-    """What is told of a machine whose state is another one, though it has not acted."""
-    told = f"the state of {class_name} has changed outside of its actions: set volatile = True in class {class_name}"
-    return MachineFailedError(
-        f"{name} ({class_name}): {told}",
-        machine=name,
-        method="snapshot_state",
-        message=None,
-        source=None,
-        traceback="",
-    )
 
 
 def _bytes_of(copy: BodyCopy | None) -> int:

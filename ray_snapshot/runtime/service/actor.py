@@ -23,11 +23,9 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.protocol.repose import Missed
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
 from ray_snapshot.runtime.faults import with_place
-from ray_snapshot.runtime.pieces import put_together
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -60,7 +58,6 @@ class Service:
             config, course, directory, orders, coordinator, self.allowance, self.handing, self.telling, self.recovery,
             self.lost, others or NoOthers(),
         )  # fmt: skip
-        orders.missed = self.collecting.missed
         self.clock = Clock(self.begin_snapshot)
         self.collecting.took, self.collecting.gave_up = self.clock.took, self.clock.gave_up
         course.background(self.collecting.reap())
@@ -179,9 +176,9 @@ class Service:
         return await self.collecting.take_last(seconds)
 
     @notice
-    async def report(self, payload: HostPayload, *pieces: bytes) -> None:
-        """A host's part, or white messages that arrived after it; `pieces`: see there."""
-        await self.collecting.report(put_together(payload, pieces))
+    async def report(self, payload: HostPayload) -> None:
+        """A host's part, or white messages that arrived after it."""
+        await self.collecting.report(payload)
 
     @notice
     async def give_up(self, number: int, host: str, reason: str) -> None:
@@ -207,16 +204,6 @@ class Service:
     async def commands(self, obeyed: int) -> list[DriverCommand]:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         return await self.orders.commands(obeyed)
-
-    async def roused(self, turn: int) -> Missed | None:
-        """The driver is about to act, the `turn`-th time behind a repose.
-
-        None of a life that has not begun: it does not know yet for which numbers those before have reported.
-        """
-        if not self.course.opened.is_set():
-            return None
-        self.orders.stand_in.rouse(turn)
-        return self.collecting.missed()
 
     async def register(self, host: str, actor: list[Any], config: Any = None, options: Any = None) -> None:
         """A host joins; it is asked for every snapshot that is pending. `options`: what Ray was asked for it.

@@ -23,8 +23,7 @@ from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.protocol.repose import Missed
-from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader, stood_in
+from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
@@ -38,9 +37,6 @@ from ray_snapshot.runtime.service.telling import Telling
 MOST_UNJUDGED = 100
 """A snapshot that a program asks for is taken however slow the detectors are, if fewer than so many wait for them: a
 bound of memory."""
-
-MOST_STOOD_IN = 500
-"""So many snapshots in a row are reported for a driver in repose; it turns red for all of them before it acts."""
 
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
@@ -222,7 +218,7 @@ class Collecting:
             collection.unasked = [host for host in self.coordinator.hosts if host not in first]
             collection.is_driver_asked = True
         self.others.begun(collection.header, prepared)
-        await self._request(number, first, is_spread=bool(initiators))
+        await self._request(number, first)
         self.look(number)
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
@@ -299,28 +295,13 @@ class Collecting:
             return None
         return self.coordinator.start(time.time(), timeout)
 
-    async def _request(self, number: int, hosts: list[str], *, is_spread: bool = False) -> None:
-        """Ask these to record; `is_spread`: markers alone bring it to the others, so that a driver must send its own."""
-        standing: HostPayload | None = self.orders.stand_in.report if DRIVER in hosts else None
-        if standing is not None and (is_spread or number - standing.number >= MOST_STOOD_IN):
-            self.orders.end_repose()
-            standing = None
-        request = Request(number, is_driver_in_repose=standing is not None)
+    async def _request(self, number: int, hosts: list[str]) -> None:
+        """Ask these to record."""
         for host in hosts:
-            if host == DRIVER and standing is not None:
-                self.course.background(self.report(stood_in(standing, number, time.time())))
-            else:
-                self.orders.to(host, request)
+            self.orders.to(host, Request(number))
         if number in self.collections:
-            left_out = 0 if standing is None else 2  # a driver in repose is neither asked, nor does it report
-            self.collections[number].header.control_messages += len(hosts) - left_out
+            self.collections[number].header.control_messages += len(hosts)
         await self.course.notify()
-
-    def missed(self) -> Missed:
-        """What a driver must know that is in repose no more."""
-        pending = self.coordinator.pending
-        owed = (number for number, found in pending.items() if DRIVER in found.counts.awaited)
-        return Missed(self.coordinator.last, tuple(pending), tuple(owed))
 
     def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
@@ -376,8 +357,6 @@ class Collecting:
         if collection is None or answer is not Answer.SUCCESS:
             return
         collection.add(payload)
-        if payload.repose is not None:
-            self.orders.stand_in.take(replace(payload, trace=None), payload.repose)
         if not self.look(number):
             await self._ask_the_rest(number, collection)
 
@@ -417,7 +396,7 @@ class Collecting:
         found = self.others.found(header, completed, payloads)
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
-        header.control_messages += len(self.coordinator.hosts) - (self.orders.stand_in.report is not None)
+        header.control_messages += len(self.coordinator.hosts)
         del self.collections[number]
         collection.complete(found)
         self.line.put(number, found)

@@ -10,7 +10,6 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.coordinator import reached
 from ray_snapshot.runtime.service.course import Course
-from ray_snapshot.runtime.service.places import Places
 
 
 def listed(names: list[str]) -> str:
@@ -27,7 +26,7 @@ class Directory:
         self.protocol = protocol
         self.actors: dict[str, Any] = {}
         """The Ray actors of hosts."""
-        self.places = Places({DRIVER: DRIVER})
+        self.places: dict[str, str] = {DRIVER: DRIVER}
         """The host of each machine."""
         self.counters: dict[str, int] = {}
         self.unclaimed: set[str] = set()
@@ -53,7 +52,7 @@ class Directory:
 
     def clear(self) -> None:
         """All hosts have ended, and their machines with them."""
-        self.places = Places({DRIVER: DRIVER})
+        self.places = {DRIVER: DRIVER}
         for known in (self.actors, self.counters, self.forward):
             known.clear()
         for noted in (self.unclaimed, self.sources, self.declared, self.awaited):
@@ -87,11 +86,8 @@ class Directory:
             raise DuplicateMachineError(
                 f"a machine {taken!r} already exists in {self.system}; names are unique", machine=taken
             )
-        if again:  # restored ones may be where they are
-            kept = [(name, host) for name, host in zip(names, hosts, strict=True) if name not in self.places]
-            self.places.named.update(kept)
-        else:
-            self.places.add(names, hosts)
+        for name, host in zip(names, hosts, strict=True):
+            self.places.setdefault(name, host)  # restored ones are where they are
         self.unclaimed.difference_update(names)
         self.sources.update(names if role == "source" else ())
         return names

@@ -12,7 +12,6 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from ray_snapshot.runtime.collected import Collected
-from ray_snapshot.runtime.pieces import in_pieces
 
 LOOK_S = 0.05
 """How often an analyst that is being started anew is asked."""
@@ -40,8 +39,7 @@ class HandOver:
         await self.is_there.wait()
         self.given += 1
         if not self.is_again:
-            light, *pieces = in_pieces(found)
-            await self.analyst.add.remote(light, self.given, None, *pieces)
+            await self.analyst.add.remote(found, self.given)
             return
         self.unfinished[self.given] = found
         session = self.session
@@ -92,8 +90,7 @@ class HandOver:
     async def _added(self, session: str | None, place: int, found: Collected, *, again: bool) -> bool:
         """Whether the analyst of this session has taken a snapshot."""
         try:
-            light, *pieces = in_pieces(found)
-            finished = await self.analyst.add.remote(light, place, session, *pieces, again=again)
+            finished = await self.analyst.add.remote(found, place, session, again=again)
         except RayActorError:
             return False
         if finished is None or session != self.session:

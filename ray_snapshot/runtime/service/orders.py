@@ -6,36 +6,25 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ray.exceptions import RayError
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import (
-    Abort,
-    Allow,
     Close,
     DriverCommand,
     HostCommand,
-    Overdue,
-    Replace,
     Request,
-    Secure,
-    Seek,
     SharedCommand,
 )
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.protocol.repose import Missed, StandIn
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.directory import Directory
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
-
-QUIET = Request | Overdue | Close | Abort | Secure | Seek | Allow | Replace
-"""What a driver is told that changes nothing of what it reports."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -58,10 +47,6 @@ class Orders:
         self.driver_obeyed = 0
         self.driver_news = asyncio.Event()
         """Set when there may be something that the driver is to be told."""
-        self.stand_in = StandIn()
-        """Reports for a driver in repose."""
-        self.missed: Callable[[], Missed] = lambda: Missed(0)
-        """What a driver must know that is in repose no more."""
         self.lazily: dict[str, list[Any]] = {}
         """Per host: commands that need not come at once; they go with the next other command, or within `LAZY_S`."""
         self.lazy_until = 0.0
@@ -98,14 +83,7 @@ class Orders:
     def to_driver(self, *commands: DriverCommand) -> None:
         """Give commands to the driver, which gets them when it asks: its long poll is answered."""
         self.driver_news.set()
-        if not all(isinstance(command, QUIET) for command in commands):
-            self.end_repose()
         self.driver_log += (*self.lazily.pop(DRIVER, ()), *commands)
-
-    def end_repose(self) -> None:
-        """The driver is asked again from now on, and told what it has missed, if anything."""
-        self.driver_news.set()
-        self.driver_log.append(replace(self.missed(), ends=self.stand_in.end()))
 
     def to_host(self, host: str, *commands: HostCommand) -> None:
         """Give commands to a host, by a call; none if it has left meanwhile, with its system."""
@@ -138,8 +116,7 @@ class Orders:
         """Give a command to all hosts and the driver, but make no call for it: it goes with the next one."""
         self._put_off()
         for host in self._all():
-            if host != DRIVER or self.stand_in.report is None:  # else it is told when it is roused
-                self.lazily.setdefault(host, []).append(command)
+            self.lazily.setdefault(host, []).append(command)
 
     def _all(self) -> list[str]:
         return [*([DRIVER] if self.has_driver else ()), *self.directory.actors]
@@ -151,7 +128,7 @@ class Orders:
 
     def clear(self) -> None:
         """There are no hosts any more, and no driver that asks."""
-        self.has_driver, self.driver_log, self.driver_obeyed, self.stand_in = False, [], 0, StandIn()
+        self.has_driver, self.driver_log, self.driver_obeyed = False, [], 0
         self.lazily.clear()
 
     def _put_off(self) -> None:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.service.directory import Directory
     from ray_snapshot.runtime.service.handing_over import HandOver
     from ray_snapshot.runtime.service.orders import Orders
-from ray_snapshot.runtime.service.places import Places
 
 LOOK_S = 1.0
 
@@ -436,7 +435,7 @@ class Recovery:
         assert self.plan is not None
         plan = await self.plan
         if ask.generation == self.generation and self.is_rolling:
-            self.directory.places = Places({DRIVER: DRIVER, **plan.places})
+            self.directory.places = {DRIVER: DRIVER, **plan.places}
         share = plan.shares.get(ask.host) or pickle.dumps(Share(last=self.snapshots.last), protocol=5)
         if ask.host != DRIVER and (abroad := self.abroad(ask.host, plan)) is not None:
             with_abroad: Share = pickle.loads(share)

@@ -12,7 +12,6 @@ from ray.exceptions import RayActorError
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.pieces import in_pieces
 
 
 class Membership:
@@ -55,7 +54,7 @@ class Membership:
 
     async def report(self, payload: HostPayload) -> None:
         """Give a report to the service."""
-        await self.service.report.remote(*in_pieces(payload))
+        await self.service.report.remote(payload)
 
     # ---- work on the event loop -----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
@@ -81,11 +80,6 @@ class Post(ABC):
     def acting(self) -> Machine:
         """The machine on whose behalf this thread sends; raises `NotAMachineError`."""
 
-    def step(self) -> AbstractContextManager[Any]:
-        """The lock, for a step of what acts here."""
-        lock: AbstractContextManager[Any] = self.member.lock
-        return lock
-
     def hold_back(self, machine: Machine) -> None:  # noqa: B027 - not every post has something to do here
         """The machine has gone over a channel's bound: where it must wait at once, it waits here."""
 
@@ -134,14 +128,14 @@ class Post(ABC):
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Set a timer that sends a message later; `MethodSender.send_after` says what it promises."""
-        machine, tracer = self.acting(), self.trace.tracer
+        machine, member, tracer = self.acting(), self.member, self.trace.tracer
         if not (isinstance(seconds, (int, float)) and 0 <= seconds <= LONGEST_TIMER_S):
             raise SettingError(
                 f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 to {LONGEST_TIMER_S:g}"
             )
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         now = time.time()
-        with self.step():
+        with member.lock:
             self.check()
             machine, core = self.acting(), self.carrier.core
             self.places.learn(handle)
@@ -152,7 +146,7 @@ class Post(ABC):
                 self.journal.append((core.colour_of(machine), sent))
             if tracer is not None:
                 tracer.sent(channel, method, (now + seconds, payload), core.colour_of(machine), seconds)
-        self.member.later(seconds, self._fire, core, channel, number)
+        member.later(seconds, self._fire, core, channel, number)
 
     def set_again(self, timers: list[Timer]) -> None:
         """Timers that were restored begin to run; on the event loop."""
@@ -177,7 +171,7 @@ class Post(ABC):
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         self.check()
         host = self.places.place_of(handle)
-        with self.step():
+        with member.lock:
             self.check()
             machine, core = self.acting(), self.carrier.core
             self.call_count += 1

@@ -10,7 +10,6 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.pieces import in_pieces
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
 
@@ -41,7 +40,7 @@ class TraceShipping:
                     entries = tracer.take()
                 try:
                     trace = await member.loop.run_in_executor(executor, tracer.shipped, entries)
-                    await member.service.report.remote(*in_pieces(replace(payload, trace=trace)))
+                    await member.service.report.remote(replace(payload, trace=trace))
                 except (RayActorError, RayTaskError):  # it may have arrived
                     raise
                 except Exception:
