@@ -5,7 +5,7 @@ BIN := .venv/bin
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs screenshots bench lint types clean
+.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs bench lint types clean
 
 .venv: .venv/installed
 
@@ -51,10 +51,6 @@ nightly-tests: .venv
 # Every program of tests/real plainly and watched, and the table of what came of it; PROGRAMS="queues start" runs these anew.
 real-programs: .venv-libraries
 	PYTHONPATH=tests .venv-libraries/bin/python tests/real $(PROGRAMS)
-
-# The pictures of docs/howto/pages.md, anew.
-screenshots: .venv
-	$(BIN)/python .ci/screenshots.py
 
 bench: .venv
 	$(BIN)/python -m benchmarks

@@ -41,7 +41,6 @@ SELECTION = (
     "tests/commands/test_a_second_terminal.py",
     "tests/commands/test_addresses.py",
     "tests/real/test_real_programs.py::test_a_program_behaves_as_it_does_unwatched[tree_of_actors]",
-    f"{EXAMPLES}::test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing",
     f"{EXAMPLES}::test_the_market_is_one_system_whose_coins_add_up_and_which_goes_back_out_of_a_deadlock_with_both_lines",
 )
 """Every name in instrument/shape.py and runtime/leaving.py is used in these, on a cluster."""

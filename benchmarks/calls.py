@@ -16,7 +16,7 @@ import numpy as np
 import ray
 
 import ray_snapshot as rs
-from benchmarks.measure import Result, alternate
+from benchmarks.measure import Result, alternate, timed_ms
 
 PAIRS = 20
 """More than elsewhere: both arms are bound by two processes at once, and swing with whatever else runs."""
@@ -184,14 +184,9 @@ def _snapshot(watch: Any, kind: Any) -> Result:
     actors = [kind.remote() for _ in range(ACTORS)]
     ray.get([actor.ping.remote() for actor in actors])
 
-    def timed(work: Callable[[], Any]) -> float:
-        began = time.perf_counter()
-        work()
-        return 1e3 * (time.perf_counter() - began)
-
     return alternate(
         "watched-snapshot-32",
         "<= 3",
-        ("snapshot_ms", lambda: timed(watch.snapshot)),
-        ("empty_calls_ms", lambda: timed(lambda: ray.get([actor.ping.remote() for actor in actors]))),
+        ("snapshot_ms", lambda: timed_ms(watch.snapshot)),
+        ("empty_calls_ms", lambda: timed_ms(lambda: ray.get([actor.ping.remote() for actor in actors]))),
     )

@@ -1,12 +1,8 @@
-"""A system of many hosts in one process: the service and the cores of hosts that ship, around a network that loses.
+"""A system of many hosts in one process: the service and the cores of hosts that ship.
 
 What is real: `runtime.service.Service` with all its parts, a `HostCore` for each host and for the driver, the reports that they
 build (`runtime.report`), and every pickle that Ray would carry. What is not: Ray. A call is a pickle in a pool, of which one is
 taken by chance and delivered. Of what Ray itself costs a service, `scale` says how much it was measured to be.
-
-Ray loses no calls; its transport repeats what was not answered. So a loss is modelled as what a transport makes of it: it is
-sent again once all else has arrived (its timeout is longer than the 5 ms that a report waits for markers), and where the
-answer was lost, it arrives twice.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.encoding import to_json
@@ -27,12 +23,11 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.parts.reporting import taken
 from ray_snapshot.protocol.barrier_host import BARRIER, BarrierCore
 from ray_snapshot.protocol.choosing import BARRIERS, core_for
-from ray_snapshot.protocol.collector import LateReport
 from ray_snapshot.protocol.commands import Close, Request, Welcome
-from ray_snapshot.protocol.host import HostCore, Machine, Recording
+from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.mailbox import MAIL, METHOD
-from ray_snapshot.runtime.collected import Collected, HostPayload
+from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -91,42 +86,26 @@ class Round:
 
 @dataclass(slots=True)
 class Network:
-    """What is on its way; `loss`: the chance with which a message is lost, or the answer to one."""
+    """What is on its way."""
 
-    loss: float
     chance: random.Random
-    under_way: list[tuple[str, bytes, Any]] = field(default_factory=list)
-    lost: list[tuple[str, bytes, Any]] = field(default_factory=list)
+    under_way: list[tuple[bytes, Any]] = field(default_factory=list)
     sent: Counter[str] = field(default_factory=Counter)
     size: Counter[str] = field(default_factory=Counter)
 
     def send(self, kind: str, message: Any, target: Any) -> None:
-        """A message in one call: pickled once, however often it is sent."""
-        self._send(kind, pickle.dumps(message, protocol=5), target)
-
-    def _send(self, kind: str, carried: bytes, target: Any) -> None:
+        """A message in one call."""
+        carried = pickle.dumps(message, protocol=5)
         self.sent[kind] += 1
         self.size[kind] += len(carried)
-        (self.lost if self._is_lost() else self.under_way).append((kind, carried, target))
-
-    def _is_lost(self) -> bool:
-        return bool(self.loss) and self.chance.random() < self.loss
+        self.under_way.append((carried, target))
 
     def next(self) -> tuple[Any, Any]:
         """One of what is on its way, by chance: (message, target)."""
         at = self.chance.randrange(len(self.under_way))
         self.under_way[at], self.under_way[-1] = self.under_way[-1], self.under_way[at]
-        kind, carried, target = self.under_way.pop()
-        if self._is_lost():  # the answer: the sender will repeat it
-            self.lost.append((kind, carried, target))
+        carried, target = self.under_way.pop()
         return pickle.loads(carried), target
-
-    def resend(self) -> bool:
-        """Send again what was lost; False if nothing was."""
-        again, self.lost = self.lost, []
-        for one in again:
-            self._send(*one)
-        return bool(again)
 
     def take_counts(self) -> tuple[Counter[str], Counter[str]]:
         """What was sent since this was last asked, and its bytes."""
@@ -188,7 +167,6 @@ class Host:
         self.core: HostCore = core_for(protocol, name, barriers=barriers, copy_body=copied)
         self.network = network
         self.reported: set[int] = set()
-        self.late_count = 0
 
     def obey(self, commands: Iterable[Any]) -> None:
         """Do what the service says."""
@@ -218,36 +196,27 @@ class Host:
             core.copy_next()
         self.report(is_patient=True)
 
-    def report(self, *, is_patient: bool) -> None:
+    def report(self, is_patient: bool) -> None:
         """Report what is copied; `is_patient`: only what has all its markers."""
         for recording in self.core.open.values():
             if not recording.is_copied or (is_patient and not recording.has_markers):
                 continue
+            facts = Facts(0.0, recording.marker_count)
             if recording.number not in self.reported:
                 self.reported.add(recording.number)
-                self._report("report", host_payload(self.core.host, recording, _facts(recording), *taken(recording)))
-            elif recording.late or recording.late_creations:
-                self.late_count += 1
-                found = late_payload(self.core.host, recording, _facts(recording), *taken(recording))
-                assert isinstance(found.counts, LateReport)
-                self._report("late", replace(found, counts=replace(found.counts, sequence=self.late_count)))
+                self.network.send("report", host_payload(self.core.host, recording, facts, *taken(recording)), None)
+            elif recording.late:  # over a link of which the host knew nothing when it reported
+                self.network.send("late", late_payload(self.core.host, recording, facts, *taken(recording)), None)
 
     def flush(self) -> None:
         """Send what is gathered for other hosts."""
         for target, batch in self.core.take_batches():
             self.network.send("marker" if is_control(batch) else "message", batch, target)
 
-    def _report(self, kind: str, payload: HostPayload) -> None:
-        self.network.send(kind, payload, None)
-
     def accept_all(self) -> None:
         """Let its machine accept all that has come."""
         while (found := self.core.next_action()) is not None:
             self.core.end_action(found[0])
-
-
-def _facts(recording: Recording) -> Facts:
-    return Facts(0.0, recording.marker_count)
 
 
 def copied(machine: Machine) -> BodyCopy:
@@ -263,21 +232,12 @@ def is_control(batch: Batch) -> bool:
 class Crowd:
     """So many hosts with a machine each, which sends on each of its channels between two snapshots.
 
-    The driver has made the machines, so it has a link to each host, on which it sends a marker like any other. `loss`: of
-    `Network`.
+    The driver has made the machines, so it has a link to each host, on which it sends a marker like any other.
     """
 
-    def __init__(
-        self,
-        targets: Targets,
-        *,
-        loss: float = 0.0,
-        seed: int = 0,
-        protocol: str = "chandy-lamport",
-    ) -> None:
+    def __init__(self, targets: Targets, *, protocol: str = "chandy-lamport") -> None:
         self.targets = targets
-        self.network = Network(0.0, random.Random(seed))
-        self.loss = loss
+        self.network = Network(random.Random(0))
         config = ServiceConfig("crowd", "run-000001", protocol, 8, NO_END_S)
         self.service = Service(config, Analyst(self.network))
         self.driver = Host(DRIVER, protocol, self.network)
@@ -304,7 +264,6 @@ class Crowd:
         await self.snapshot()
         gc.collect()
         gc.freeze()  # what is of the hosts: a service of its own would not walk it
-        self.network.loss = self.loss
 
     async def snapshot(self) -> Round:
         """Let every machine send, and take a snapshot while that is on its way."""
@@ -320,13 +279,10 @@ class Crowd:
             await self._ask_driver()
             await self._deliver_all()
             for host in (self.driver, *self.hosts.values()):
-                self._timed(host.report, is_patient=False)
-            self.network.resend()
-        await self._served(self._handed_on())
+                self._timed(host.report, False)
+        await self._served(self.service.collecting.line.handed_over())
         self.service.orders.lazy_until = math.inf  # what is put off goes with the next request
         sent, size = self.network.take_counts()
-        while self.network.resend() or self.network.under_way:  # doubles
-            await self._deliver_all()
         for host in self.hosts.values():
             host.accept_all()
         self.network.take_counts()
@@ -340,9 +296,6 @@ class Crowd:
         await asyncio.sleep(0)
         gc.unfreeze()
 
-    async def _handed_on(self) -> None:
-        await self.service.collecting.line.handed_over()
-
     async def _ask_driver(self) -> None:
         if self.service.orders.driver_told > self.obeyed:
             commands = await self._served(self.service.commands(self.obeyed))
@@ -353,24 +306,21 @@ class Crowd:
         while self.network.under_way:
             message, target = self.network.next()
             if target is None:
-                await self._served(self._reported(message))
+                await self._served(self.service.report(message))
                 await self._ask_driver()
             elif isinstance(target, Host):
                 self._timed(target.obey, message)
             else:
                 self._timed(self._arrived, target, message)
 
-    async def _reported(self, payload: HostPayload) -> None:
-        await self.service.report(payload)
-
     def _arrived(self, target: str, batch: Batch) -> None:
         source = self.driver if batch[0] == DRIVER else self.hosts[batch[0]]
         source.core.outputs[target].in_flight = 0  # the window never closes here: one batch a round, and a marker
         self.hosts[target].arrive(batch)
 
-    def _timed(self, work: Callable[..., object], *args: Any, **options: Any) -> None:
+    def _timed(self, work: Callable[..., object], *args: Any) -> None:
         began = time.process_time()
-        work(*args, **options)
+        work(*args)
         self.hosts_s += time.process_time() - began
 
     async def _served(self, work: Awaitable[Any]) -> Any:
@@ -382,11 +332,11 @@ class Crowd:
             self.service_s += time.process_time() - began
 
 
-def rounds_of(targets: Targets, count: int = 3, **options: Any) -> list[Round]:
+def rounds_of(targets: Targets, count: int = 3, protocol: str = "chandy-lamport") -> list[Round]:
     """So many snapshots of such a system, behind a first one."""
 
     async def play() -> list[Round]:
-        crowd = Crowd(targets, **options)
+        crowd = Crowd(targets, protocol=protocol)
         await crowd.begin()
         found = [await crowd.snapshot() for _ in range(count)]
         await crowd.end()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import Result, alternate
+from benchmarks.measure import Result, alternate, timed_ms
 from ray_snapshot.history import HistoryWriter
 from ray_snapshot.schema import CHANNELS, MACHINES, SNAPSHOTS
 from ray_snapshot.snapshot import Snapshot
@@ -115,10 +114,10 @@ def _write() -> Result:
 
         def ours() -> float:
             snapshot = ready.pop(next(counter))
-            return _timed(lambda: (writer.add(snapshot), writer.flush()))
+            return timed_ms(lambda: (writer.add(snapshot), writer.flush()))
 
         def bare() -> float:
-            return _timed(lambda: _append_bare(Path(folder) / "bare", stored))
+            return timed_ms(lambda: _append_bare(Path(folder) / "bare", stored))
 
         return alternate("history-write-100000", "<= 1.3", ("history_ms", ours), ("deltalake_ms", bare), pairs=10)
 
@@ -150,15 +149,3 @@ def _append_bare(folder: Path, stored: dict[str, pa.Table]) -> None:
             partition_by=["system", "date"],
             writer_properties=WriterProperties(compression="ZSTD"),
         )
-
-
-# Reading
-
-
-# A running system
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - began)

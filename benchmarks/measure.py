@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,18 @@ class Result:
 
 def _short(values: dict[str, float]) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in values.items()}
+
+
+def timed_s(work: Callable[[], Any]) -> float:
+    """Seconds that it takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def timed_ms(work: Callable[[], Any]) -> float:
+    """The same in milliseconds."""
+    return 1e3 * timed_s(work)
 
 
 def alternate(

@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import ray
 
 import ray_snapshot as rs
-from benchmarks.measure import Result, alternate
+from benchmarks.measure import Result, alternate, timed_ms
 
 WINDOW_S = 6.0
 EVERY_S = 1.0
@@ -101,8 +101,8 @@ def _scaling() -> Result:
         return alternate(
             "restore-scaling",
             "<= 1.3",
-            ("us_per_machine_at_100000", lambda: _timed(lambda: large.restore(taken[large.name])) / 100),
-            ("us_per_machine_at_10000", lambda: _timed(lambda: small.restore(taken[small.name])) / 10),
+            ("us_per_machine_at_100000", lambda: timed_ms(lambda: large.restore(taken[large.name])) / 100),
+            ("us_per_machine_at_10000", lambda: timed_ms(lambda: small.restore(taken[small.name])) / 10),
             pairs=4,
         )
 
@@ -136,7 +136,7 @@ def _killed(system: rs.System) -> float:
             break
     machine = system.machine("Idle-0")
     pid = ray.get(machine.pid.remote())
-    return _timed(lambda: _kill_and_ask(pid, machine))
+    return timed_ms(lambda: _kill_and_ask(pid, machine))
 
 
 def _kill_and_ask(pid: int, machine: Any) -> None:
@@ -166,20 +166,14 @@ def _parts(system: rs.System) -> float:
         os.kill(pid, signal.SIGKILL)
         ray.wait([staying], timeout=PATIENCE_S)
 
-    detected = _timed(notice)
+    detected = timed_ms(notice)
     fresh: list[Any] = []
 
     def start() -> None:
         fresh.append(kind.remote())
         ray.get(fresh[0].pid.remote())
 
-    started = _timed(start)
+    started = timed_ms(start)
     ray.kill(fresh[0])
     taken = system.snapshot()
-    return detected + started + _timed(lambda: system.restore(taken))
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - began)
+    return detected + started + timed_ms(lambda: system.restore(taken))

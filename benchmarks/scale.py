@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from statistics import median
 
 from benchmarks import scale_on_ray
@@ -16,47 +15,21 @@ from benchmarks.measure import Result
 
 NEEDS_RAY = False
 
-GRAPHS: dict[str, Callable[[int], Targets]] = {"complete": complete, "ring": ring, "tree": tree, "random": scattered}
-SIZES = {"complete": (10, 30, 64, 100), "ring": (10, 100, 1_000), "tree": (10, 100, 1_000), "random": (10, 100, 1_000)}
-LOSSES = (0.0, 0.05)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the table."""
-
-    graph: str
-    hosts: int
-    loss: float
-    control_messages: float
-    markers: float
-    kilobytes: float
-    """Of requests, markers and reports, as they are pickled."""
-    handed_on_kilobytes: float
-    """Of the parts that the service passes on to the analyst."""
-    service_ms: float
-    """Processor time of coordinator and collector, without Ray's."""
-    hosts_ms: float
-    """Of all hosts together, without Ray's."""
-
-
-def line(graph: str, hosts: int, loss: float = 0.0, rounds: int | None = None) -> Line:
-    """Measure one row."""
-    count = rounds or (5 if hosts <= 100 else 2 if hosts <= 1_000 else 1)
-    found = rounds_of(GRAPHS[graph](hosts), count, loss=loss)
-
-    def middle(of: Callable[[Round], float]) -> float:
-        return median(of(one) for one in found)
-
-    return Line(
-        graph, hosts, loss,
-        middle(lambda one: one.control_messages),
-        middle(lambda one: one.sent["marker"]),
-        middle(lambda one: (one.size.total() - one.size["handed on"]) / 1e3),
-        middle(lambda one: one.size["handed on"] / 1e3),
-        middle(lambda one: 1e3 * one.service_s),
-        middle(lambda one: 1e3 * one.hosts_s),
-    )  # fmt: skip
+GRAPHS: dict[str, tuple[Callable[[int], Targets], tuple[int, ...]]] = {
+    "complete": (complete, (10, 30, 64, 100)),
+    "ring": (ring, (10, 100, 1_000)),
+    "tree": (tree, (10, 100, 1_000)),
+    "random": (scattered, (10, 100, 1_000)),
+}
+COLUMNS: dict[str, Callable[[Round, int], float]] = {
+    "control messages": lambda one, _: one.control_messages,
+    "of them markers": lambda one, _: one.sent["marker"],
+    "kB sent": lambda one, _: (one.size.total() - one.size["handed on"]) / 1e3,
+    "kB handed on": lambda one, _: one.size["handed on"] / 1e3,
+    "service (ms)": lambda one, _: 1e3 * one.service_s,
+    "a host (ms)": lambda one, hosts: 1e3 * one.hosts_s / hosts,
+}
+"""What the table has of a snapshot of so many hosts; times are processor time, without Ray's."""
 
 
 def run(names: set[str]) -> Iterator[Result]:
@@ -87,26 +60,20 @@ def _growth(small: int, large: int) -> Result:
     ratios, arms = [], {}
     for _ in range(3):
         for hosts in (small, large):
-            arms[f"service_us_per_host_at_{hosts}"] = 1e3 * line("random", hosts).service_ms / hosts
+            spent = median(one.service_s for one in rounds_of(scattered(hosts)))
+            arms[f"service_us_per_host_at_{hosts}"] = 1e6 * spent / hosts
         ratios.append(arms[f"service_us_per_host_at_{large}"] / arms[f"service_us_per_host_at_{small}"])
     return Result("scale", median(ratios), min(ratios), max(ratios), "<= 1.5", arms)
 
 
-COLUMNS = (
-    "graph | hosts | lost | control messages | of them markers | kB sent | kB handed on | service (ms) | a host (ms)"
-)
-
-
 def main() -> None:
-    """Print a row for each graph, size and loss; then what Ray adds."""
-    print(f"| {COLUMNS} |")
-    for graph, sizes in SIZES.items():
-        for loss in LOSSES:
-            for size in sizes:
-                one = line(graph, size, loss)
-                figures = (one.control_messages, one.markers, one.kilobytes, one.handed_on_kilobytes, one.service_ms)
-                cells = [f"{value:,.4g}" for value in (*figures, one.hosts_ms / size)]
-                print(f"| {graph} | {size:,} | {loss:.0%} | {' | '.join(cells)} |", flush=True)
+    """Print a row for each graph and size; then what Ray adds."""
+    print(f"| graph | hosts | {' | '.join(COLUMNS)} |")
+    for graph, (made, sizes) in GRAPHS.items():
+        for hosts in sizes:
+            rounds = rounds_of(made(hosts))
+            cells = [f"{median(of(one, hosts) for one in rounds):,.4g}" for of in COLUMNS.values()]
+            print(f"| {graph} | {hosts:,} | {' | '.join(cells)} |", flush=True)
     on_ray = _on_ray()
     print(f"on Ray: {on_ray.fixed_ms:.1f} ms of the service a snapshot, and {on_ray.per_host_ms:.2f} ms for each host")
 

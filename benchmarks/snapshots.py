@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import ray
 
 import ray_snapshot as rs
-from benchmarks.measure import Result, alternate
+from benchmarks.measure import Result, alternate, timed_ms
 from benchmarks.processes import Spent
 from ray_snapshot.schema import MACHINES
 
@@ -94,7 +94,7 @@ def _empty() -> Result:
 
 
 def _median_ms(work: Callable[[], object]) -> float:
-    return median(_timed(work) for _ in range(EMPTY_TIMES))
+    return median(timed_ms(work) for _ in range(EMPTY_TIMES))
 
 
 def _throughput() -> Result:
@@ -129,13 +129,13 @@ def _rate(system: rs.System, metronome: Any, spent: Spent) -> float:
 
 def _sizes(names: set[str]) -> Iterator[Result]:
     states = [dict(vars(_bare(number))) for number in range(10_000)]
-    plain = ("json_and_arrow_ms", lambda: _timed(lambda: _json_and_arrow(states)))
+    plain = ("json_and_arrow_ms", lambda: timed_ms(lambda: _json_and_arrow(states)))
     if "snapshot-unchanged" in names:
         with _idle(10_000, "benchmark-unchanged", Resting) as system:
-            yield alternate("snapshot-unchanged", "<= 0.4", ("snapshot_ms", lambda: _timed(system.snapshot)), plain)
+            yield alternate("snapshot-unchanged", "<= 0.4", ("snapshot_ms", lambda: timed_ms(system.snapshot)), plain)
     if "snapshot-10000" in names:
         with _idle(10_000, "benchmark-large") as system:
-            yield alternate("snapshot-10000", "<= 2", ("snapshot_ms", lambda: _timed(system.snapshot)), plain)
+            yield alternate("snapshot-10000", "<= 2", ("snapshot_ms", lambda: timed_ms(system.snapshot)), plain)
 
 
 def _bare(number: int) -> Idle:
@@ -170,9 +170,3 @@ def _json_and_arrow(states: list[dict[str, object]]) -> pa.Table:
         ],
         schema=MACHINES,
     )
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - began)

@@ -11,14 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Result, alternate
+from benchmarks.measure import Result, alternate, timed_s
 from ray_snapshot.history import History
 from ray_snapshot.synth import Settings, synthesise
 
@@ -160,10 +159,10 @@ def _make(path: Path, rows: int) -> History:
 
 def _over_plain(spark: Any, job: str, history: History, folder: Path) -> Result:
     def plain() -> float:
-        return _timed(lambda: _plain(spark, job, history, folder))
+        return timed_s(lambda: _plain(spark, job, history, folder))
 
     result = alternate(
-        f"spark-{job}", "<= 1.3", ("job_s", lambda: _timed(lambda: _job(spark, job, history, folder))), ("plain_s", plain),
+        f"spark-{job}", "<= 1.3", ("job_s", lambda: timed_s(lambda: _job(spark, job, history, folder))), ("plain_s", plain),
         pairs=PAIRS,
     )  # fmt: skip
     return Result(result.name, result.ratio, result.low, result.high, result.goal, result.arms | _memory(spark))
@@ -185,8 +184,8 @@ def _over_reading(spark: Any, history: History, folder: Path) -> Result:
             rows.select(*names).write.format("noop").mode("overwrite").save()
 
     jobs = (
-        ("job_s", lambda: _timed(lambda: _job(spark, "detections", history, folder))),
-        ("read_s", lambda: _timed(read)),
+        ("job_s", lambda: timed_s(lambda: _job(spark, "detections", history, folder))),
+        ("read_s", lambda: timed_s(read)),
     )
     result = alternate(DETECTIONS, "<= 1.5", *jobs, pairs=PAIRS)
     return replace(result, arms=result.arms | _memory(spark), parts={"machine_rows": ROWS})
@@ -196,7 +195,7 @@ def _growth(spark: Any, job: str, large: History, small: History, folder: Path) 
     """Linear growth is a ratio of 10."""
 
     def of(history: History) -> Callable[[], float]:
-        return lambda: _timed(lambda: _job(spark, job, history, folder))
+        return lambda: timed_s(lambda: _job(spark, job, history, folder))
 
     arms = (f"rows_{ROWS}_s", of(large)), (f"rows_{ROWS // 10}_s", of(small))
     result = alternate(f"spark-{job}-growth", "<= 10", *arms, pairs=PAIRS)
@@ -216,12 +215,6 @@ def _plain(spark: Any, job: str, history: History, folder: Path) -> None:
         spark.sql(query).write.mode("overwrite").parquet(path)
         view = f"{result}_result" if result in TABLES else result
         spark.read.parquet(path).createOrReplaceTempView(view)
-
-
-def _timed(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def _memory(spark: Any) -> dict[str, float]:

@@ -44,7 +44,6 @@ from ray_snapshot.detectors.common import (
     answer,
     check_name,
     distinct,
-    is_any_of,
     listed,
     one_array,
     plural,
@@ -147,15 +146,11 @@ class Deadlock:
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
         if not (rows or told or _anybody_blocked(snapshot)):
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
-        if not told and (fewer := _at_stake(snapshot)) is not None:
-            waits = wait_graph(fewer)
-            if not _is_anybody_stuck(waits, _can_move(waits, waits.seeds)):
-                return _clear(self, snapshot, waits)
         snapshot = _concerned(snapshot)
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not _is_anybody_stuck(waits, moves):
-            return _clear(self, snapshot, waits)
+            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
         certain, doubts = moves, _doubts(waits, moves)
         if waits.unseen or waits.undeclared.any() or doubts:
             help = Help(is_unseen=bool(waits.unseen or waits.undeclared.any()), is_doubted=True)
@@ -171,48 +166,6 @@ class Deadlock:
         evidence = stuck.evidence(snapshot, waits)
         evidence |= breakers(snapshot, waits, certain, (*evidence["members"], *evidence["stuck_behind"]))
         return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
-
-
-def _clear(detector: Deadlock, snapshot: Snapshot, waits: WaitGraph) -> Verdict:
-    return answer(detector, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
-
-
-def _at_stake(snapshot: Snapshot) -> Snapshot | None:
-    """The snapshot with rows only of what waits, is waited for, or runs or is sent calls; None if no machine is active.
-
-    If one is, it may send to any passive machine. So what is left out changes nothing of what is in, and anything is stuck in
-    the one if and only if it is in the other. Nothing else is to be asked of it: rows are in no order. Not with `undeclared` or
-    `resources` in the coverage: these name other machines.
-    """
-    here, absent = snapshot.parted
-    statuses = snapshot.statuses_of(here)
-    active = np.flatnonzero(~statuses.are("blocked", "passive", "stopped"))
-    if not len(active):
-        return None
-    messages = snapshot.tables["messages"]
-    waiting = here.filter(pa.array(statuses.are("blocked") | _with_short_form(here)))
-    named = [snapshot.tables[table][column] for table, columns in _AT_STAKE.items() for column in columns]
-    named += [waiting["machine"], pc.list_flatten(waiting["waits_for"])]
-    named += [messages["target"].filter(pa.array(is_any_of(messages["kind"], "call")))]
-    names = pa.chunked_array(list(map(texts, named)), pa.string()).unique().drop_null()
-    kept = pc.is_in(texts(here["machine"]), value_set=names).to_numpy(zero_copy_only=False)
-    kept[active[0]] = True
-    machines = here.filter(pa.array(kept))
-    elsewhere = names.filter(pc.invert(pc.is_in(names, value_set=texts(machines["machine"]))))
-    if absent is not None and len(elsewhere):
-        machines = pa.concat_tables([machines, absent.fetch(elsewhere.to_pylist())])
-    return snapshot.with_rows(
-        machines=machines, messages=messages.filter(pc.is_in(texts(messages["target"]), value_set=names))
-    )
-
-
-_AT_STAKE = {"waits": ("machine", "on_machine"), "calls": ("machine",)}
-
-
-def _with_short_form(machines: pa.Table) -> Booleans:
-    """Which rows of machines say in short for what they wait."""
-    found: Booleans = pc.fill_null(pc.greater(pc.list_value_length(machines["waits_for"]), 0), False).to_numpy()
-    return found
 
 
 def _concerned(snapshot: Snapshot) -> Snapshot:

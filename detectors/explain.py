@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, texts
 from ray_snapshot.detectors.happened import died_behind
-from ray_snapshot.detectors.reduction import edges_of
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.names import HELD_BY
 from ray_snapshot.snapshot import Snapshot
@@ -206,7 +205,7 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
     asked = np.zeros(graph.node_count, np.bool_)
     asked[nodes] = True
     mine = asked[graph.owner]
-    edges = edges_of(graph, mine)
+    edges = np.flatnonzero(mine[graph.alternative])
     on: dict[int, list[int]] = {}
     there: dict[int, int] = {}
     columns = (graph.alternative, graph.target, graph.satisfied)

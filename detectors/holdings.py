@@ -60,12 +60,6 @@ class Numbers:
         upper, lower = values >> HALF, values & ((1 << HALF) - 1)  # neither sum can be too large for 64 bits
         return (int(upper.sum()) << HALF) + int(lower.sum())
 
-    @property
-    def is_least(self) -> Booleans:
-        """Which of the values equal the least of them."""
-        found: Booleans = self.values == self.values.min() if len(self.values) else self.values.astype(np.bool_)
-        return found
-
     def below(self, bound: Fraction) -> Booleans:
         """Which of the values are less."""
         least = math.ceil(bound)

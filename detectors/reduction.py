@@ -70,18 +70,6 @@ def free(graph: Graph) -> Booleans:
     return found
 
 
-def edges_of(graph: Graph, alternatives: Booleans) -> Integers:
-    """The edges of those alternatives, ascending."""
-    chosen = np.flatnonzero(alternatives)
-    if (
-        _MUCH_FEWER * len(chosen) > len(graph.alternative)
-        or not (graph.alternative[1:] >= graph.alternative[:-1]).all()
-    ):
-        return np.flatnonzero(alternatives[graph.alternative])
-    begins, ends = (np.searchsorted(graph.alternative, chosen, side) for side in ("left", "right"))
-    return _ranges(begins, ends - begins)
-
-
 def _missing(graph: Graph) -> Integers:
     """How many edges each alternative still needs."""
     return graph.k - np.bincount(graph.alternative[graph.satisfied], minlength=len(graph.k))

@@ -7,8 +7,6 @@ at one consistent moment, so the conjunction is stable and can be believed (Chan
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -38,8 +36,6 @@ from ray_snapshot.verdicts import Verdict
 
 _MOST_NAMED = 10
 _MOST_RUNNING = 3
-_FEW = 2_000
-"""So many messages are counted by channel in Python faster than by Arrow."""
 _KEYS = ["source", "target", "kind"]
 _STATUSES = ("active", "passive", "blocked", "stopped")
 
@@ -151,36 +147,11 @@ def _first_rows(channels: pa.Table) -> list[dict[str, Any]]:
 
 def _first_channels(messages: pa.Table) -> list[dict[str, Any]]:
     """`source, target, kind` of the channels of the first messages, and the `count` of messages in each."""
-    size, keys = 2 * _MOST_NAMED, dict[tuple[Any, ...], None]()
-    for begin in range(0, min(messages.num_rows, _FEW), size):
-        some = messages.slice(begin, size)
-        keys |= dict.fromkeys(zip(*(some[key].to_pylist() for key in _KEYS), strict=True))
-        if len(keys) >= _MOST_NAMED:
-            break
-    else:
-        if messages.num_rows > _FEW:  # they are in few channels, or these stand far behind
-            return _first_of_all(messages)
-    first = list(keys)[:_MOST_NAMED]
-    mine = messages.filter(pa.array(is_any_of(messages["source"], *{source for source, _, _ in first})))
-    count = _counted(mine)
-    return [{**dict(zip(_KEYS, key, strict=True)), "count": count[key]} for key in first]
-
-
-def _first_of_all(messages: pa.Table) -> list[dict[str, Any]]:
-    """The same of all channels."""
     rows = messages.select(_KEYS).append_column("at", pa.array(np.arange(messages.num_rows)))
     each = rows.group_by(_KEYS, use_threads=False).aggregate([("at", "min"), ("at", "count")])
     first = each.take(pc.select_k_unstable(each, k=_MOST_NAMED, sort_keys=[("at_min", "ascending")]))
     found: list[dict[str, Any]] = first.select([*_KEYS, "at_count"]).rename_columns([*_KEYS, "count"]).to_pylist()
     return found
-
-
-def _counted(messages: pa.Table) -> Mapping[tuple[Any, ...], int]:
-    if messages.num_rows > _FEW:
-        found = messages.group_by(_KEYS, use_threads=False).aggregate([([], "count_all")])
-        *keys, counts = (found[column].to_pylist() for column in (*_KEYS, "count_all"))
-        return dict(zip(zip(*keys, strict=True), counts, strict=True))
-    return Counter(zip(*(messages[key].to_pylist() for key in _KEYS), strict=True))
 
 
 def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:

@@ -9,14 +9,13 @@ bank has closed is proven, not guessed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.examples.program import run
 
 OPENING_PAYMENTS = 3
 
@@ -97,28 +96,15 @@ def play(
     }
 
 
-def say(verdict: rs.Verdict) -> None:
-    print(f"  {verdict.detector}: {verdict.sentence}", flush=True)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Accounts pay each other; no snapshot loses a coin.")
-    parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    options = parser.parse_args(argv)
-    try:
-        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
-    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
-        parser.error(str(error))
-    if options.json:
-        print(json.dumps(facts))
-        return 0
+def tell(facts: dict[str, Any]) -> None:
     print(f"{'balances':>10}{'in flight':>11}{'sum':>8}")
     for row in facts["books"]:
         print(f"{row['balances']:>10}{row['in_flight']:>11}{row['balances'] + row['in_flight']:>8}")
     print(f"The bank has closed: {facts['terminated']}; it owns {facts['total']} coins, as at the beginning.")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(__doc__, play, tell, argv)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ fork, be it "take me" or "wait", and no philosopher reaches for the second one b
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.examples.program import run
 
 
 class Fork(rs.SnapshotMixin):
@@ -150,35 +149,14 @@ def play(
     }
 
 
-def say(verdict: rs.Verdict) -> None:
-    print(f"  {verdict.detector}: {verdict.sentence}", flush=True)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Philosophers dine until they block each other, or politely to the end."
-    )
-    parser.add_argument("--polite", action="store_true", help="the last philosopher takes its forks in the other order")
-    parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    options = parser.parse_args(argv)
-    try:
-        facts = play(
-            history=options.history,
-            every=options.every,
-            on_verdict=None if options.json else say,
-            polite=options.polite,
-        )
-    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
-        parser.error(str(error))
-    if options.json:
-        print(json.dumps(facts))
-        return 0
+def tell(facts: dict[str, Any]) -> None:
     print(facts["sentence"])
     for name, meals in facts["meals"].items():
         print(f"{name} has eaten {meals} times.")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(__doc__, play, tell, argv, polite="the last philosopher takes its forks in the other order")
 
 
 if __name__ == "__main__":

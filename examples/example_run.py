@@ -17,14 +17,13 @@ in its channel.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.examples.program import run
 
 NAMES = ("P1", "P2", "P3")
 
@@ -138,28 +137,15 @@ def play(
     }
 
 
-def say(verdict: rs.Verdict) -> None:
-    print(f"  {verdict.detector}: {verdict.sentence}", flush=True)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="The textbook run of three processes, and its snapshot.")
-    parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    options = parser.parse_args(argv)
-    try:
-        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
-    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
-        parser.error(str(error))
-    if options.json:
-        print(json.dumps(facts))
-        return 0
+def tell(facts: dict[str, Any]) -> None:
     for name, recorded in facts["cut"].items():
         print(f"{name} recorded {', '.join(recorded)}; at the end it had done {', '.join(facts['end'][name])}.")
     for channel, messages in facts["channels"].items():
         print(f"{channel}: {', '.join(str(args[0]) for args in messages) or 'empty'}")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(__doc__, play, tell, argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ chain from `bash` to it takes up.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.examples.program import run
 
 SOURCE = "bash"
 DATA = Path(__file__).parent / "data" / "debian-depends.tsv.gz"
@@ -106,12 +106,14 @@ def play(
     table = end.tables["machines"]
     rows = zip(table["machine"].to_pylist(), table["state"].to_pylist(), strict=True)
     states = {name: json.loads(state) for name, state in rows if name in graph}
+    distances = {name: state["distance"] for name, state in states.items() if state["distance"] is not None}
     return {
         "vertices": len(graph),
         "edges": sum(map(len, graph.values())),
         "terminated": done.holds,
         "messages": sum(table["accepted_count"].to_pylist()),
-        "distances": {name: state["distance"] for name, state in states.items() if state["distance"] is not None},
+        "distances": distances,
+        "equal_to_scipy": distances == reference_distances(graph, source),
         "previous": {name: state["previous"] for name, state in states.items() if state["previous"] is not None},
     }
 
@@ -124,24 +126,7 @@ def path_to(target: str, previous: dict[str, str]) -> list[str]:
     return path[::-1]
 
 
-def say(verdict: rs.Verdict) -> None:
-    print(f"  {verdict.detector}: {verdict.sentence}", flush=True)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Shortest paths by messages alone, on Debian's dependency graph.")
-    parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=1.0, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    options = parser.parse_args(argv)
-    try:
-        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
-    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
-        parser.error(str(error))
-    facts["equal_to_scipy"] = facts["distances"] == reference_distances(load_graph(), SOURCE)
-    if options.json:
-        print(json.dumps(facts))
-        return 0 if facts["equal_to_scipy"] else 1
+def tell(facts: dict[str, Any]) -> None:
     farthest = max(facts["distances"], key=facts["distances"].__getitem__)
     path = path_to(farthest, facts["previous"])
     print(f"{facts['vertices']} machines, {facts['edges']} edges, {facts['messages']} messages accepted.")
@@ -149,7 +134,10 @@ def main(argv: list[str] | None = None) -> int:
     print(f"Farthest: {farthest}, {facts['distances'][farthest]} MiB away in {len(path) - 1} steps.")
     print(f"Its way begins {' > '.join(path[:6])}.")
     print(f"All {len(facts['distances'])} distances equal SciPy's: {facts['equal_to_scipy']}.")
-    return 0 if facts["equal_to_scipy"] else 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(__doc__, play, tell, argv, every=1.0)
 
 
 if __name__ == "__main__":

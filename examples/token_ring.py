@@ -8,8 +8,6 @@ never none and never two.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from itertools import chain
@@ -17,6 +15,7 @@ from typing import Any
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.examples.program import run
 
 
 class Member(rs.SnapshotMixin):
@@ -80,27 +79,14 @@ def play(
     }
 
 
-def say(verdict: rs.Verdict) -> None:
-    print(f"  {verdict.detector}: {verdict.sentence}", flush=True)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="One right goes round; no snapshot loses or doubles it.")
-    parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    options = parser.parse_args(argv)
-    try:
-        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
-    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
-        parser.error(str(error))
-    if options.json:
-        print(json.dumps(facts))
-        return 0
+def tell(facts: dict[str, Any]) -> None:
     for place in facts["places"]:
         print(f"The right was found at {place}.")
     print(f"Members entered {facts['entered']} times, one at a time; the ring has ended: {facts['terminated']}.")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(__doc__, play, tell, argv)
 
 
 if __name__ == "__main__":

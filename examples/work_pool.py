@@ -12,8 +12,6 @@ other away.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from math import isqrt
@@ -21,6 +19,7 @@ from typing import Any
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.examples.program import run
 
 LONGEST_RANGE = 1_000
 
@@ -144,28 +143,15 @@ def _sum(snapshot: rs.Snapshot, field: str) -> int:
     return sum(machine.state[field] for machine in snapshot.machines.values() if machine.class_name == "Worker")
 
 
-def say(verdict: rs.Verdict) -> None:
-    print(f"  {verdict.detector}: {verdict.sentence}", flush=True)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Count primes in a pool; know when the pool is done.")
-    parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
-    parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    options = parser.parse_args(argv)
-    try:
-        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
-    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
-        parser.error(str(error))
-    if options.json:
-        print(json.dumps(facts))
-        return 0
+def tell(facts: dict[str, Any]) -> None:
     print(f"Everyone had said idle, with {facts['tasks_in_flight']} tasks in flight.")
     print(f"Terminated, by the same snapshot: {facts['termination_then']}.")
     print(f"By then {facts['searched_then']} of {facts['searched']} numbers were searched.")
     print(f"At the proven end the pool has found {facts['primes']} primes; terminated: {facts['terminated']}.")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(__doc__, play, tell, argv)
 
 
 if __name__ == "__main__":

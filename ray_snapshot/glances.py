@@ -9,10 +9,8 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from ray_snapshot.news import cores_of
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -23,10 +21,6 @@ MOST_CLASSES = 50
 """So many classes are counted by themselves, those with most machines."""
 MOST_SENTENCE = 2_000
 MOST_GAPS = 20
-MOST_REPORT = 20_000
-MOST_CORES = 100
-MOST_OF_CORE = 50
-"""So many machines of a core stand for it, the first by name."""
 
 OTHERS = "(others)"
 
@@ -39,10 +33,6 @@ class Word:
     holds: bool | None
     alarm: bool
     sentence: str
-    report: str = ""
-    """Of an alarm: what a person is told of it, in lines."""
-    cores: tuple[frozenset[str], ...] = ()
-    """Of an alarm: what it is about, see `news`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +76,6 @@ class Glances:
     last: Glance | None = None
     """Of the last snapshot that was complete, however many were given up since."""
     _generation: int | None = None
-    _alarms: dict[str, Word] = field(default_factory=dict)
-    """By detector: its last alarm."""
 
     def add(self, snapshot: Snapshot, verdicts: Iterable[Verdict], generation: int = 0) -> None:
         """One more snapshot was judged, or given up; `generation`: how often the system had been rolled back by then."""
@@ -97,27 +85,11 @@ class Glances:
         self._generation = max(before, generation)
         restores = past.restores + self._generation - before
         self.totals = Totals(past.completed + is_complete, past.aborted + (not is_complete), restores)
-        found = glance_of(snapshot, self.count, [self._word(one, snapshot.system) for one in verdicts])
+        words = [Word(one.detector, one.holds, one.alarm, one.sentence[:MOST_SENTENCE]) for one in verdicts]
+        found = glance_of(snapshot, self.count, words)
         if is_complete:
             self.last = found
         self.kept.append(found)
-
-    def _word(self, verdict: Verdict, system: str) -> Word:
-        plain = Word(verdict.detector, verdict.holds, verdict.alarm, verdict.sentence[:MOST_SENTENCE])
-        if not verdict.alarm:
-            return plain
-        cores = tuple(frozenset(sorted(core)[:MOST_OF_CORE]) for core in cores_of(verdict.evidence)[:MOST_CORES])
-        last = self._alarms.get(verdict.detector)
-        if last is not None and last.cores == cores:  # an alarm that stands is kept once
-            return replace(plain, report=last.report, cores=last.cores)
-        from ray_snapshot.alarms import (
-            report_of,  # with `views`, which is not sent to workers that have no ray-snapshot
-        )
-
-        found = replace(plain, report=report_of(verdict, system)[:MOST_REPORT], cores=cores)
-        if len(self._alarms) < MOST_KEPT:
-            self._alarms[verdict.detector] = found
-        return found
 
     def after(self, origin: str, place: int) -> list[Glance]:
         """Those behind that place; all, if it was a place among others."""

@@ -34,8 +34,16 @@ class News:
 
     def has(self, verdict: Verdict) -> bool:
         """Whether this one tells anything new."""
-        wanted = verdict.holds if verdict.alarm else None  # also if its detector is asked no more
-        return self.is_new(verdict.detector, verdict.holds, cores_of(verdict.evidence), wanted)
+        detector, holds = verdict.detector, verdict.holds
+        wanted = holds if verdict.alarm else self.alarm_when(detector)  # also if its detector is asked no more
+        if holds is None:
+            return False
+        if holds is not (True if wanted is None else wanted):
+            return self.known.pop(detector, None) is not None
+        known, found = self.known.get(detector, []), cores_of(verdict.evidence)
+        is_new = any(all(core.isdisjoint(one) for one in known) for core in found)
+        self.known[detector] = found
+        return is_new
 
     def is_alarm(self, verdict: Verdict) -> bool:
         """Whether an alarm is what this one is about, or was."""
@@ -45,18 +53,3 @@ class News:
         """These are asked no more; another of that name begins anew."""
         for name in detectors:
             self.known.pop(name, None)
-
-    def is_new(
-        self, detector: str, holds: bool | None, cores: Iterable[frozenset[str]], wanted: bool | None = None
-    ) -> bool:
-        """The same of an answer whose cores are known; `wanted`: which answer begins something, if that is known."""
-        if wanted is None:
-            wanted = self.alarm_when(detector)
-        if holds is None:
-            return False
-        if holds is not (True if wanted is None else wanted):
-            return self.known.pop(detector, None) is not None
-        known, found = self.known.get(detector, []), list(cores)
-        is_new = any(all(core.isdisjoint(one) for one in known) for core in found)
-        self.known[detector] = found
-        return is_new

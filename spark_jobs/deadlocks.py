@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import per_snapshot
-from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.output import View, results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, seconds_between
 
 if TYPE_CHECKING:
@@ -243,20 +243,6 @@ def edges(seen: DataFrame, first: DataFrame) -> DataFrame:
             "first_seen_id",
         )
     )
-
-
-def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """The circles, their edges numbered in the order in which they came."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import Edge
-    from ray_snapshot.views.report import short_site
-
-    rows = some_rows(frames["edges"].where("step <= 40").orderBy(*KEY, "step"), 40 * pictures.MOST_RUNS)
-    graphs: dict[str, list[Edge]] = {}
-    for row in rows:
-        edge = Edge(row["machine"], row["on_machine"] or "?", short_site(row["call_site"] or "") or row["method"] or "")
-        graphs.setdefault(f"{row['system']}: {row['deadlock']}", []).append(edge)
-    pictures.rings(path, "Deadlocks, their waits in the order in which they began", graphs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

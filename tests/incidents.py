@@ -10,7 +10,6 @@ from typing import Any
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.verdicts import evaluate
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SITE = "/srv/app/bank.py:41"
@@ -91,7 +90,7 @@ def _snapshot(number: int, names: tuple[str, str], *, is_stuck: bool, state: Any
 
 def judged(snapshot: Snapshot) -> list[Verdict]:
     """What would have been said live."""
-    return [evaluate(item, snapshot) for item in (Deadlock(), Termination())]
+    return [item.evaluate(snapshot) for item in (Deadlock(), Termination())]
 
 
 def written(path: Path, snapshots: Iterable[Snapshot], verdicts: Mapping[str, list[Verdict]] | None = None) -> Path:

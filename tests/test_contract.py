@@ -58,8 +58,17 @@ def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
 @cache
 def file_of(name: str, folder: Path) -> Path | None:
     """The suite's module or program of this name, the nearest."""
-    found = sorted(HERE.rglob(f"{name}.py"), key=lambda path: path.parent not in (folder, HERE))
+    found = sorted(files().get(name, ()), key=lambda path: path.parent not in (folder, HERE))
     return found[0] if found else None
+
+
+@cache
+def files() -> dict[str, list[Path]]:
+    """By name: the suite's modules and programs."""
+    found: dict[str, list[Path]] = {}
+    for path in HERE.rglob("*.py"):
+        found.setdefault(path.stem, []).append(path)
+    return found
 
 
 @cache

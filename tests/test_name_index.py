@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_snapshot.name_index import NameIndex, Words
@@ -17,7 +17,6 @@ def _expected(values: list[str | None], names: list[str]) -> list[int]:
 
 
 @given(st.lists(NAMES, max_size=40), st.lists(NAMES | st.none(), max_size=60), st.integers(0, 3))
-@settings(max_examples=300)
 def test_each_name_stands_at_its_first_place(names: list[str], values: list[str | None], cut: int) -> None:
     index = NameIndex(pa.array(names, pa.string())[cut:])
     asked = pa.array([*values, *names], pa.string())[cut:]

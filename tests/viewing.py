@@ -45,11 +45,9 @@ class Viewer:
 
 
 @contextmanager
-def viewer(
-    *histories: Path, live: Live | None = None, root: str = "", allows_actions: bool = False
-) -> Iterator[Viewer]:
+def viewer(*histories: Path, live: Live | None = None, root: str = "") -> Iterator[Viewer]:
     """Pages over these."""
-    served = Served(live=live, root=root, allows_actions=allows_actions)
+    served = Served(live=live, root=root)
     for path in histories:
         served.add(path)
     app = make_app(served, Terms(TOKEN, root=root), Events(served))
@@ -80,12 +78,6 @@ class Bank:
 
     def not_asked(self) -> list[str]:
         return []
-
-    def take_snapshot(self, name: str) -> tuple[str, str]:
-        raise NotImplementedError
-
-    def restore(self, name: str, snapshot_id: str) -> None:
-        raise NotImplementedError
 
 
 class Told(HTMLParser):

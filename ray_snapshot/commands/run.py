@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -56,8 +56,8 @@ def run(
         float, typer.Option(min=0, help="So many seconds a deadlock must stand before --on-deadlock does anything.")
     ] = 10.0,
     victim: Annotated[
-        str | None,
-        typer.Option(help="Raise inside one call of the deadlock: youngest, or what MODULE:FUNCTION chooses."),
+        Literal["youngest"] | None,
+        typer.Option(help="Raise in place of the program inside one call of the deadlock: the one that began last."),
     ] = None,
     on_alarm: OnAlarm = None,
     library_states: Annotated[

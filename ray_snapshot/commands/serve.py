@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ray_snapshot.commands.options import OnAlarm
 from ray_snapshot.errors import SettingError
 
 
@@ -42,10 +41,6 @@ def serve(
         list[str] | None, typer.Option(help="Answer to this host name, too: of a proxy, or of a forwarded port.")
     ] = None,
     root_path: Annotated[str, typer.Option(help="The folder into which a proxy puts the pages, like /snapshots.")] = "",
-    allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Systems may be rolled back from a page, with a confirmation.")
-    ] = False,
-    on_alarm: OnAlarm = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show histories and running systems in a browser.
@@ -54,8 +49,6 @@ def serve(
     """
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
         raise SettingError(f"serve needs {' and '.join(missing)}: pip install 'ray-snapshot[web]'")
-    from ray_snapshot.alarms import Notifier, check_target
-    from ray_snapshot.web.alarms import Alarms
     from ray_snapshot.web.live import Clusters
     from ray_snapshot.web.served import Served
     from ray_snapshot.web.server import Where, serve
@@ -64,12 +57,10 @@ def serve(
     root = root_path.rstrip("/")
     if root and not root.startswith("/"):
         raise SettingError(f"--root-path {root_path!r}: it begins with /, like /snapshots")
-    if on_alarm is not None:
-        check_target("--on-alarm", on_alarm)
-    served = Served(allows_actions=allow_actions, root=root)
+    served = Served(root=root)
     for path in history or ():
         served.add(path)
-    clusters, alarms = None, None
+    clusters = None
     if address is not None or not history:
         served.live = clusters = Clusters(served, None if address in (None, "auto") else address)
     try:
@@ -81,13 +72,8 @@ def serve(
             if show:
                 open_page(found)
 
-        if on_alarm is not None:
-            alarms = Alarms(served, Notifier(on_alarm))
-            alarms.start()
         serve(served, Where(host, port, tuple(allow_host or ()), root), tell)
     finally:
-        if alarms is not None:
-            alarms.close()
         if clusters is not None:
             clusters.close()
             sys.stdout.flush()

@@ -6,32 +6,24 @@ not tested. All else is ok.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ray_snapshot.tested import RANGE, RAYS, minor
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
-OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
 
-FULL = 0.95
-"""From here on Ray writes no more objects to a disk."""
 LITTLE = 1 << 30
 TOO_LITTLE = 100 << 20
 """Bytes free where a history is to grow."""
-
-LONGEST_SOCKET = 107
-"""Bytes of the path of a socket, on Linux."""
-_SOCKET = "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 
 OBJECT_STORE_SHARE = 0.3
 """Of the memory: so much Ray wants for its object store, if nobody says otherwise."""
 OBJECT_STORE_CAP = 10_000_000_000
 """Bytes of shared memory with which Ray makes do in any case."""
 
-INSTALL_SPARK = "pip install 'ray-snapshot[spark,java]'"
 INSTALL_JAVA = "pip install 'ray-snapshot[java]', or install a JDK of 17 or newer and point JAVA_HOME at it"
 
 
@@ -46,15 +38,7 @@ class Finding:
     remedy: str = ""
 
 
-# ---- Python and what is installed ----------------------------------------------------------------------------------------
-
-
-def python(version: Sequence[int], home: str) -> Finding:
-    """`home`: the environment that it runs from."""
-    text = f"{'.'.join(map(str, version[:3]))}, in {home}"
-    if tuple(version[:2]) < OLDEST_PYTHON:
-        return Finding("python", PROBLEM, text, "use Python 3.11 or newer")
-    return Finding("python", OK, text)
+# ---- what is installed ---------------------------------------------------------------------------------------------------
 
 
 def ray(version: str | None, trouble: str = "", shape: str = "") -> Finding:
@@ -68,50 +52,6 @@ def ray(version: str | None, trouble: str = "", shape: str = "") -> Finding:
     if not minor(RAYS[-1]) <= minor(version) <= minor(RAYS[0]):
         return Finding("ray", WARNING, f"{version}, which was not tested", f"ray-snapshot is tested with Ray {RANGE}")
     return Finding("ray", OK, f"{version}, which is tested ({RANGE})")
-
-
-def libraries(requirements: Iterable[str], installed: Callable[[str], str | None]) -> Finding:
-    """`requirements`: as a package's metadata has them; `installed`: the version of a package, None without it."""
-    wrong, count = [], 0
-    for text in requirements:
-        name, told = _unmet(text, installed)
-        count += 1
-        if told:
-            wrong.append((name, told, text))
-    if wrong:
-        needed = " ".join(f"'{text}'" for _, _, text in wrong)
-        said = ", ".join(f"{name} {told}" for name, told, _ in wrong)
-        return Finding("libraries", PROBLEM, said, f"pip install {needed}")
-    text = f"{count} packages, in versions that fit" if count else "which are needed is not recorded here"
-    return Finding("libraries", OK, text)
-
-
-def _unmet(requirement: str, installed: Callable[[str], str | None]) -> tuple[str, str]:
-    """The name of what is required, and what is wrong with it, if anything."""
-    from packaging.requirements import Requirement
-    from packaging.version import InvalidVersion, Version
-
-    wanted = Requirement(requirement)
-    version = installed(wanted.name)
-    if version is None:
-        return wanted.name, "is not installed"
-    try:
-        fits = wanted.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:  # of somebody's own build
-        fits = True
-    return wanted.name, "" if fits else f"{version} ({wanted.specifier} is needed)"
-
-
-def spark(requirements: Iterable[str], installed: Callable[[str], str | None]) -> Finding:
-    """`requirements`: those of the extra `spark`."""
-    needs = "`analyze` and the Spark data source need it, nothing else does"
-    version = installed("pyspark")
-    if version is None:
-        return Finding("spark", WARNING, f"pyspark is not installed; {needs}", INSTALL_SPARK)
-    wrong = [f"{name} {told}" for name, told in (_unmet(text, installed) for text in requirements) if told]
-    if wrong:
-        return Finding("spark", WARNING, f"{', '.join(wrong)}; {needs}", INSTALL_SPARK)
-    return Finding("spark", OK, f"pyspark {version}")
 
 
 def java(found: tuple[int, str] | None, passed_over: Sequence[str], *, has_spark: bool) -> Finding:
@@ -169,27 +109,7 @@ class Folder:
     made_in: str = ""
     """The folder that it would be made in, if it is not there."""
     free: int | None = None
-    total: int | None = None
-    """Bytes of its disk."""
-
-
-def folder(check: str, found: Folder, remedy: str) -> Finding:
-    """A folder in which a history may grow; `remedy` where nothing can be written."""
-    if found.why_not:
-        return Finding(
-            check, PROBLEM, f"nothing can be written to {found.made_in or found.path}: {found.why_not}", remedy
-        )
-    text = f"{found.path} can be written to" if not found.made_in else f"{found.path} can be made"
-    if found.free is None:
-        return Finding(check, OK, text)
-    text += f", {size(found.free)} free"
-    if found.free < TOO_LITTLE:
-        return Finding(check, PROBLEM, text, "free some space, or choose another disk")
-    if found.free < LITTLE:
-        return Finding(
-            check, WARNING, text, "free some space: a history grows with each snapshot (`ray-snapshot history vacuum`)"
-        )
-    return Finding(check, OK, text)
+    """Bytes."""
 
 
 def history(found: Folder, *, is_file: bool, is_there: bool, trouble: str = "") -> Finding:
@@ -197,14 +117,20 @@ def history(found: Folder, *, is_file: bool, is_there: bool, trouble: str = "") 
     if is_file:
         return Finding("history", PROBLEM, f"{found.path} is a file", "a history is a folder: choose another name")
     if trouble:
-        return Finding(
-            "history", PROBLEM, trouble, "see what `ray-snapshot history verify` says, or choose another folder"
-        )
-    told = folder("history", found, "choose another folder, or have its rights changed")
+        remedy = "see what `ray-snapshot history verify` says, or choose another folder"
+        return Finding("history", PROBLEM, trouble, remedy)
     if found.why_not:
-        return told
-    what = "a history" if is_there else "no history yet"
-    return Finding("history", told.state, f"{told.found}; {what}", told.remedy)
+        text = f"nothing can be written to {found.made_in or found.path}: {found.why_not}"
+        return Finding("history", PROBLEM, text, "choose another folder, or have its rights changed")
+    text = f"{found.path} can be made" if found.made_in else f"{found.path} can be written to"
+    text += "" if found.free is None else f", {size(found.free)} free"
+    text += "; a history" if is_there else "; no history yet"
+    if found.free is not None and found.free < TOO_LITTLE:
+        return Finding("history", PROBLEM, text, "free some space, or choose another disk")
+    if found.free is not None and found.free < LITTLE:
+        remedy = "free some space: a history grows with each snapshot (`ray-snapshot history vacuum`)"
+        return Finding("history", WARNING, text, remedy)
+    return Finding("history", OK, text)
 
 
 def history_in_store(address: str, trouble: str, *, is_there: bool) -> Finding:
@@ -214,44 +140,6 @@ def history_in_store(address: str, trouble: str, *, is_there: bool) -> Finding:
         return Finding("history", PROBLEM, trouble if address in trouble else f"{address}: {trouble}", remedy)
     what = "a history" if is_there else "no history yet"
     return Finding("history", OK, f"{address} can be written to; {what}")
-
-
-def temporary(found: Folder) -> Finding:
-    """Ray's own folder, in which it keeps its sessions."""
-    remedy = "set RAY_TMPDIR to a short folder that is yours"
-    name = "temporary folder"
-    if found.why_not:
-        return Finding(
-            name, PROBLEM, f"nothing can be written to {found.made_in or found.path}: {found.why_not}", remedy
-        )
-    if (length := len(f"{found.path}{_SOCKET}".encode())) > LONGEST_SOCKET:
-        text = f"{found.path} is too long a path: Ray's sockets there would have {length} bytes, and may have {LONGEST_SOCKET}"
-        return Finding(name, PROBLEM, text, "set RAY_TMPDIR to a short folder, such as /tmp")
-    text = f"{found.path} can be written to"
-    if found.free is None or not found.total:
-        return Finding(name, OK, text)
-    text += f", {size(found.free)} free"
-    if 1 - found.free / found.total >= FULL:
-        return Finding(
-            name,
-            WARNING,
-            f"{text}, and the disk is {100 * (1 - found.free / found.total):.0f} % full: from {FULL * 100:.0f} % on Ray"
-            " writes no objects to it",
-            f"free some space (old sessions in {found.path}), or set RAY_TMPDIR to a folder on another disk",
-        )
-    return Finding(name, OK, text)
-
-
-def key(place: str, *, is_there: bool, trouble: str = "", why_not: str = "") -> Finding:
-    """The key of checkpoints. `trouble`: what is wrong with the one that is there; `why_not`: why none can be made."""
-    if trouble:
-        return Finding("key", WARNING, f"{trouble}; checkpoints need it", f"make the key right, or remove {place}")
-    if is_there:
-        return Finding("key", OK, f"the key of checkpoints is in {place}")
-    if why_not:
-        text = f"the key of checkpoints cannot be made in {place}: {why_not}; `checkpoint=True` needs it"
-        return Finding("key", WARNING, text, "set RAY_SNAPSHOT_KEY, or XDG_CONFIG_HOME to a folder that is yours")
-    return Finding("key", OK, f"the first checkpoint will make one in {place}")
 
 
 def size(count: int, *, spaced: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""The facts of this machine: what is installed, folders and their disks, memory, Java, py-spy, and Ray clusters.
+"""The facts of this machine: Ray, Java, py-spy, memory, the folder of a history, and Ray clusters.
 
 Changes nothing: what is written to see whether it can be written has no name, and is gone at once.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -17,15 +16,13 @@ from ray_snapshot.addresses import StorePath, given, shown_address
 from ray_snapshot.doctor import checks
 from ray_snapshot.doctor.asking import Check
 from ray_snapshot.doctor.checks import WARNING, ClusterFacts, Finding, Folder, TokenFacts
-from ray_snapshot.errors import CheckpointError, ClusterError, RaySnapshotError, SettingError, UnsupportedRayError
+from ray_snapshot.errors import ClusterError, RaySnapshotError, SettingError, UnsupportedRayError
 
 PROGRAM_S = 30.0
 """For another program (Java, py-spy)."""
 IMPORT_S = 60.0
 """For what Ray or Arrow must be imported for: a busy machine takes a while."""
 CLUSTERS_S = 90.0
-
-_OURS = "ray-snapshot"
 
 
 def all_checks(address: str | None, history: str | None) -> list[Check]:
@@ -34,50 +31,17 @@ def all_checks(address: str | None, history: str | None) -> list[Check]:
     import ray_snapshot.unprepared.evidence  # noqa: F401 - so that no thread imports what another one is importing
 
     found = [
-        Check("python", lambda: checks.python(sys.version_info[:3], sys.prefix), 5.0),
         Check("ray", ray, IMPORT_S),
-        Check("libraries", lambda: checks.libraries(requirements_of(_requirements()), installed), 10.0),
-        Check("spark", lambda: checks.spark(requirements_of(_requirements(), "spark"), installed), 10.0),
         Check("java", java, PROGRAM_S, is_begun_early=True),
         Check("py-spy", stacks, PROGRAM_S, is_begun_early=True),
         Check("shared memory", lambda: checks.shared_memory(free_shared_memory(), memory()), 5.0),
-        Check("folder", current_folder, 10.0),
     ]
     if history is not None:
         found.append(Check("history", lambda: history_given(history), IMPORT_S))
-    return [
-        *found,
-        Check("temporary folder", lambda: checks.temporary(folder_at(ray_folder())), 10.0),
-        Check("key", key, IMPORT_S),
-        Check("cluster", lambda: clusters(address), CLUSTERS_S),
-    ]
+    return [*found, Check("cluster", lambda: clusters(address), CLUSTERS_S)]
 
 
 # ---- what is installed -------------------------------------------------------------------------------------------------
-
-
-def _requirements() -> list[str]:
-    try:
-        return metadata.requires(_OURS) or []
-    except metadata.PackageNotFoundError:  # run from its sources
-        return []
-
-
-def requirements_of(texts: Iterable[str], extra: str = "") -> list[str]:
-    """Those of the package itself, or of one extra of it; without the condition under which they hold."""
-    from packaging.requirements import Requirement
-
-    found = []
-    for text in texts:
-        one = Requirement(text)
-        is_always = one.marker is None or one.marker.evaluate({"extra": ""})
-        if (
-            is_always
-            if not extra
-            else not is_always and one.marker is not None and one.marker.evaluate({"extra": extra})
-        ):
-            found.append(text.partition(";")[0].strip())
-    return found
 
 
 def installed(name: str) -> str | None:
@@ -154,14 +118,13 @@ def folder_at(path: Path) -> Folder:
     """A folder, or the one that it would be made in."""
     path = Path(os.path.abspath(path.expanduser()))
     there = next(place for place in (path, *path.parents) if os.path.lexists(place))
-    free = total = None
+    free = None
     try:
-        usage = shutil.disk_usage(there)
-        free, total = usage.free, usage.total
+        free = shutil.disk_usage(there).free
         why = "it is no folder" if not there.is_dir() else why_not_writable(there)
     except OSError as error:
         why = error.strerror or str(error)
-    return Folder(str(path), why, "" if there == path else str(there), free, total)
+    return Folder(str(path), why, "" if there == path else str(there), free)
 
 
 def why_not_writable(folder: Path) -> str:
@@ -171,16 +134,6 @@ def why_not_writable(folder: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def current_folder() -> Finding:
-    """Where a command puts what it writes, if it is not told."""
-    remedy = "go to another folder, or name folders of yours (--history, --out)"
-    try:
-        here = Path.cwd()
-    except OSError as error:
-        return checks.folder("folder", Folder(".", error.strerror or str(error)), remedy)
-    return checks.folder("folder", folder_at(here), remedy)
 
 
 def history_given(text: str) -> Finding:
@@ -221,29 +174,6 @@ def history_at(path: Path) -> Finding:
     except RaySnapshotError as error:
         return checks.history(found, is_file=False, is_there=False, trouble=str(error))
     return checks.history(found, is_file=False, is_there=True)
-
-
-def ray_folder() -> Path:
-    """Where Ray keeps its sessions, if a program does not say otherwise."""
-    base = os.environ.get("RAY_TMPDIR")
-    if base is None and sys.platform.startswith("linux"):
-        base = os.environ.get("TMPDIR")
-    return Path("/tmp" if base is None else base, "ray")
-
-
-def key() -> Finding:
-    """The key with which checkpoints are sealed."""
-    from ray_snapshot.history import checkpoints
-
-    place = checkpoints.key_file()
-    if checkpoints.KEY_VARIABLE in os.environ or place.exists():
-        told = checkpoints.KEY_VARIABLE if checkpoints.KEY_VARIABLE in os.environ else str(place)
-        try:
-            checkpoints.checkpoint_key(is_made=False)
-        except CheckpointError as error:
-            return checks.key(told, is_there=True, trouble=str(error))
-        return checks.key(told, is_there=True)
-    return checks.key(str(place), is_there=False, why_not=folder_at(place.parent).why_not)
 
 
 # ---- Ray clusters ------------------------------------------------------------------------------------------------------

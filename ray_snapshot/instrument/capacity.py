@@ -155,12 +155,14 @@ class _Collections:
             threading.Thread(target=self._collect, name="ray-snapshot-collection", daemon=True).start()
 
     def _collect(self) -> None:
-        self._thread, hear = threading.get_ident(), partial(ours, self._hear)
+        self._thread, self._begins, hear = threading.get_ident(), 0.0, partial(ours, self._hear)
         gc.callbacks.append(hear)
         try:
-            CONNECTION.use(gc.collect, collects=True)  # does nothing if another thread collects just now
+            CONNECTION.use(gc.collect, collects=True)
         finally:
             gc.callbacks.remove(hear)
+        if not self._begins:  # another thread was collecting, so Python did nothing: the next who asks is not too early
+            self._asked_at = 0.0
         self.may_be_called = calls_from_outside()
 
     def _hear(self, phase: str, info: Mapping[str, int]) -> None:

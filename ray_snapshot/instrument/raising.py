@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import DeadlockError
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.ending import FIRED
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.settings import spec_of
 from ray_snapshot.stderr import say
 from ray_snapshot.verdicts import Detector, Verdict
@@ -34,9 +33,6 @@ BREAK_S = 10.0
 
 UNWIND_S = 5.0
 """So long a call that has been told may stay in its core, on a busy machine, before another one of it is told."""
-
-Choice = Literal["youngest"] | Callable[[list[dict[str, Any]]], Any] | None
-"""Which call of a core gets the error: the one that began last, or what a function of the members' records returns."""
 
 
 @dataclass(slots=True)
@@ -60,7 +56,7 @@ class Raiser:
         self.watch = watch
         self.how = settings.on_deadlock
         self.grace = settings.deadlock_grace
-        self.victim: Choice = settings.victim
+        self.victim = settings.victim
         self.names = self.names_in(watch.detectors)
         self.cores: list[_Core] = []
         self.tried: dict[str, float] = {}
@@ -148,9 +144,10 @@ class Raiser:
     # ---- a call of the core -----------------------------------------------------------------------------------------
 
     def _break_one(self, number: int, verdict: Verdict, error: DeadlockError) -> bool:
-        """Whether a call of the core has been told to end in the error; the next one gets it if that does not help."""
+        """Whether the youngest call of the core has been told to end in the error; the next one gets it if that is no help."""
         members, ends = self._left(verdict)
-        while members and (chosen := self._chosen(members)) is not None:
+        while members:
+            chosen = max(members, key=lambda one: str(one.get("since", "")))
             name = f"{chosen['machine']}.{chosen['method']}()"
             told = self._told(number, chosen["call"], error)
             if told is None:
@@ -173,23 +170,6 @@ class Raiser:
         kept = {name for core in verdict.evidence["cores"] if not ending.isdisjoint(core) for name in core}
         tried = {"", *self.tried}
         return [one for one in members if one["machine"] not in kept and one.get("call", "") not in tried], bool(kept)
-
-    def _chosen(self, members: list[dict[str, Any]]) -> dict[str, Any] | None:
-        if not callable(self.victim):
-            return max(members, key=lambda one: str(one.get("since", "")))
-        try:
-            found = self.victim([dict(one) for one in members])
-        except Exception as error:
-            self._say_of_victim(f"raised {type(error).__name__}: {first_line(error)}")
-            return None
-        call = found.get("call") if isinstance(found, Mapping) else None
-        chosen = next((one for one in members if one["call"] == call), None)
-        if found is not None and chosen is None:
-            self._say_of_victim("returned no record of those that it was given")
-        return chosen
-
-    def _say_of_victim(self, what: str) -> None:
-        say(f"ray-snapshot: victim={self.victim!r} {what}; the program gets the error")
 
     def _told(self, number: int, call: str, error: DeadlockError) -> tuple[str | None, int] | None:
         """As `Watcher.condemn`; None also if the watcher does not answer: the watching may be over."""

@@ -16,10 +16,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, Literal
 from weakref import ref
 
 from ray_snapshot.addresses import absolute
@@ -61,7 +60,7 @@ class Options:
     library_states: bool = False
     on_deadlock: OnDeadlock = "report"
     deadlock_grace: float = 10.0
-    victim: Any = None
+    victim: Literal["youngest"] | None = None
     report: Path | None = None
     """Where reports are written."""
     shared_history: bool = False
@@ -86,7 +85,6 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         found = [ReadyMade(item) if item in READY_MADE else check_detector(item) for item in options.detectors]
         if options.exit_on is not None:  # whose name may be another than that by which it was asked for
             options = replace(options, exit_on=found[options.detectors.index(options.exit_on)].name)
-        victim = _function(options.victim) if options.victim not in (None, "youngest") else options.victim
     reporter = Reporter(options)
     watching.install(
         options.name or system_name(script, module),
@@ -100,7 +98,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         library_states=options.library_states,
         on_deadlock=options.on_deadlock,
         deadlock_grace=options.deadlock_grace,
-        victim=victim,
+        victim=options.victim,
         on_alarm=options.on_alarm,
     )
     try:
@@ -160,18 +158,6 @@ def run_script(script: str, arguments: list[str], is_ours: Callable[[BaseExcepti
         _show(error)
         return 1
     return 0
-
-
-def _function(reference: str) -> Any:
-    """What "module:name" names; raises `SettingError`."""
-    module, colon, name = reference.partition(":")
-    try:
-        found = getattr(import_module(module), name) if colon else None
-    except Exception as error:  # whatever the user's module does when it is imported
-        raise SettingError(f"--victim {reference} cannot be loaded: {type(error).__name__}: {error}") from None
-    if not callable(found):
-        raise SettingError(f"--victim {reference}: name a function as MODULE:FUNCTION, or youngest")
-    return found
 
 
 @contextmanager

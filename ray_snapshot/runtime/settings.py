@@ -71,9 +71,9 @@ class Settings(BaseModel):
     break it: only the verdict, `DeadlockError` out of what the program waits for, or the program's end with exit code 3."""
     deadlock_grace: float = Field(10.0, ge=0)
     """So many seconds a deadlock must have stood before `on_deadlock` does anything."""
-    victim: Any = None
-    """With `on_deadlock="raise"`: the error comes inside one call of the deadlock in place of the program. Which: "youngest",
-    or what a function of the members' records returns; None: of the program's own waits."""
+    victim: Literal["youngest"] | None = None
+    """With `on_deadlock="raise"`: "youngest" raises the error inside the call of the deadlock that began last, not in the
+    program's own waits."""
     on_alarm: str | None = None
     """Tell each alarm, when it begins and when it ends: a command line, which gets the report on its standard input, or an
     address (https://...), to which it is posted as JSON."""
@@ -133,7 +133,7 @@ class WatchSettingsGiven(TypedDict, total=False):
     library_states: bool
     on_deadlock: OnDeadlock
     deadlock_grace: float
-    victim: Any
+    victim: Literal["youngest"] | None
     on_alarm: str | None
     history_is_shared: bool
     checkpoint: bool
@@ -231,10 +231,6 @@ def _fitting(found: Settings) -> Settings:
         raise SettingError(
             f"System(): alignment_timeout: it belongs to protocol {' and '.join(_ALIGNING)}; {found.protocol} does not align"
             f" so (got {found.alignment_timeout!r}): leave it out, or choose one of these"
-        )
-    if found.victim is not None and found.victim != "youngest" and not callable(found.victim):
-        raise SettingError(
-            f'victim={found.victim!r}: it is "youngest", or a function that is given the records of the members and returns one'
         )
     if found.on_alarm is not None:
         check_target("on_alarm", found.on_alarm)

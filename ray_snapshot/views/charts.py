@@ -93,15 +93,6 @@ class Span:
     """One of `ANSWERS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """Who waits for whom, and where."""
-
-    source: str
-    target: str
-    label: str
-
-
 # ---- names and numbers ---------------------------------------------------------------------------------------------------
 
 
@@ -322,72 +313,6 @@ def bar_chart(values: Mapping[str, Mapping[str, float | None]], title: str) -> A
     handles, labels = axis.get_legend_handles_labels()
     _legend(figure, list(zip(labels, handles, strict=True)))
     return _titled(figure, title)
-
-
-MOST_GRAPHS = 6
-MOST_EDGES = 24
-"""Of one graph so many edges are listed beside it."""
-
-
-def ring_chart(graphs: Mapping[str, Sequence[Edge]], title: str) -> Any:
-    """Each graph as a ring with numbered edges; beside it what each number means."""
-    shown = dict(list(graphs.items())[:MOST_GRAPHS])
-    heights = [max(1.9, 0.5 + 0.17 * (min(len(edges), MOST_EDGES) + 2)) for edges in shown.values()] or [1.0]
-    figure = _figure(0.5 + sum(heights))
-    rows = figure.subplots(len(heights), 2, squeeze=False, width_ratios=[1, 1.35], height_ratios=heights)
-    for (ring, words), height, (name, edges) in zip(rows, heights, shown.items(), strict=False):
-        _ring(ring, edges)
-        listed = [
-            f"{row}  {short(edge.source, 22)} waits for {short(edge.target, 22)}" for row, edge in enumerate(edges, 1)
-        ]
-        told = [
-            f"{line}: {short(edge.label)}" if edge.label else line for line, edge in zip(listed, edges, strict=True)
-        ]
-        more = [f"... and {len(told) - MOST_EDGES} more"] if len(told) > MOST_EDGES else []
-        words.set_axis_off()
-        words.text(0, 1, short(name, LONGEST_TITLE), fontsize=9, va="top", weight="bold", transform=words.transAxes)
-        words.text(0, 1 - 0.28 / height, "\n".join([*told[:MOST_EDGES], *more]), fontsize=7.5, va="top",
-                   linespacing=1.5, transform=words.transAxes)  # fmt: skip
-        for text in (*ring.texts, *words.texts):
-            text.set_in_layout(False)  # long names may not take the room of the ring
-    if not shown:
-        for axis in rows[0]:
-            axis.set_axis_off()
-        rows[0][0].text(0, 0.5, "none", color="#808080", transform=rows[0][0].transAxes)
-    return _titled(figure, title)
-
-
-def _ring(axis: Any, edges: Sequence[Edge]) -> None:
-    axis.set_axis_off()
-    axis.set_aspect("equal")
-    axis.set_xlim(-2.1, 2.1)
-    axis.set_ylim(-1.45, 1.45)
-    nodes = list(dict.fromkeys(node for edge in edges for node in (edge.source, edge.target)))
-    turn = 2 * math.pi / max(1, len(nodes))
-    at = {node: (math.sin(turn * row), math.cos(turn * row)) for row, node in enumerate(nodes)}
-    size = 9.0 if len(nodes) <= 12 else 5.0
-    for row, edge in enumerate(edges, 1):
-        (x, y), (to_x, to_y) = at[edge.source], at[edge.target]
-        if edge.source == edge.target:
-            to_x, to_y = 0.86 * x, 0.86 * y
-        arrow = {
-            "arrowstyle": "-|>",
-            "color": "#c0392b",
-            "shrinkA": size,
-            "shrinkB": size,
-            "connectionstyle": "arc3,rad=0.16",
-        }
-        axis.annotate("", (to_x, to_y), (x, y), arrowprops=arrow)
-        if len(edges) <= MOST_EDGES:
-            bend = 0.16 / 2
-            middle = (x + to_x) / 2 + bend * (to_y - y), (y + to_y) / 2 - bend * (to_x - x)
-            disc = {"boxstyle": "circle,pad=0.15", "fc": "white", "ec": "#c0392b", "lw": 0.7}
-            axis.text(*middle, str(row), fontsize=6.5, ha="center", va="center", bbox=disc)
-    for node, (x, y) in at.items():
-        axis.plot([x], [y], marker="o", markersize=size, color="#0072b2", markeredgecolor="white")
-        if len(nodes) <= MOST_EDGES:
-            side = "left" if x > 0.05 else "right" if x < -0.05 else "center"
-            axis.text(1.17 * x, 1.22 * y, short(node, 18), fontsize=7.5, ha=side, va="center")
 
 
 def _figure(height: float) -> Any:

@@ -1,19 +1,17 @@
-"""The addresses: each page, and the same as JSON under `/api/v1`; what changes something is asked by POST."""
+"""The addresses: each page, and the same as JSON under `/api/v1`. Nothing is changed by any of them."""
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -38,8 +36,6 @@ API = "/api/v1"
 STATIC = Path(__file__).parent / "static"
 THREADS = CapacityLimiter(200)
 """So many answers are made at once: those that wait for the same one hold a thread each, and must not hold up others."""
-MOST_FORM = 100_000
-"""Bytes of what a form sends."""
 
 Say = Callable[[Served, Mapping[str, str], Asked], Any]
 """What a page says; raises errors of ours."""
@@ -97,12 +93,7 @@ PAGES = (
 
 def make_app(served: Served, terms: Terms, events: Events) -> Guard:
     """The pages over what is served, behind their guard."""
-    pages = Pages(served.root, terms.key)
-    made: list[Guard] = []
-
-    def guard() -> Guard:
-        return made[0]
-
+    pages = Pages(served.root)
     routes = [Mount("/static", StaticFiles(directory=STATIC), name="static"), Route("/events", events.stream)]
     for page in PAGES:
         routes.append(Route(API + page.path.rstrip("/"), partial(_json, served, page)))
@@ -111,12 +102,8 @@ def make_app(served: Served, terms: Terms, events: Events) -> Guard:
         Route("/metrics", partial(_metrics, served)),
         Route("/h/{place}/run.svg", partial(_chart, served, drawn.of_run)),
         Route("/live/{system}/run.svg", partial(_chart, served, drawn.of_glances)),
-        Route("/do/snapshot", partial(_change, served, pages, guard, _take_snapshot), methods=["POST"]),
-        Route("/do/restore", partial(_change, served, pages, guard, _restore), methods=["POST"]),
-        Route("/do/acknowledge", partial(_change, served, pages, guard, _acknowledge), methods=["POST"]),
     ]
-    made.append(Guard(Starlette(routes=routes, exception_handlers={404: partial(_not_found, pages)}), terms))
-    return made[0]
+    return Guard(Starlette(routes=routes, exception_handlers={404: partial(_not_found, pages)}), terms)
 
 
 # ---- answers -------------------------------------------------------------------------------------------------------------
@@ -181,59 +168,3 @@ async def _chart(served: Served, draw: Callable[[Served, Mapping[str, str], Aske
 async def _metrics(served: Served, _: Request) -> Response:
     text = await to_thread.run_sync(scraped.scraped, served, limiter=THREADS)
     return Response(text, headers={"content-type": scraped.CONTENT_TYPE})
-
-
-# ---- changes -------------------------------------------------------------------------------------------------------------
-
-
-Change = Callable[[Served, Mapping[str, str]], str]
-"""Does what a form asks for; returns the path of the page to show then."""
-
-
-async def _change(
-    served: Served, pages: Pages, guard: Callable[[], Guard], change: Change, request: Request
-) -> Response:
-    wants_json = "application/json" in request.headers.get("accept", "")
-    try:
-        values = await _form(request)
-        if not (guard().is_program(request) or hmac.compare_digest(values.get("key", ""), guard().terms.key)):
-            return PlainTextResponse("this change does not come from a page of this server\n", 403)
-        path = await to_thread.run_sync(change, served, values, limiter=THREADS)
-    except RaySnapshotError as error:
-        if wants_json:
-            return _as_json({"error": str(error)}, status_of(error))
-        return HTMLResponse(pages.trouble(request, error), status_of(error))
-    if wants_json:
-        return _as_json({"path": path})
-    return RedirectResponse(served.root + path, 303)
-
-
-async def _form(request: Request) -> dict[str, str]:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_FORM:
-            raise SettingError("the form is too long")
-    return dict(parse_qsl(body.decode("utf-8", "replace")))
-
-
-def _take_snapshot(served: Served, values: Mapping[str, str]) -> str:
-    if served.live is None:
-        raise SettingError("no running system is served: start `ray-snapshot serve` where the cluster is")
-    place, snapshot_id = served.live.take_snapshot(values.get("system", ""))
-    return f"/h/{quote(place)}/s/{quote(snapshot_id)}"
-
-
-def _restore(served: Served, values: Mapping[str, str]) -> str:
-    if not served.allows_actions or served.live is None:
-        raise SettingError("systems are not rolled back from here: start `ray-snapshot serve` with --allow-actions")
-    if values.get("confirmed") != values.get("system"):
-        raise SettingError("to roll the system back, type its name as the confirmation: nothing was changed")
-    served.live.restore(values.get("system", ""), values.get("snapshot_id", ""))
-    return "/"
-
-
-def _acknowledge(served: Served, values: Mapping[str, str]) -> str:
-    alarm = values.get("system", ""), values.get("run_id", ""), values.get("detector", "")
-    served.acknowledge(alarm, again=bool(values.get("again")))
-    return "/"

@@ -63,19 +63,4 @@ def _of_cluster(address: str) -> Mapping[str, Callable[..., Any]]:
         found: dict[str, Any] = ask(service_of(system).glance.remote(origin, place), f"system {system}", ANSWER_S)
         return found
 
-    def take(system: str, seconds: float, is_written: bool) -> tuple[str, Any]:
-        """The id of a snapshot, and the snapshot itself unless the history has it (`is_written`)."""
-        connected()
-        service = service_of(system)
-        collected = ask(service.snapshot.remote([], seconds), f"the snapshot of {system}", seconds + 10)
-        snapshot_id = collected.header.snapshot_id
-        if not is_written:
-            return snapshot_id, collected.snapshot()
-        ask(service.write_history.remote(seconds), f"the history of {system} to be written", seconds + 10)
-        return snapshot_id, None
-
-    def restore(system: str, snapshot_id: str, seconds: float) -> None:
-        connected()
-        ask(service_of(system).roll_back.remote(snapshot_id, seconds), f"{system} to go back", seconds + 10)
-
-    return {"glance": glance, "take": take, "restore": restore}
+    return {"glance": glance}

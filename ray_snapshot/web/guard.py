@@ -2,7 +2,7 @@
 
 The token stands in the address that is printed; the first answer to it sets a cookie, and leads on to the address without it.
 Programs send `Authorization: Bearer TOKEN`. A host name that is none of ours is refused, or else a stranger's page, whose name
-leads to this machine (DNS rebinding), could ask. Nothing changes by GET; a change must bring the key of our own forms.
+leads to this machine (DNS rebinding), could ask. Nothing is changed here, so only GET and HEAD are answered.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 
-_SAFE = ("GET", "HEAD")
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -56,11 +54,6 @@ class Terms:
     root: str = ""
     is_open: bool = False
     """Whether it listens for other machines: then by any number of its own, too."""
-
-    @property
-    def key(self) -> str:
-        """What a form of our own pages brings, and no page of a stranger's can know."""
-        return hmac.new(self.token.encode(), b"a form of this server", "sha256").hexdigest()
 
 
 class Guard:
@@ -98,19 +91,13 @@ class Guard:
             )
         if path.startswith("/static/"):
             return None
-        if request.method not in _SAFE and not _may_be_own(request):
-            return PlainTextResponse("this change does not come from a page of this server\n", 403)
-        if self.is_program(request):
+        if self._is_token(_bearer(request)):
             return None
-        if (given := request.query_params.get("token")) is not None and request.method in _SAFE:
+        if (given := request.query_params.get("token")) is not None:
             return self._welcome(request) if self._is_token(given) else _unauthorized(path)
         if not self._is_token(request.cookies.get(self.terms.cookie, "")):
             return _again(request) if _comes_from_elsewhere(request) else _unauthorized(path)
         return None
-
-    def is_program(self, request: Request) -> bool:
-        """Whether it brings the token itself, as no page of a stranger's could make a browser do."""
-        return self._is_token(_bearer(request))
 
     def _is_own_name(self, host: str) -> bool:
         found = _HOST.fullmatch(host.lower())
@@ -143,14 +130,6 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _may_be_own(request: Request) -> bool:
-    """What the browser says of where a change comes from, if it says anything; forms have a key besides (`Terms.key`)."""
-    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        return False
-    origin = request.headers.get("origin", "null")  # a page without referrers, as ours are, may have none
-    return origin == "null" or origin.partition("://")[2] == request.headers.get("host")
-
-
 def _bearer(request: Request) -> str:
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     return given.strip() if kind.lower() == "bearer" else ""
@@ -168,7 +147,7 @@ def _own_path(request: Request) -> str:
 
 def _comes_from_elsewhere(request: Request) -> bool:
     """Whether a person follows a link of another site: a strict cookie is shown only from the second step on."""
-    is_page = request.headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
+    is_page = request.headers.get("sec-fetch-mode") == "navigate"
     return is_page and request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
 

@@ -20,8 +20,7 @@ from ray_snapshot.web.pages.now import STATUSES
 class Pages:
     """The templates."""
 
-    def __init__(self, root: str, key: str) -> None:
-        """`key`: of our own forms."""
+    def __init__(self, root: str) -> None:
         self.root = root
         self.environment = Environment(
             loader=ChoiceLoader([PackageLoader("ray_snapshot.web"), PackageLoader("ray_snapshot.reports")]),
@@ -44,7 +43,6 @@ class Pages:
             "one": self.one,
             "waits_svg": self._waits,
             "statuses": STATUSES,
-            "key": key,
         }
 
     def url(self, path: str, **values: Any) -> str:

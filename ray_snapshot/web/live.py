@@ -7,19 +7,17 @@ server with it. What is not answered in time is said on the page; its process is
 from __future__ import annotations
 
 import multiprocessing
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from ray_snapshot.errors import ClusterError, RaySnapshotError, SystemNotRunningError
+from ray_snapshot.errors import ClusterError, RaySnapshotError
 from ray_snapshot.glances import MOST_KEPT, Glance
 from ray_snapshot.web.served import Running, Served
 
@@ -34,8 +32,6 @@ UNWANTED_S = 5.0
 FIND_S = 5.0
 """How often it is looked which clusters and systems there are."""
 ANSWER_S = 30.0
-SNAPSHOT_S = 30.0
-RESTORE_S = 120.0
 
 
 def _run(connection: Any, address: str | None) -> None:
@@ -132,7 +128,6 @@ class Clusters:
         self.address = address
         self.finder = Asker(None)
         self.askers: dict[str, Asker] = {}
-        self._busy: set[Asker] = set()
         self._systems: dict[str, _System] = {}
         self._not_asked: list[str] = []
         self._found_at = self._polled_at = self._wanted_at = float("-inf")
@@ -140,7 +135,6 @@ class Clusters:
         self._changed = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._folder: Any = None
 
     def systems(self) -> list[Running]:
         """Those that run, as they were a second ago."""
@@ -243,59 +237,10 @@ class Clusters:
         except RaySnapshotError:
             return None
 
-    # ---- what viewers may do ------------------------------------------------------------------------------------------
-
-    def take_snapshot(self, name: str) -> tuple[str, str]:
-        """Take a snapshot; (the key of the history that has it, its id)."""
-        one = self._system(name)
-        with self._own_asker(one.address) as asker:
-            snapshot_id, snapshot = asker.ask(2 * SNAPSHOT_S + 20, "take", name, SNAPSHOT_S, one.place is not None)
-        if one.place is not None:
-            return one.place, snapshot_id
-        return self._kept(name, snapshot), snapshot_id
-
-    def restore(self, name: str, snapshot_id: str) -> None:
-        """Roll a system back."""
-        with self._own_asker(self._system(name).address) as asker:
-            asker.ask(RESTORE_S + 20, "restore", name, snapshot_id, RESTORE_S)
-
-    @contextmanager
-    def _own_asker(self, address: str) -> Iterator[Asker]:
-        """For what takes long: meanwhile the pages go on, and show how far it is."""
-        asker = Asker(address)
-        self._busy.add(asker)
-        try:
-            yield asker
-        finally:
-            self._busy.discard(asker)
-            asker.close()
-
-    def _system(self, name: str) -> _System:
-        self.systems()
-        one = self._systems.get(name)
-        if one is None or one.about.get("is_closed"):
-            running = ", ".join(known.name for known in self._known[0]) or "none"
-            raise SystemNotRunningError(f"no system {name!r} is running; running: {running}", system=name)
-        return one
-
-    def _kept(self, name: str, snapshot: Any) -> str:
-        """Keep a snapshot of a system without a history in one that goes with the server."""
-        from ray_snapshot.history import HistoryWriter
-
-        with self._changed:
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="ray-snapshot-")
-        path = Path(self._folder.name) / name
-        with HistoryWriter(path, system=name) as writer:
-            writer.add(snapshot)
-        return self.served.add(path).key
-
     def close(self) -> None:
-        """End all processes, and remove what was kept for the time."""
+        """End all processes."""
         self._is_closed = True
         with self._changed:
             self._changed.notify_all()
-        for asker in (self.finder, *self.askers.values(), *self._busy):
+        for asker in (self.finder, *self.askers.values()):
             asker.close()
-        if self._folder is not None:
-            self._folder.cleanup()

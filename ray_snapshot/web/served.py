@@ -16,10 +16,6 @@ from ray_snapshot.history import History
 from ray_snapshot.web.kept import Kept
 
 DRAW_S = 10.0
-MOST_ACKNOWLEDGED = 10_000
-
-Alarm = tuple[str, str, str]
-"""(system, run, detector), as they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +50,16 @@ class Live(Protocol):
     def not_asked(self) -> list[str]:
         """What could not be asked, and why."""
 
-    def take_snapshot(self, name: str) -> tuple[str, str]:
-        """Take a snapshot of a system; returns the key of the history that has it, and its id."""
-
-    def restore(self, name: str, snapshot_id: str) -> None:
-        """Roll a system back."""
-
 
 @dataclass
 class Served:
     """Everything that pages read from."""
 
     live: Live | None = None
-    allows_actions: bool = False
-    """Whether a system may be rolled back from a page."""
     root: str = ""
     """What stands before every path, where a proxy puts the pages into a folder."""
     places: dict[str, Place] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
-    acknowledged: set[Alarm] = field(default_factory=set)
     _drawn: dict[str, tuple[str, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -86,14 +73,6 @@ class Served:
             found = Place(_free_key(history.path.name, self.places), history)
             self.places[found.key] = found
         return found
-
-    def acknowledge(self, alarm: Alarm, *, again: bool = False) -> None:
-        """Somebody knows of this alarm; `again`: nobody does."""
-        with self._lock:
-            if again:
-                self.acknowledged.discard(alarm)
-            elif len(self.acknowledged) < MOST_ACKNOWLEDGED:
-                self.acknowledged.add(alarm)
 
     def place(self, key: str) -> Place:
         """The history of this name; raises `HistoryNotFoundError`."""

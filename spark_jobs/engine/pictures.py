@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.engine.output import some_rows
 from ray_snapshot.views import charts
-from ray_snapshot.views.charts import Edge, Points, Quantity, Span
+from ray_snapshot.views.charts import Points, Quantity, Span
 
 MOST_POINTS = 400
 """So many points a line."""
@@ -112,11 +112,6 @@ def bands(path: str, title: str, found: Mapping[str, Sequence[Span]]) -> None:
 def bars(path: str, title: str, values: Mapping[str, Mapping[str, float | None]]) -> None:
     """By group, by name: bars side by side."""
     _save(charts.bar_chart(values, title), path)
-
-
-def rings(path: str, title: str, graphs: Mapping[str, Sequence[Edge]]) -> None:
-    """Graphs, each as a ring."""
-    _save(charts.ring_chart(graphs, title), path)
 
 
 def _save(figure: Any, path: str) -> None:

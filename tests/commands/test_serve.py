@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 import socket
@@ -17,9 +16,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from clean import clean_environment
-from incidents import deadlocked, healthy, incident, written
+from incidents import incident
 from started import started
-from until import until
+
+pytestmark = pytest.mark.contract
 
 BIN = Path(sys.executable).parent
 PROGRAM = BIN / "ray-snapshot"
@@ -72,26 +72,6 @@ def test_it_is_ended_by_other_signals_and_cleans_up(tmp_path: Path, number: sign
         assert process.wait(60) == 128 + number, "its own way out, and not the signal's"
 
 
-def test_alarms_of_what_is_served_are_told_without_a_page(tmp_path: Path) -> None:
-    path, out = incident(tmp_path / "h"), tmp_path / "told"
-    command = f"[ $RAY_SNAPSHOT_EVENT = ends ] || {{ cat > {out}.part; mv {out}.part {out}; }}"
-    with serving(path, "--port", "0", "--on-alarm", command, home=tmp_path) as (process, _):
-        number = itertools.count(6)
-
-        def told() -> bool:
-            """A history may grow before it has been looked at first: what it has by then is no news."""
-            at = 2 * next(number)
-            written(path, [healthy(at), deadlocked(at + 1)])
-            return out.exists()
-
-        until(told, seconds=120)
-        assert "ray-snapshot: deadlock in bank (snapshot bank-" in out.read_text()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
-
-
 def get_or_refused(address: str) -> str:
     try:
         get(address, "/", None)
@@ -126,7 +106,6 @@ def run(home: Path, *options: str, **more: str) -> subprocess.CompletedProcess[s
         (["nowhere"], "no history at"),
         (["h", "--root-path", "snapshots"], "--root-path 'snapshots': it begins with /"),
         (["h", "--host", "no-such-host.invalid"], "cannot be listened to"),
-        (["h", "--on-alarm", "https://"], "--on-alarm https:///...: an address begins with https://HOST"),
         (["--address", "127.0.0.1:1"], "no Ray cluster can be reached at '127.0.0.1:1'"),
     ],
 )
@@ -145,7 +124,6 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     assert "at least 16 plain characters" in done.stderr
 
 
-@pytest.mark.contract
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None; from ray_snapshot.cli import main; sys.exit(main(['serve', 'h']))"

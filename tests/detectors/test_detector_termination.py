@@ -7,11 +7,10 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Termination, termination
+from ray_snapshot.detectors import Termination
 from ray_snapshot.instrument.diagnosis import diagnosis
 
 
@@ -177,11 +176,7 @@ def test_where_only_the_driver_is_active_the_sentence_says_why_termination_may_h
         assert "wait_for" not in said
 
 
-@pytest.mark.parametrize("few", [2_000, 3], ids=["few", "many"])
-def test_the_first_channels_are_those_of_the_first_messages_with_all_of_theirs(
-    monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
-    monkeypatch.setattr(termination, "_FEW", few)
+def test_the_first_channels_are_those_of_the_first_messages_with_all_of_theirs() -> None:
     chance = random.Random(7)
     for number in range(60):
         names = [f"m{name}" for name in range(chance.choice([2, 4, 8]))]
@@ -199,17 +194,3 @@ def test_the_first_channels_are_those_of_the_first_messages_with_all_of_theirs(
         assert found["first_channels"] == expected[:10]
         assert (found["in_flight"], found["undeliverable"]) == (len(coming), len(messages) - len(coming))
         assert found["timers"] == sum(kind == "timer" for *_, kind in coming)
-
-
-def test_many_messages_of_few_channels_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(termination, "_FEW", 30)
-    messages = pa.table({"source": ["a", "b"] * 500, "target": ["c"] * 1_000, "kind": ["mail"] * 1_000})
-    seen: list[int] = []
-
-    def counted(*columns: Any, strict: bool) -> Any:
-        seen.extend(len(column) for column in columns if isinstance(column, list))
-        return zip(*columns, strict=strict)
-
-    monkeypatch.setattr(termination, "zip", counted, raising=False)
-    assert [(one["source"], one["count"]) for one in termination._first_channels(messages)] == [("a", 500), ("b", 500)]
-    assert sum(seen) <= 3 * 40

@@ -9,7 +9,7 @@ import pytest
 
 from ray_snapshot.detectors import reduction
 from ray_snapshot.detectors.common import Integers
-from ray_snapshot.detectors.reduction import Graph, edges_of, knots, shortest_cycle
+from ray_snapshot.detectors.reduction import knots, shortest_cycle
 
 SEEDS = 300
 
@@ -89,16 +89,3 @@ def test_knots_that_are_far_away_are_found_among_all(monkeypatch: pytest.MonkeyP
 
     assert reduction._near_knots(30, source, target) is None
     assert knots(30, source, target).in_core.all()
-
-
-@pytest.mark.parametrize("in_order", [True, False])
-def test_the_edges_of_few_alternatives_are_found(in_order: bool) -> None:
-    chance = np.random.default_rng(3)
-    alternative = chance.integers(0, 50, 400)
-    alternative = np.sort(alternative) if in_order else alternative
-    none = np.zeros(400, np.int64)
-    graph = Graph(1, np.zeros(50, np.int64), np.ones(50, np.int64), alternative, none, none.astype(np.bool_))
-    for chosen in ([], [7], [0, 7, 8, 49], list(range(50))):
-        mine = np.isin(np.arange(50), chosen)
-
-        assert edges_of(graph, mine).tolist() == np.flatnonzero(mine[alternative]).tolist()

@@ -115,10 +115,7 @@ def test_what_a_machine_says_cannot_move_the_terminal(
     assert out.count("\n") == 2
 
 
-NAMES = [
-    "python", "ray", "libraries", "spark", "java", "py-spy", "shared memory", "folder", "history", "temporary folder", "key",
-    "token", "cluster",
-]  # fmt: skip
+NAMES = ["ray", "java", "py-spy", "shared memory", "history", "token", "cluster"]
 
 
 @pytest.mark.contract
@@ -131,9 +128,7 @@ def test_this_machine_is_looked_at_from_an_environment_made_of_nothing(tmp_path:
     assert (done.returncode, done.stderr) == (1, "")
     rows = {row["check"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert [*rows] == NAMES
-    for name in ("python", "ray", "libraries"):
-        assert rows[name]["state"] == "ok", rows[name]
-    assert rows["folder"]["found"].startswith(f"{tmp_path} can be written to")
+    assert rows["ray"]["state"] == "ok", rows["ray"]
     assert rows["history"]["found"].startswith(f"{tmp_path / 'new'} can be made")
     assert rows["cluster"]["state"] == "problem"
     assert rows["cluster"]["found"].startswith("127.0.0.1:1 (--address): no Ray cluster can be reached")

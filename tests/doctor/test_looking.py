@@ -17,15 +17,6 @@ from ray_snapshot.instrument import cluster_shape, clusters, shape
 from ray_snapshot.instrument.clusters import Cluster
 from ray_snapshot.spark_jobs.engine.java import look_for_java
 
-REQUIRES = ["ray>=2.50", 'pyspark<5,>=4.2; extra == "spark"', 'py-spy>=0.4; extra == "stacks"', "scipy>=1.14"]
-REQUIRES.append('tomli>=2; python_version > "3"')
-
-
-def test_what_a_package_needs_is_told_from_what_its_extras_need() -> None:
-    assert looking.requirements_of(REQUIRES) == ["ray>=2.50", "scipy>=1.14", "tomli>=2"]
-    assert looking.requirements_of(REQUIRES, "spark") == ["pyspark<5,>=4.2"]
-    assert looking.requirements_of(looking._requirements(), "spark")[0].startswith("pyspark")
-
 
 def test_what_is_installed_has_a_version() -> None:
     assert looking.installed("pyarrow")
@@ -35,7 +26,7 @@ def test_what_is_installed_has_a_version() -> None:
 def test_a_folder_is_looked_at_and_left_as_it_was(tmp_path: Path) -> None:
     found = looking.folder_at(tmp_path)
     assert (found.path, found.why_not, found.made_in) == (str(tmp_path), "", "")
-    assert 0 < (found.free or 0) <= (found.total or 0)
+    assert found.free
     found = looking.folder_at(tmp_path / "a" / "b")
     assert (found.path, found.made_in, found.why_not) == (str(tmp_path / "a" / "b"), str(tmp_path), "")
     assert [*tmp_path.iterdir()] == []
@@ -60,54 +51,6 @@ def test_a_history_is_told_from_other_folders(tmp_path: Path) -> None:
     other = looking.history_at(tmp_path / "other")
     assert other.state == PROBLEM
     assert str(tmp_path / "other") in other.found
-
-
-def test_the_current_folder_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert looking.current_folder().state == OK
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert looking.current_folder().state == PROBLEM
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("variables", "folder"),
-    [
-        ({}, "/tmp/ray"),
-        ({"TMPDIR": "/t"}, "/t/ray" if sys.platform.startswith("linux") else "/tmp/ray"),
-        ({"TMPDIR": "/t", "RAY_TMPDIR": "/r"}, "/r/ray"),
-    ],
-)
-def test_rays_folder_is_where_ray_puts_it(
-    variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("TMPDIR", "RAY_TMPDIR"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert str(looking.ray_folder()) == folder
-
-
-def test_the_key_is_found_and_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_SNAPSHOT_KEY", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert looking.key().found == f"the first checkpoint will make one in {tmp_path}/ray-snapshot/key"
-    assert [*tmp_path.iterdir()] == []
-    place = tmp_path / "ray-snapshot" / "key"
-    place.parent.mkdir()
-    place.write_text("k" * 64)
-    place.chmod(0o644)
-    assert looking.key().state == WARNING
-    place.chmod(0o600)
-    assert looking.key().found == f"the key of checkpoints is in {place}"
-    monkeypatch.setenv("RAY_SNAPSHOT_KEY", "short")
-    assert looking.key().state == WARNING
-    monkeypatch.delenv("RAY_SNAPSHOT_KEY")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    assert looking.key().state == WARNING
 
 
 def test_memory_is_what_the_container_has_if_that_is_less(monkeypatch: pytest.MonkeyPatch) -> None:

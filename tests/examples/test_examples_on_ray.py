@@ -134,17 +134,6 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
 
 
 @pytest.mark.nightly
-def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> None:
-    environment = on_cluster(ray.get_runtime_context().gcs_address)
-    command = [sys.executable, str(EXAMPLES / "way_back.py"), "--rounds", "2", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["balances"] == [100 - 10 - 20 + 1 + 2, 100 + 10 + 20 - 1 - 2]
-    assert found["backs"] == 2
-    assert "2 calls can never move again" in found["sentence"]
-
-
-@pytest.mark.nightly
 def test_the_market_is_one_system_whose_coins_add_up_and_which_goes_back_out_of_a_deadlock_with_both_lines() -> None:
     environment = on_cluster(ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(EXAMPLES / "market.py"), "--traders", "10", "--json"]

@@ -114,7 +114,7 @@ def test_a_partition_that_is_no_date_by_its_schema_is_refused(
 def test_a_picture_is_drawn_of_any_name(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyspark")
     from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import HELD, Edge, Points, Quantity, Span
+    from ray_snapshot.views.charts import HELD, Points, Quantity, Span
 
     times = [datetime(2026, 1, 1, hour) for hour in (1, 2)]
     series = {name: {name: Points(times, [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])}}
@@ -122,6 +122,4 @@ def test_a_picture_is_drawn_of_any_name(tmp_path: Path, name: str) -> None:
     pictures.bands(str(tmp_path / "bands.png"), name, {name: [Span(*times, HELD)]})
     pictures.bars(str(tmp_path / "bars.png"), name, {name: {name: 1.0}})
     pictures.bars(str(tmp_path / "bars.png"), name, {f"{number}{name}": {name: 1.0} for number in range(6)})
-    graphs = {f"{number}{name}": [Edge(name, "b", name)] for number in range(7)}
-    pictures.rings(str(tmp_path / "rings.png"), name, graphs)
-    assert len(list(tmp_path.glob("*.png"))) == 4
+    assert len(list(tmp_path.glob("*.png"))) == 3

@@ -41,7 +41,7 @@ EDGES = {
     *("instrument.hooks.calls:" + name for name in ("calling", "executing", "take_headers", "_TakesHeaders.__reduce__")),
     *("instrument.hooks.headers:" + name for name in ("flattening", "recovering", "validating")),
     "instrument.hooks.calls:delegated",  # the generator that Ray runs in place of the app's
-    *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("_Run", "_Inside") for name in (
+    *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("Run", "_Call", "Unwatched") for name in (
         "__enter__", "__exit__", "followed", "generates", "item", "refuse_if_held", "resumed",
     )),
     *("instrument.hooks.envelopes:" + name for name in ("Enveloped.__reduce__", "Enveloped.__init__", "opened")),

@@ -1,10 +1,9 @@
-"""A program that has a deadlock of its own broken with `rs.watch`, in the two ways that `victim` gives; what came, as JSON."""
+"""A program that has a deadlock of its own broken with `rs.watch`, in a call and in the program itself; what came, as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import ray
 
@@ -19,19 +18,7 @@ class Account:
         return 1 + int(ray.get(through[0].pay.remote(through[1:])))
 
 
-Members = list[dict[str, Any]]
-
-
-def first(members: Members) -> dict[str, Any]:
-    """The call on the account that was made first."""
-    return min(members, key=lambda member: str(member["machine"]))
-
-
-def nobody(members: Members) -> None:
-    """None of them: the program is to have it."""
-
-
-def came_of(victim: Callable[[Members], Any]) -> dict[str, Any]:
+def came_of(victim: Literal["youngest"] | None) -> dict[str, Any]:
     """The error of a call on a ring of two, and who stands in it."""
     with rs.watch("ring", on_deadlock="raise", deadlock_grace=0.5, detectors=[], victim=victim):
         kind = ray.remote(num_cpus=0)(Account)
@@ -49,4 +36,4 @@ def came_of(victim: Callable[[Members], Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     ray.init()
-    print(json.dumps([came_of(first), came_of(nobody)]))
+    print(json.dumps([came_of("youngest"), came_of(None)]))

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from test_watcher_alone import World
+from test_watcher_alone import World, in_a_world
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError
@@ -87,115 +87,104 @@ async def taken(world: World, watcher: Watcher, number: int) -> None:
         await world.record(watcher, machine, number)
 
 
-def test_a_snapshot_awaits_hosts_by_counts_and_processes_by_logs(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        host = await begun(world, watcher)
+@in_a_world
+async def test_a_snapshot_awaits_hosts_by_counts_and_processes_by_logs(watcher: Watcher, world: World) -> None:
+    host = await begun(world, watcher)
+    number = await started(watcher)
+    assert Request(number) in host.told
+    assert await watcher.commands(0) == [Request(number)]
+    await taken(world, watcher, number)
+    assert number in watcher.collecting.collections, "the hosts have not reported"
+    await hosts_report(watcher, number)
+    assert number not in watcher.collecting.collections
+    await watcher.collecting.handed_over("")
+    (found,) = watcher.processes.analyst.taken
+    assert (len(found.parts), found.header.protocol, sorted(found.recorded)) == (
+        2,
+        "chandy-lamport",
+        ["A:a", DRIVER],
+    )
+
+
+@in_a_world
+async def test_a_snapshot_that_is_pending_when_a_system_joins_asks_its_driver_too(
+    watcher: Watcher, world: World
+) -> None:
+    await world.join(watcher, DRIVER)
+    number = await started(watcher)
+    await watcher.admit_system("observer", 5.0)
+    assert await watcher.commands(0) == [Request(number)]
+    assert watcher.coordinator.pending[number].counts.awaited == {DRIVER}
+
+
+@in_a_world
+async def test_what_an_actor_has_accepted_of_a_machine_its_host_is_told(watcher: Watcher, world: World) -> None:
+    host = await begun(world, watcher)
+    acks = Acks("m", 1, "A:a", 0, ((1, 2),))
+    await watcher.acknowledge([acks])
+    watcher.processes.ended("A:a")
+    assert host.told[-2:] == [Acknowledged(acks), Died("A:a")]
+
+
+@in_a_world
+async def test_processes_hear_that_a_machine_has_stopped_and_who_asks_later_too(watcher: Watcher, world: World) -> None:
+    await begun(world, watcher)
+    await watcher.stopped(["m"], 3, 0)
+    assert watcher.processes.outboxes.boxes["A:a"].commands == [Stopped(("m",), 3)]
+    told = await watcher.joined_system("A:a")
+    assert told is not None
+    assert (told.run_id, told.life, told.stopped) == ("1", 1, ("m",))
+
+
+@in_a_world
+async def test_when_a_system_ends_its_parties_are_awaited_no_more_and_nothing_that_comes_late_counts(
+    watcher: Watcher, world: World
+) -> None:
+    await begun(world, watcher)
+    pending = await started(watcher)
+    assert await watcher.dismiss_system(0.01) is None
+    assert pending not in watcher.collecting.collections
+    assert [type(one) for one in watcher.processes.outboxes.boxes["A:a"].commands] == [Request, Abort, HostsLeft]
+    number = await started(watcher)
+    late = HostReport(DRIVER, {(DRIVER, "host-0", "link"): 7})
+    await watcher.report(HostPayload(number, late, b""))
+    await taken(world, watcher, number)
+    assert number not in watcher.collecting.collections
+    assert await watcher.joined_system("A:a") is None
+
+
+@in_a_world
+async def test_mail_of_a_system_that_has_ended_is_none_of_the_next(watcher: Watcher, world: World) -> None:
+    await begun(world, watcher)
+    await watcher.dismiss_system(0.01)
+    told = await watcher.admit_system("chandy-lamport", 5.0)
+    assert (told.run_id, told.life) == ("1.2", 2)
+    await with_host(watcher)
+    for life, is_complete in ((1, True), (2, False)):
         number = await started(watcher)
-        assert Request(number) in host.told
-        assert await watcher.commands(0) == [Request(number)]
-        await taken(world, watcher, number)
-        assert number in watcher.collecting.collections, "the hosts have not reported"
         await hosts_report(watcher, number)
-        assert number not in watcher.collecting.collections
-        await watcher.collecting.handed_over("")
-        (found,) = watcher.processes.analyst.taken
-        assert (len(found.parts), found.header.protocol, sorted(found.recorded)) == (
-            2,
-            "chandy-lamport",
-            ["A:a", DRIVER],
-        )
-
-    world.run(scenario)
-
-
-def test_a_snapshot_that_is_pending_when_a_system_joins_asks_its_driver_too(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        number = await started(watcher)
-        await watcher.admit_system("observer", 5.0)
-        assert await watcher.commands(0) == [Request(number)]
-        assert watcher.coordinator.pending[number].counts.awaited == {DRIVER}
-
-    world.run(scenario)
-
-
-def test_what_an_actor_has_accepted_of_a_machine_its_host_is_told(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        host = await begun(world, watcher)
-        acks = Acks("m", 1, "A:a", 0, ((1, 2),))
-        await watcher.acknowledge([acks])
-        watcher.processes.ended("A:a")
-        assert host.told[-2:] == [Acknowledged(acks), Died("A:a")]
-
-    world.run(scenario)
-
-
-def test_processes_hear_that_a_machine_has_stopped_and_who_asks_later_too(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await begun(world, watcher)
-        await watcher.stopped(["m"], 3, 0)
-        assert watcher.processes.outboxes.boxes["A:a"].commands == [Stopped(("m",), 3)]
-        told = await watcher.joined_system("A:a")
-        assert told is not None
-        assert (told.run_id, told.life, told.stopped) == ("1", 1, ("m",))
-
-    world.run(scenario)
-
-
-def test_when_a_system_ends_its_parties_are_awaited_no_more_and_nothing_that_comes_late_counts(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await begun(world, watcher)
-        pending = await started(watcher)
-        assert await watcher.dismiss_system(0.01) is None
-        assert pending not in watcher.collecting.collections
-        assert [type(one) for one in watcher.processes.outboxes.boxes["A:a"].commands] == [Request, Abort, HostsLeft]
-        number = await started(watcher)
-        late = HostReport(DRIVER, {(DRIVER, "host-0", "link"): 7})
-        await watcher.report(HostPayload(number, late, b""))
-        await taken(world, watcher, number)
-        assert number not in watcher.collecting.collections
-        assert await watcher.joined_system("A:a") is None
-
-    world.run(scenario)
-
-
-def test_mail_of_a_system_that_has_ended_is_none_of_the_next(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await begun(world, watcher)
-        await watcher.dismiss_system(0.01)
-        told = await watcher.admit_system("chandy-lamport", 5.0)
-        assert (told.run_id, told.life) == ("1.2", 2)
-        await with_host(watcher)
-        for life, is_complete in ((1, True), (2, False)):
-            number = await started(watcher)
-            await hosts_report(watcher, number)
-            await world.record(watcher, DRIVER, number)
-            ledger = world.ledgers["A:a"]
-            ledger.request(number)
-            ledger.record(lambda: None)
-            mail = MailPart(life, HostReport("A:a", {("A:a", "host-0", "link"): 7}))
-            await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
-            assert (number not in watcher.collecting.collections) is is_complete
-
-    world.run(scenario)
-
-
-def test_a_caller_of_a_system_that_has_ended_is_waited_for_no_more(world: World) -> None:
-    """Though no snapshot has shown that it called, and a machine of the next system bears its name."""
-
-    async def scenario(watcher: Watcher) -> None:
-        await begun(world, watcher)
+        await world.record(watcher, DRIVER, number)
         ledger = world.ledgers["A:a"]
-        ledger.finish(ledger.accept(Header("m", 1, 1, 0, 1), "f", 0.0))
-        await watcher.dismiss_system(0.01)
-        await watcher.admit_system("chandy-lamport", 5.0)
-        await with_host(watcher)
-        number = await started(watcher)
-        await hosts_report(watcher, number)
-        await taken(world, watcher, number)
-        assert number not in watcher.collecting.collections
+        ledger.request(number)
+        ledger.record(lambda: None)
+        mail = MailPart(life, HostReport("A:a", {("A:a", "host-0", "link"): 7}))
+        await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
+        assert (number not in watcher.collecting.collections) is is_complete
 
-    world.run(scenario)
+
+@in_a_world
+async def test_a_caller_of_a_system_that_has_ended_is_waited_for_no_more(watcher: Watcher, world: World) -> None:
+    """Though no snapshot has shown that it called, and a machine of the next system bears its name."""
+    await begun(world, watcher)
+    ledger = world.ledgers["A:a"]
+    ledger.finish(ledger.accept(Header("m", 1, 1, 0, 1), "f", 0.0))
+    await watcher.dismiss_system(0.01)
+    await watcher.admit_system("chandy-lamport", 5.0)
+    await with_host(watcher)
+    number = await started(watcher)
+    await hosts_report(watcher, number)
+    await taken(world, watcher, number)
+    assert number not in watcher.collecting.collections
 
 
 def test_an_actor_gives_its_name_to_a_machine_that_is_called_so(world: World) -> None:
@@ -230,13 +219,11 @@ def test_a_fault_stops_the_machines_and_never_an_app_without_any(world: World, c
     assert capsys.readouterr().err == "ray-snapshot: a fault\n"
 
 
-def test_before_the_program_has_begun_there_is_nothing_to_take_a_snapshot_of(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        with pytest.raises(SnapshotAbortedError, match="of app now: its program has not begun"):
-            await watcher.snapshot([], 9.0)
-        assert await watcher.begin_snapshot() is None
-
-    world.run(scenario)
+@in_a_world
+async def test_before_the_program_has_begun_there_is_nothing_to_take_a_snapshot_of(watcher: Watcher) -> None:
+    with pytest.raises(SnapshotAbortedError, match="of app now: its program has not begun"):
+        await watcher.snapshot([], 9.0)
+    assert await watcher.begin_snapshot() is None
 
 
 def test_who_waits_for_a_machine_whose_system_has_ended_will_hear_that(world: World) -> None:
@@ -277,20 +264,18 @@ def test_mail_of_an_actor_that_is_gone_is_named_if_it_may_have_sent_any(world: W
     assert world.run(scenario) == [["mail of A-0, which is gone"] if has_sent else [], []]
 
 
-def test_a_snapshot_waits_for_no_mail_of_an_actor_that_is_to_start_again(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await begun(world, watcher)
-        number = await started(watcher)
-        await hosts_report(watcher, number)
-        await world.record(watcher, DRIVER, number)
-        ledger = world.ledgers["A:a"]
-        ledger.request(number)
-        ledger.record(lambda: None)
-        mail = MailPart(1, HostReport("A:a", {("A:a", "host-0", "link"): 2}))
-        await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
-        assert number in watcher.collecting.collections, "two messages are on their way"
-        world.states["a"] = "RESTARTING", 1
-        await watcher.processes._look_once(watcher.collecting.collections[number].header.started_at + 1)
-        assert number not in watcher.collecting.collections
-
-    world.run(scenario)
+@in_a_world
+async def test_a_snapshot_waits_for_no_mail_of_an_actor_that_is_to_start_again(watcher: Watcher, world: World) -> None:
+    await begun(world, watcher)
+    number = await started(watcher)
+    await hosts_report(watcher, number)
+    await world.record(watcher, DRIVER, number)
+    ledger = world.ledgers["A:a"]
+    ledger.request(number)
+    ledger.record(lambda: None)
+    mail = MailPart(1, HostReport("A:a", {("A:a", "host-0", "link"): 2}))
+    await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
+    assert number in watcher.collecting.collections, "two messages are on their way"
+    world.states["a"] = "RESTARTING", 1
+    await watcher.processes._look_once(watcher.collecting.collections[number].header.started_at + 1)
+    assert number not in watcher.collecting.collections

@@ -189,6 +189,17 @@ def test_garbage_is_collected_on_demand_but_not_all_the_time() -> None:
         gc.enable()
 
 
+def test_a_collection_that_python_skipped_is_soon_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while another thread is in one: what waits in this process could not be told for half a minute more."""
+    found = capacity._Collections()
+    with monkeypatch.context() as patch:
+        patch.setattr(capacity.gc, "collect", lambda: 0)
+        found.collect()
+        until(lambda: not found._asked_at)
+    found.collect()
+    until(lambda: found.began)
+
+
 def test_no_callback_stays_with_the_collector_for_one_would_swallow_a_ctrl_c() -> None:
     before = list(gc.callbacks)
     found = capacity._Collections()

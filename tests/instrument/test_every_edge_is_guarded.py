@@ -59,8 +59,8 @@ async def _collected(items: AsyncIterator[int]) -> list[int]:
     ("owner", "name"),
     [
         (calls, "_begun"),
-        (calls._Run, "_end"),
-        (calls._Run, "_item"),
+        (calls._Call, "_end"),
+        (calls.Run, "_item"),
         (Process, "enter"),
         (Process, "leave"),
         (Process, "follow"),
@@ -85,7 +85,7 @@ def test_a_method_of_each_kind_gives_what_it_gives(
     assert process.is_closed or name == "_item", "it is watched no more"
 
 
-@pytest.mark.parametrize(("owner", "name"), [(calls, "hide_ours"), (calls._Run, "_end"), (calls, "colour_error")])
+@pytest.mark.parametrize(("owner", "name"), [(calls, "hide_ours"), (calls._Call, "_end"), (calls, "colour_error")])
 def test_an_error_of_a_method_leaves_it(
     process: Process, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:

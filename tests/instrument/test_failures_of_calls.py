@@ -13,7 +13,7 @@ from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.failures import MOST_RAISED, MOST_READ, Failures, Raised
-from ray_snapshot.instrument.watcher.happened import MOST, SPARE_S, Happened, Restarts
+from ray_snapshot.instrument.watcher.incidents import MOST, SPARE_S, Incidents, Restarts
 
 CALL = "driver/0/A:1/1"
 
@@ -107,13 +107,13 @@ def report(*those: Raised, **more: Any) -> Any:
     return SimpleNamespace(**given)
 
 
-def unread(happened: Happened, *machines: str, now: float = 100.0) -> list[float]:
+def unread(happened: Incidents, *machines: str, now: float = 100.0) -> list[float]:
     calls: Any = SimpleNamespace(machines={name: SimpleNamespace(calls=()) for name in machines})
     return [one["at"] for one in happened.unread(calls, now)]
 
 
 def test_what_is_read_later_by_any_process_is_told_no_more_and_the_rest_outlives_its_process() -> None:
-    happened = Happened()
+    happened = Incidents()
     happened.note({"A:1": report(*map(raised, range(1, 5)))})
     assert unread(happened, "driver") == [1.0, 2.0, 3.0, 4.0]
     happened.note({"B:1": report(read=("t1", "process 3"))})
@@ -132,7 +132,7 @@ def test_what_is_read_later_by_any_process_is_told_no_more_and_the_rest_outlives
 
 
 def test_of_a_call_that_may_run_again_it_is_told_after_a_while() -> None:
-    happened = Happened()
+    happened = Incidents()
     happened.note({"A:1": report(raised(95, is_retried=True))})
     assert unread(happened, "driver") == []
     assert unread(happened, "driver", now=106.0) == [95.0]
@@ -141,7 +141,7 @@ def test_of_a_call_that_may_run_again_it_is_told_after_a_while() -> None:
 
 
 def test_nothing_is_told_of_an_error_that_others_may_have_read_through_a_ref_that_was_passed_on() -> None:
-    happened = Happened()
+    happened = Incidents()
     happened.note({"A:1": report(raised(1)), "driver": report(passed_on={"B:1"})})
     assert unread(happened, "driver") == [1.0]
     happened.note({"driver": report(passed_on={"A:1"})})

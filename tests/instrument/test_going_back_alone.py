@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from rolled_back_app import DRIVER, SYSTEM, TOKENS, App, on_paper
+from scenarios import played_by
 
 from ray_snapshot.errors import NotRestorableError, RolledBackError, SnapshotTimeoutError
 from ray_snapshot.history.checkpoints import Checkpoint
@@ -30,6 +31,10 @@ def played(scenario: Callable[[App], Awaitable[Any]]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         on_paper(patch, app)
         return asyncio.run(asyncio.wait_for(whole(), BOUND_S))
+
+
+on_an_app = played_by(lambda _, scenario: played(scenario), "app")
+"""The test is given one."""
 
 
 async def taken(app: App) -> Any:
@@ -56,131 +61,116 @@ def as_of_another_run(app: App, found: Any) -> None:
     app.analyst.checkpoint_of.work = app.analyst._checkpoint_of
 
 
-def test_actors_that_the_program_does_not_make_are_named() -> None:
-    async def scenario(app: App) -> None:
-        found = await taken(app)
-        as_of_another_run(app, found)
-        app.watcher.processes.roster.facts["B:b"]["shown"] = "bob"
-        with pytest.raises(NotRestorableError, match=r"actors not made by the program: B-0; make actors of") as caught:
-            await app.watcher.go_back(found.header.snapshot_id, 0.1)
-        assert caught.value.obstacles == ["B-0"]
-        assert app.watcher.processes.rolling.generation == 0
-
-    played(scenario)
+@on_an_app
+async def test_actors_that_the_program_does_not_make_are_named(app: App) -> None:
+    found = await taken(app)
+    as_of_another_run(app, found)
+    app.watcher.processes.roster.facts["B:b"]["shown"] = "bob"
+    with pytest.raises(NotRestorableError, match=r"actors not made by the program: B-0; make actors of") as caught:
+        await app.watcher.go_back(found.header.snapshot_id, 0.1)
+    assert caught.value.obstacles == ["B-0"]
+    assert app.watcher.processes.rolling.generation == 0
 
 
-def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_its_name_takes_its_state() -> None:
-    async def scenario(app: App) -> None:
-        app.watcher.processes.roster.facts["A:a"]["shown"] = "ann"
-        found = await taken(app)
-        app.watcher.processes.ended("A:a")
-        del app.machines["A:a"]
-        with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
-            await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
-        await app.join("A:2", name="ann")
-        await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
-        assert app.machines["A:2"].body.tokens == TOKENS
+@on_an_app
+async def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_its_name_takes_its_state(
+    app: App,
+) -> None:
+    app.watcher.processes.roster.facts["A:a"]["shown"] = "ann"
+    found = await taken(app)
+    app.watcher.processes.ended("A:a")
+    del app.machines["A:a"]
+    with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
+        await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
+    await app.join("A:2", name="ann")
+    await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
+    assert app.machines["A:2"].body.tokens == TOKENS
 
-    played(scenario)
 
-
-def test_an_actor_that_was_killed_just_before_is_named_and_nothing_is_rolled_back() -> None:
+@on_an_app
+async def test_an_actor_that_was_killed_just_before_is_named_and_nothing_is_rolled_back(app: App) -> None:
     """Ray knows it, and the watcher has not heard of it."""
-
-    async def scenario(app: App) -> None:
-        app.watcher.processes.roster.facts["A:a"]["shown"] = "ann"
-        found = await taken(app)
-        app.states["A:a"] = "DEAD", 0
-        with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
-            await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
-        assert app.watcher.processes.rolling.generation == 0
-        assert "A:a" not in app.watcher.processes.parties.machines
-
-    played(scenario)
+    app.watcher.processes.roster.facts["A:a"]["shown"] = "ann"
+    found = await taken(app)
+    app.states["A:a"] = "DEAD", 0
+    with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
+        await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
+    assert app.watcher.processes.rolling.generation == 0
+    assert "A:a" not in app.watcher.processes.parties.machines
 
 
-def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin() -> None:
-    async def scenario(app: App) -> None:
-        found = await taken(app)
-        await app.join("D:d")
-        await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
-        assert [handle.machine for handle in app.killed] == ["D:d"]
-        with pytest.raises(RolledBackError, match="rolled back before this actor had begun"):
-            await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0)
-        stamp = app.machines[DRIVER].stamp
-        assert await app.watcher.join(stamp, "F:f", {"class": "F", "key": "F:f", "pid": 1}, 0) is not None
-
-    played(scenario)
+@on_an_app
+async def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin(app: App) -> None:
+    found = await taken(app)
+    await app.join("D:d")
+    await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
+    assert [handle.machine for handle in app.killed] == ["D:d"]
+    with pytest.raises(RolledBackError, match="rolled back before this actor had begun"):
+        await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0)
+    stamp = app.machines[DRIVER].stamp
+    assert await app.watcher.join(stamp, "F:f", {"class": "F", "key": "F:f", "pid": 1}, 0) is not None
 
 
-def test_in_a_new_run_whoever_the_program_makes_may_stay() -> None:
-    async def scenario(app: App) -> None:
-        found = await taken(app)
-        as_of_another_run(app, found)
-        await app.join("D:d")
-        app.machines["D:d"].body.tokens = 7
-        assert await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S)) == ["D-0"]
-        assert app.machines["D:d"].body.tokens == 7
-        assert await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0) is not None
-
-    played(scenario)
+@on_an_app
+async def test_in_a_new_run_whoever_the_program_makes_may_stay(app: App) -> None:
+    found = await taken(app)
+    as_of_another_run(app, found)
+    await app.join("D:d")
+    app.machines["D:d"].body.tokens = 7
+    assert await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S)) == ["D-0"]
+    assert app.machines["D:d"].body.tokens == 7
+    assert await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0) is not None
 
 
-def test_who_does_not_stop_gives_the_restore_up_and_calls_of_before_are_accepted_again() -> None:
-    async def scenario(app: App) -> None:
-        found = await taken(app)
-        app.send(app.machines[DRIVER], "A:a", 0)
-        await app.deliver()
-        app.send(app.machines[DRIVER], "B:b", 0)
-        with pytest.raises(SnapshotTimeoutError, match=r"waiting for A-0 .* to stop; all go on as they were"):
-            await carried(app, app.watcher.go_back(found.header.snapshot_id, 0.2))
-        await app.deliver()
-        assert [action.process.machine for action in app.actions] == ["A:a", "B:b"]
-        await app.quiet()
-        later = await taken(app)
-        later.snapshot().verify()
-        await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
-
-    played(scenario)
+@on_an_app
+async def test_who_does_not_stop_gives_the_restore_up_and_calls_of_before_are_accepted_again(app: App) -> None:
+    found = await taken(app)
+    app.send(app.machines[DRIVER], "A:a", 0)
+    await app.deliver()
+    app.send(app.machines[DRIVER], "B:b", 0)
+    with pytest.raises(SnapshotTimeoutError, match=r"waiting for A-0 .* to stop; all go on as they were"):
+        await carried(app, app.watcher.go_back(found.header.snapshot_id, 0.2))
+    await app.deliver()
+    assert [action.process.machine for action in app.actions] == ["A:a", "B:b"]
+    await app.quiet()
+    later = await taken(app)
+    later.snapshot().verify()
+    await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
 
 
-def test_a_call_that_is_refused_meanwhile_is_not_in_flight_for_ever() -> None:
-    async def scenario(app: App) -> None:
-        found = await taken(app)
-        app.send(app.machines[DRIVER], "A:a", 0)
-        await app.deliver()
-        app.send(app.machines[DRIVER], "B:b", 0)
-        task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, 2.0))
-        while not app.machines["B:b"].reloading.is_held:
-            await app.carry()
-            await asyncio.sleep(0)
-        await app.deliver()
-        assert len(app.actions) == 1, "B has refused it"
-        with pytest.raises(SnapshotTimeoutError):
-            await carried(app, task)
-        await app.quiet()
-        assert (await taken(app)).snapshot().in_flight_count == 0
-
-    played(scenario)
-
-
-def test_an_action_of_before_sends_nothing_once_its_actor_is_to_stop() -> None:
-    async def scenario(app: App) -> None:
-        found = await taken(app)
-        app.send(app.machines[DRIVER], "A:a", 0)
-        await app.deliver()
-        task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, BOUND_S))
-        while not app.machines["A:a"].reloading.is_held:
-            await app.carry()
-            await asyncio.sleep(0)
-        with pytest.raises(RolledBackError):
-            app.machines["A:a"].reloading.check_sending()
-        with pytest.raises(RolledBackError):
-            app.machines["A:a"].reloading.check_waiting(())
-        await app.end()
+@on_an_app
+async def test_a_call_that_is_refused_meanwhile_is_not_in_flight_for_ever(app: App) -> None:
+    found = await taken(app)
+    app.send(app.machines[DRIVER], "A:a", 0)
+    await app.deliver()
+    app.send(app.machines[DRIVER], "B:b", 0)
+    task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, 2.0))
+    while not app.machines["B:b"].reloading.is_held:
+        await app.carry()
+        await asyncio.sleep(0)
+    await app.deliver()
+    assert len(app.actions) == 1, "B has refused it"
+    with pytest.raises(SnapshotTimeoutError):
         await carried(app, task)
+    await app.quiet()
+    assert (await taken(app)).snapshot().in_flight_count == 0
 
-    played(scenario)
+
+@on_an_app
+async def test_an_action_of_before_sends_nothing_once_its_actor_is_to_stop(app: App) -> None:
+    found = await taken(app)
+    app.send(app.machines[DRIVER], "A:a", 0)
+    await app.deliver()
+    task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, BOUND_S))
+    while not app.machines["A:a"].reloading.is_held:
+        await app.carry()
+        await asyncio.sleep(0)
+    with pytest.raises(RolledBackError):
+        app.machines["A:a"].reloading.check_sending()
+    with pytest.raises(RolledBackError):
+        app.machines["A:a"].reloading.check_waiting(())
+    await app.end()
+    await carried(app, task)
 
 
 def test_each_obstacle_names_its_machine() -> None:

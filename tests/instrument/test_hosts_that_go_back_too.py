@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from scenarios import played_by
 from test_watcher_alone import World
 
 from ray_snapshot.errors import MachineFailedError, NotRestorableError, SnapshotTimeoutError
 from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.instrument.watcher import rolling
 from ray_snapshot.instrument.watcher.sections import Section
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
@@ -152,6 +154,7 @@ class App:
 
 def played(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[App], Awaitable[None]]) -> None:
     world = World(monkeypatch)
+    monkeypatch.setattr(rolling, "RELEASE_S", 0.5)
 
     async def whole(watcher: Watcher) -> None:
         app = App(watcher)
@@ -161,144 +164,130 @@ def played(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[App], Awaitable[
     world.run(whole)
 
 
-def test_hosts_stop_when_all_processes_have_and_all_load_before_any_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        back = app.go_back()
-        await app.until(lambda: app.told(DRIVER) and app.told(ACTOR))
-        await app.watcher.stepped(DRIVER, STOP, 1)
-        assert app.host.rolled == [], "A may never stop, and the machines could not go on as they were"
-        await app.watcher.stepped(ACTOR, STOP, 1)
-        await app.until(lambda: (LOAD, 1) in app.host.rolled)
-        assert app.host.rolled == [(STOP, 1), (LOAD, 1)]
-        await app.take(LOAD)
-        await app.until(lambda: (START, 1) in app.host.rolled)
-        assert not back.done()
-        await app.take(START)
-        assert await back == []
-        watcher = app.watcher
-        assert (watcher.recovery.generation, watcher.processes.rolling.loaded) == (1, 1)
-        assert (watcher.recovery.is_rolling, watcher.recovery.wider) == (False, None)
-        assert watcher.directory.places == {DRIVER: DRIVER, "m": "host-0", "n": "host-0"}
-        told = await watcher.joined_system(ACTOR)
-        assert told is not None
-        assert told.stopped == ("n",)
-
-    played(monkeypatch, scenario)
+on_an_app = played_by(lambda fixtures, scenario: played(fixtures["monkeypatch"], scenario), "app", "monkeypatch")
+"""The test is given one."""
 
 
-def test_what_was_in_flight_goes_to_who_has_sent_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        back = app.go_back()
-        await app.take(STOP)
-        await app.take(LOAD)
-        await app.take(START)
+@on_an_app
+async def test_hosts_stop_when_all_processes_have_and_all_load_before_any_goes_on(app: App) -> None:
+    back = app.go_back()
+    await app.until(lambda: app.told(DRIVER) and app.told(ACTOR))
+    await app.watcher.stepped(DRIVER, STOP, 1)
+    assert app.host.rolled == [], "A may never stop, and the machines could not go on as they were"
+    await app.watcher.stepped(ACTOR, STOP, 1)
+    await app.until(lambda: (LOAD, 1) in app.host.rolled)
+    assert app.host.rolled == [(STOP, 1), (LOAD, 1)]
+    await app.take(LOAD)
+    await app.until(lambda: (START, 1) in app.host.rolled)
+    assert not back.done()
+    await app.take(START)
+    assert await back == []
+    watcher = app.watcher
+    assert (watcher.recovery.generation, watcher.processes.rolling.loaded) == (1, 1)
+    assert (watcher.recovery.is_rolling, watcher.recovery.wider) == (False, None)
+    assert watcher.directory.places == {DRIVER: DRIVER, "m": "host-0", "n": "host-0"}
+    told = await watcher.joined_system(ACTOR)
+    assert told is not None
+    assert told.stopped == ("n",)
+
+
+@on_an_app
+async def test_what_was_in_flight_goes_to_who_has_sent_it(app: App) -> None:
+    back = app.go_back()
+    await app.take(STOP)
+    await app.take(LOAD)
+    await app.take(START)
+    await back
+    of_actor, of_driver, of_host = app.share(ACTOR), app.share(DRIVER), app.host.share
+    assert [one[:4] for one in of_actor.mail] == [("A:a+1", "m", "mail", 1), ("A:a+1", "m", "mail", 2)]
+    assert (of_actor.post, of_driver.mail) == (None, [])
+    assert of_actor.joined.run_id == "1"
+    assert [one[3] for one in pickle.loads(of_driver.post).messages] == [7]
+    assert of_host is not None
+    assert [one[:2] for one in of_host.messages] == [("m", "n")]
+    again = of_host.abroad
+    assert again is not None
+    assert again.calls == [("m", "A-0", "lend", "io", b"first"), ("m", "A-0", "lend", None, b"second")]
+    assert again.actors[ACTOR] == again.actors["A-0"] == (ACTOR, ["the handle of A"])
+    assert again.incarnations == {DRIVER: 1, ACTOR: 1}
+    assert of_actor.incarnations == {DRIVER: 1, ACTOR: 1, "m": 2, "n": 2}, "machines call as others than before"
+
+
+@on_an_app
+async def test_who_does_not_stop_leaves_the_machines_as_they_were(app: App) -> None:
+    back = app.go_back(0.3)
+    await app.until(lambda: app.told(DRIVER))
+    await app.watcher.stepped(DRIVER, STOP, 1)
+    with pytest.raises(SnapshotTimeoutError, match=r"waiting for A-0 to stop; all go on as they were"):
         await back
-        of_actor, of_driver, of_host = app.share(ACTOR), app.share(DRIVER), app.host.share
-        assert [one[:4] for one in of_actor.mail] == [("A:a+1", "m", "mail", 1), ("A:a+1", "m", "mail", 2)]
-        assert (of_actor.post, of_driver.mail) == (None, [])
-        assert of_actor.joined.run_id == "1"
-        assert [one[3] for one in pickle.loads(of_driver.post).messages] == [7]
-        assert of_host is not None
-        assert [one[:2] for one in of_host.messages] == [("m", "n")]
-        again = of_host.abroad
-        assert again is not None
-        assert again.calls == [("m", "A-0", "lend", "io", b"first"), ("m", "A-0", "lend", None, b"second")]
-        assert again.actors[ACTOR] == again.actors["A-0"] == (ACTOR, ["the handle of A"])
-        assert again.incarnations == {DRIVER: 1, ACTOR: 1}
-        assert of_actor.incarnations == {DRIVER: 1, ACTOR: 1, "m": 2, "n": 2}, "machines call as others than before"
-
-    played(monkeypatch, scenario)
+    assert app.host.rolled == []
+    assert app.watcher.recovery.generation == app.watcher.processes.rolling.loaded == 0
+    assert Release(1) in app.watcher.processes.outboxes.boxes[ACTOR].commands
+    again = app.go_back()
+    for step in (STOP, LOAD, START):
+        await app.take(step, 2)
+    await again
+    assert app.host.rolled == [(STOP, 2), (LOAD, 2), (START, 2)]
 
 
-def test_who_does_not_stop_leaves_the_machines_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        back = app.go_back(0.3)
-        await app.until(lambda: app.told(DRIVER))
-        await app.watcher.stepped(DRIVER, STOP, 1)
-        with pytest.raises(SnapshotTimeoutError, match=r"waiting for A-0 to stop; all go on as they were"):
-            await back
-        assert app.host.rolled == []
-        assert app.watcher.recovery.generation == app.watcher.processes.rolling.loaded == 0
-        assert Release(1) in app.watcher.processes.outboxes.boxes[ACTOR].commands
-        again = app.go_back()
-        for step in (STOP, LOAD, START):
-            await app.take(step, 2)
-        await again
-        assert app.host.rolled == [(STOP, 2), (LOAD, 2), (START, 2)]
-
-    played(monkeypatch, scenario)
+@on_an_app
+async def test_a_machine_whose_action_was_cut_short_cannot_go_on_as_it_was(app: App) -> None:
+    app.host.is_cut_short_by_actors = True
+    with pytest.raises(SnapshotTimeoutError, match=r"waiting for .*A-0.* to stop; the app stands still"):
+        await app.go_back(0.3)
+    assert app.host.rolled == []
+    assert Release(1) not in app.watcher.processes.outboxes.boxes[ACTOR].commands
 
 
-def test_a_machine_whose_action_was_cut_short_cannot_go_on_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        app.host.is_cut_short_by_actors = True
-        with pytest.raises(SnapshotTimeoutError, match=r"waiting for .*A-0.* to stop; the app stands still"):
-            await app.go_back(0.3)
-        assert app.host.rolled == []
-        assert Release(1) not in app.watcher.processes.outboxes.boxes[ACTOR].commands
-
-    played(monkeypatch, scenario)
-
-
-def test_that_a_machine_has_stopped_in_the_past_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        back = app.go_back()
-        for step in (STOP, LOAD, START):
-            await app.take(step)
-        await back
-        await app.watcher.stopped(["m"], 1, 0)
-        told = await app.watcher.joined_system(ACTOR)
-        assert told is not None
-        assert told.stopped == ("n",)
-        assert ACTOR in app.watcher.processes.senders.known, "it has sent mail again"
-
-    played(monkeypatch, scenario)
+@on_an_app
+async def test_that_a_machine_has_stopped_in_the_past_is_no_news(app: App) -> None:
+    back = app.go_back()
+    for step in (STOP, LOAD, START):
+        await app.take(step)
+    await back
+    await app.watcher.stopped(["m"], 1, 0)
+    told = await app.watcher.joined_system(ACTOR)
+    assert told is not None
+    assert told.stopped == ("n",)
+    assert ACTOR in app.watcher.processes.senders.known, "it has sent mail again"
 
 
 @pytest.mark.nightly
-def test_machines_that_have_stopped_cannot_go_on_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        app.host.is_silent = True
-        back = app.go_back(0.3)
-        await app.take(STOP)
-        with pytest.raises(
-            SnapshotTimeoutError, match=r"waiting for host-0 to stop; the app stands still: restore again"
-        ):
-            await back
-        assert app.watcher.processes.rolling.is_torn
-
-    played(monkeypatch, scenario)
+@on_an_app
+async def test_machines_that_have_stopped_cannot_go_on_as_they_were(app: App) -> None:
+    app.host.is_silent = True
+    back = app.go_back(0.3)
+    await app.take(STOP)
+    with pytest.raises(SnapshotTimeoutError, match=r"waiting for host-0 to stop; the app stands still: restore again"):
+        await back
+    assert app.watcher.processes.rolling.is_torn
 
 
-def test_a_machine_that_does_not_take_its_state_back_ends_the_restore_and_the_next_begins_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(app: App) -> None:
-        app.host.fault = MachineFailedError(
-            "n does not take its state back",
-            machine="n",
-            method="restore_state",
-            message=None,
-            source=None,
-            traceback="",
-        )
-        back = app.go_back()
-        await app.take(STOP)
-        with pytest.raises(MachineFailedError, match="n does not take its state back"):
-            await back
-        assert app.watcher.processes.rolling.is_torn
-        await app.watcher.rolled("host-0", LOAD, 1)  # what it has done, or could not do, may come late
-        fault = asyncio.sleep(0, None)
-        await app.watcher.recovery._could_not(app.host.fault, 1, fault)
-        assert app.watcher.course.failure is None
-        app.host.fault = None
-        again = app.go_back()
-        for step in (STOP, LOAD, START):
-            await app.take(step, 2)
-        await again
-        assert not app.watcher.processes.rolling.is_torn
-
-    played(monkeypatch, scenario)
+@on_an_app
+async def test_a_machine_that_does_not_take_its_state_back_ends_the_restore_and_the_next_begins_anew(app: App) -> None:
+    app.host.fault = MachineFailedError(
+        "n does not take its state back",
+        machine="n",
+        method="restore_state",
+        message=None,
+        source=None,
+        traceback="",
+    )
+    back = app.go_back()
+    await app.take(STOP)
+    with pytest.raises(MachineFailedError, match="n does not take its state back"):
+        await back
+    assert app.watcher.processes.rolling.is_torn
+    await app.watcher.rolled("host-0", LOAD, 1)  # what it has done, or could not do, may come late
+    fault = asyncio.sleep(0, None)
+    await app.watcher.recovery._could_not(app.host.fault, 1, fault)
+    assert app.watcher.course.failure is None
+    app.host.fault = None
+    again = app.go_back()
+    for step in (STOP, LOAD, START):
+        await app.take(step, 2)
+    await again
+    assert not app.watcher.processes.rolling.is_torn
 
 
 @pytest.mark.parametrize(
@@ -310,29 +299,25 @@ def test_a_machine_that_does_not_take_its_state_back_ends_the_restore_and_the_ne
         ({"run_id": "earlier"}, False, "it has no machines of these names: o"),
     ],
 )
-def test_a_snapshot_of_other_machines_is_refused_with_nothing_changed(
-    monkeypatch: pytest.MonkeyPatch, about: dict[str, Any], is_closed: bool, reason: str
+@on_an_app
+async def test_a_snapshot_of_other_machines_is_refused_with_nothing_changed(
+    app: App, about: dict[str, Any], is_closed: bool, reason: str
 ) -> None:
-    async def scenario(app: App) -> None:
-        app.analyst.about |= about
-        await app.watcher.claim("M", 1, ["o"], ["host-0"], None, 0, True)
-        if is_closed:
-            await app.watcher.dismiss_system(1.0)
-        with pytest.raises(NotRestorableError, match=reason):
-            await app.go_back()
-        assert (app.told(DRIVER), app.told(ACTOR), app.host.rolled) == ([], [], [])
-
-    played(monkeypatch, scenario)
-
-
-def test_a_system_that_is_opened_after_a_restore_begins_in_its_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(app: App) -> None:
-        back = app.go_back()
-        for step in (STOP, LOAD, START):
-            await app.take(step)
-        await back
+    app.analyst.about |= about
+    await app.watcher.claim("M", 1, ["o"], ["host-0"], None, 0, True)
+    if is_closed:
         await app.watcher.dismiss_system(1.0)
-        joined = await app.watcher.admit_system("observer", 5.0)
-        assert (joined.life, joined.generation, app.watcher.recovery.generation) == (2, 1, 1)
+    with pytest.raises(NotRestorableError, match=reason):
+        await app.go_back()
+    assert (app.told(DRIVER), app.told(ACTOR), app.host.rolled) == ([], [], [])
 
-    played(monkeypatch, scenario)
+
+@on_an_app
+async def test_a_system_that_is_opened_after_a_restore_begins_in_its_generation(app: App) -> None:
+    back = app.go_back()
+    for step in (STOP, LOAD, START):
+        await app.take(step)
+    await back
+    await app.watcher.dismiss_system(1.0)
+    joined = await app.watcher.admit_system("observer", 5.0)
+    assert (joined.life, joined.generation, app.watcher.recovery.generation) == (2, 1, 1)

@@ -36,7 +36,7 @@ def made_by_a_cell(**changed: Any) -> dict[str, str]:
     detectors = {"small": [small], "large": [large], "shipped": [Termination()]}.get(
         changed.pop("which", ""), [Own(), Fails(), small, Deadlock()]
     )
-    given = {"name": "app", "every": 1.0, "detectors": detectors, "victim": lambda members: members[0]}
+    given = {"name": "app", "every": 1.0, "detectors": detectors, "victim": "youngest"}
     return _settings_in({**given, "on_watch": object(), **changed})
 
 

@@ -448,23 +448,6 @@ def test_who_comes_too_late_tries_with_the_next_verdict(clock: list[float]) -> N
     assert watched.told == [(1, "driver/0/B/1"), (4, "driver/0/B/1"), "a snapshot"]
 
 
-def test_a_function_of_the_members_chooses(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    def oldest(members: list[dict[str, Any]]) -> dict[str, Any]:
-        return min(members, key=lambda one: str(one["since"]))
-
-    watched = Watched([(None, 1)], deadlock_grace=0.0, victim=oldest)
-    a_raiser(watched).hear(1, deadlock(("A", "B")))
-    assert watched.told == [(1, "driver/0/A/1"), "a snapshot"]
-
-    for wrong in (lambda _: "A", lambda members: members[7]):
-        watched = Watched(deadlock_grace=0.0, victim=wrong)
-        a_raiser(watched).hear(2, deadlock(("A", "B")))
-        assert watched.told == [RAISED], "the program gets it, and a line says why"
-    said = capsys.readouterr().err
-    assert "returned no record of those that it was given" in said
-    assert "IndexError" in said
-
-
 # ---- the end ------------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_runner import APPS, Runner
+from app_runner import APPS, Done, Runner
+from until import until
 
 import ray_snapshot as rs
 
@@ -16,13 +17,21 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 OVERDUE_MS = 4_000
 """A call that runs on is recorded in the middle of its action behind so long."""
 
+BOUND_S = 300.0
+"""So long what can be told may take to be told, beside much other work; where nothing else runs, a quarter of a minute."""
+
+PROVEN = {"get", "lock", "condition", "hold", "occupy"}
+"""Methods of calls that only their own processes could end."""
+UNTOLD = {"socket", "child", "process_queue", "join"}
+"""Actors with a wait that something else may end."""
+
 
 def _verdicts(history: Path) -> list[Mapping[str, Any]]:
     return [row for row in rs.History(history).verdicts() if row["detector"] == "deadlock"]
 
 
 def _members(verdict: Mapping[str, Any]) -> set[str]:
-    return {one["method"] for name in ("members", "stuck_behind") for one in verdict["evidence"][name]}
+    return {one["method"] for name in ("members", "stuck_behind") for one in verdict["evidence"].get(name, ())}
 
 
 def _line(source: str) -> str:
@@ -30,39 +39,69 @@ def _line(source: str) -> str:
     return f"outside.py:{1 + lines.index(source)}"
 
 
+def _unexplained(history: Path, verdict: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """By machine: the place of its wait, and what it waits for."""
+    coverage = rs.History(history).load(verdict["snapshot_id"]).coverage
+    return {
+        row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in coverage.get("unexplained", ())
+    }
+
+
+def _told(history: Path) -> tuple[set[str], set[str], dict[str, None]]:
+    """Of the fullest verdict that is true: its members, and who is listed beside; and what all verdicts have said."""
+    verdicts = _verdicts(history)
+    fullest = max((row for row in verdicts if row["holds"]), key=lambda row: len(_members(row)), default=None)
+    said = dict.fromkeys(row["sentence"] for row in verdicts)
+    return (set(), set(), said) if fullest is None else (_members(fullest), {*_unexplained(history, fullest)}, said)
+
+
+def _is_all(told: tuple[set[str], set[str], dict[str, None]]) -> bool:
+    return told[0] >= PROVEN and told[1] >= UNTOLD
+
+
+def _hanging(runner: Runner, folder: Path) -> Done:
+    history, given_up = folder / "hanging", folder / "given up"
+    app = runner.start_watched("outside-hanging", *_kept(history), "outside.py", "hanging", str(given_up))
+    try:
+        until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,))
+    finally:
+        given_up.touch()
+        done = runner.finish(app)
+    return done
+
+
+def _kept(history: Path) -> tuple[str, ...]:
+    return "--every", "0.5", "--history", str(history)
+
+
 def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end_is_told_with_its_place(
     runner: Runner, tmp_path: Path
 ) -> None:
-    done = runner.command("run", "--every", "0.5", "--history", str(tmp_path / "history"), "outside.py", "hanging")
+    done, history = _hanging(runner, tmp_path), tmp_path / "hanging"
     assert (done.output, done.exit_code) == ("given up\n", 0), done.errors
-    verdicts = _verdicts(tmp_path / "history")
+    verdicts = _verdicts(history)
     held = [row for row in verdicts if row["holds"]]
     assert held, [row["sentence"] for row in verdicts]
     stuck = max(held, key=lambda row: len(_members(row)))
-    members = _members(stuck)
-    assert {"get", "lock", "condition", "hold", "occupy"} <= members, [row["sentence"] for row in held]
-    assert not {"socket", "child", "process_queue", "join", "run"} & members
-    snapshot = rs.History(tmp_path / "history").load(stuck["snapshot_id"])
-    told = {
-        row["machine"]: (row["call_site"].rpartition("/")[2], row["what"]) for row in snapshot.coverage["unexplained"]
-    }
+    assert _members(stuck) >= PROVEN, [row["sentence"] for row in held]
+    assert not any({*UNTOLD, "run"} & _members(row) for row in held)
+    told = max((_unexplained(history, row) for row in held), key=len)
     assert told["socket"][0] == _line("client.recv(1)")
     assert told["socket"][1].startswith("in client.recv, for a socket connected to 127.0.0.1:")
     assert told["child"][1].startswith("in subprocess.Popen.wait, for child process ")
     assert told["child"][1].endswith(", which is alive")
     assert told["process_queue"][1] == "in multiprocessing.queues.Queue.get, for a pipe"
     assert told["join"][1].startswith("in threading.Thread.join, for the end of thread beat, which is in Stuck.beat (")
-    states = {row["machine"]: row["state"] for row in snapshot.tables["machines"].to_pylist()}
-    assert states["lock"] == "{}", "it was not recorded where it stands"
-    assert max(row["record_delay_ms"] for row in snapshot.tables["machines"].to_pylist()) < OVERDUE_MS
+    machines = rs.History(history).load(stuck["snapshot_id"]).tables["machines"].to_pylist()
+    assert {row["machine"]: row["state"] for row in machines}["lock"] == "{}", "it was not recorded where it stands"
+    assert max(row["record_delay_ms"] for row in machines) < OVERDUE_MS
 
 
 def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
-    options = ["--every", "0.5", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
-    done = runner.command("run", *options, "outside.py", "healthy")
+    done = runner.command("run", *_kept(tmp_path / "healthy"), "--exit-on", "deadlock", "outside.py", "healthy")
     ends = ["a lock", "another group", "a reply", "a timer", "a thread of C", "a child", "a request"]
     assert (done.output, done.exit_code) == (f"{ends} [None, None]\n", 0), done.errors
     assert "deadlock in" not in done.errors
-    answers = [row["holds"] for row in _verdicts(tmp_path / "history")]
+    answers = [row["holds"] for row in _verdicts(tmp_path / "healthy")]
     assert len(answers) >= 10, "hardly looked at"
     assert True not in answers

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import RayActorError
+from scenarios import played_by
 
 from ray_snapshot import redaction
 from ray_snapshot.detectors.happened import happened
@@ -99,6 +100,10 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
+
+
+in_a_world = played_by(lambda fixtures, scenario: fixtures["world"].run(scenario), "watcher", "world")
+"""The test is given its watcher, too."""
 
 
 async def _snapshot(watcher: Watcher) -> int:
@@ -225,46 +230,44 @@ def test_deaths_and_restarts_that_ray_lists_are_in_the_coverage_by_peoples_names
     assert re.fullmatch(r"A-0 died at \d\d:\d\d:\d\d \(exit code 3\)", died)
 
 
-def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gone_is_not(world: World) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        await world.join(watcher, "A:a")
-        world.states["a"] = "RESTARTING", 1
-        await world.join(watcher, "A:a")
-        number = await _snapshot(watcher)
-        await world.record(watcher, DRIVER, number)
-        await watcher.processes._look_once(_soon(watcher, number))
-        assert number in watcher.collecting.collections, "it is this incarnation that Ray calls restarting"
-        assert not watcher.processes.parties.restarting
-        world.states["a"] = "RESTARTING", 2
-        await watcher.processes._look_once(_soon(watcher, number))
-        assert number not in watcher.collecting.collections, "that incarnation has died"
-        assert list(watcher.processes.parties.restarting) == ["A:a"]
-
-    world.run(scenario)
-
-
-def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_of_them(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@in_a_world
+async def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gone_is_not(
+    watcher: Watcher, world: World
 ) -> None:
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        await world.join(watcher, "A:a")
-        number = await _snapshot(watcher)
-        await world.record(watcher, DRIVER, number)
-        loop = asyncio.get_running_loop()
+    await world.join(watcher, DRIVER)
+    await world.join(watcher, "A:a")
+    world.states["a"] = "RESTARTING", 1
+    await world.join(watcher, "A:a")
+    number = await _snapshot(watcher)
+    await world.record(watcher, DRIVER, number)
+    await watcher.processes._look_once(_soon(watcher, number))
+    assert number in watcher.collecting.collections, "it is this incarnation that Ray calls restarting"
+    assert not watcher.processes.parties.restarting
+    world.states["a"] = "RESTARTING", 2
+    await watcher.processes._look_once(_soon(watcher, number))
+    assert number not in watcher.collecting.collections, "that incarnation has died"
+    assert list(watcher.processes.parties.restarting) == ["A:a"]
 
-        def state(key: str) -> tuple[str, int]:
-            monkeypatch.setattr(shape, "actor_state", lambda key: ("ALIVE", 1))
-            asyncio.run_coroutine_threadsafe(world.join(watcher, "A:a"), loop).result(TIMEOUT_S)
-            return "RESTARTING", 1
 
-        monkeypatch.setattr(shape, "actor_state", state)
-        await watcher.processes._look_once(_soon(watcher, number))
-        assert watcher.processes.roster.facts["A:a"]["incarnation"] == 1
-        assert not watcher.processes.parties.restarting
+@in_a_world
+async def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_of_them(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.join(watcher, DRIVER)
+    await world.join(watcher, "A:a")
+    number = await _snapshot(watcher)
+    await world.record(watcher, DRIVER, number)
+    loop = asyncio.get_running_loop()
 
-    world.run(scenario)
+    def state(key: str) -> tuple[str, int]:
+        monkeypatch.setattr(shape, "actor_state", lambda key: ("ALIVE", 1))
+        asyncio.run_coroutine_threadsafe(world.join(watcher, "A:a"), loop).result(TIMEOUT_S)
+        return "RESTARTING", 1
+
+    monkeypatch.setattr(shape, "actor_state", state)
+    await watcher.processes._look_once(_soon(watcher, number))
+    assert watcher.processes.roster.facts["A:a"]["incarnation"] == 1
+    assert not watcher.processes.parties.restarting
 
 
 def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World) -> None:
@@ -284,25 +287,22 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
 
 
-def test_nodes_are_looked_at_once_more_behind_a_cut_in_which_something_waits_for_room(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@in_a_world
+async def test_nodes_are_looked_at_once_more_behind_a_cut_in_which_something_waits_for_room(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = iter(Cluster({}, {}, grows=bool(number)) for number in range(3))
     monkeypatch.setattr(surroundings.capacity, "cluster", lambda: next(looks))
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        header = SnapshotHeader(7, "app", "1", "calls", [], 100.0)
-        processes = watcher.processes
-        seen = await processes.surroundings.look()
-        plain = CollectedCalls(header, None, {}, {})  # type: ignore[arg-type]
-        assert await processes.settled(plain) is plain
-        found = replace(plain, looks=Looks(seen.cluster, None))
-        told = await asyncio.gather(processes.settled(found), processes.settled(found))
-        assert [one.looks.before.grows for one in told] == [False, False]
-        assert [one.looks.after.grows for one in told] == [True, True], "asked once"
-
-    world.run(scenario)
+    await world.join(watcher, DRIVER)
+    header = SnapshotHeader(7, "app", "1", "calls", [], 100.0)
+    processes = watcher.processes
+    seen = await processes.surroundings.look()
+    plain = CollectedCalls(header, None, {}, {})  # type: ignore[arg-type]
+    assert await processes.settled(plain) is plain
+    found = replace(plain, looks=Looks(seen.cluster, None))
+    told = await asyncio.gather(processes.settled(found), processes.settled(found))
+    assert [one.looks.before.grows for one in told] == [False, False]
+    assert [one.looks.after.grows for one in told] == [True, True], "asked once"
 
 
 @pytest.mark.parametrize("in_use", [80, 81])
@@ -358,88 +358,77 @@ def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any
         Watch("refused", **setting)
 
 
-def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@in_a_world
+async def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outboxes, "HEARD_S", TIMEOUT_S)
     monkeypatch.setattr(outboxes, "POLL_S", 0.001)
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        await world.join(watcher, "A:a")
-        again = asyncio.ensure_future(world.join(watcher, "A:a"))
-        while not watcher.processes.outboxes.boxes[DRIVER].commands:
-            await asyncio.sleep(0)
-        seen, commands = await watcher.commands_for(DRIVER, 0, [])
-        assert commands == [Restarted("A:a", 1)]
-        assert not again.done(), "the driver has not obeyed it yet, for all that is known"
-        asking = asyncio.ensure_future(watcher.commands_for(DRIVER, seen, []))
-        await asyncio.wait_for(again, TIMEOUT_S)
-        await asking
-
-    world.run(scenario)
+    await world.join(watcher, DRIVER)
+    await world.join(watcher, "A:a")
+    again = asyncio.ensure_future(world.join(watcher, "A:a"))
+    while not watcher.processes.outboxes.boxes[DRIVER].commands:
+        await asyncio.sleep(0)
+    seen, commands = await watcher.commands_for(DRIVER, 0, [])
+    assert commands == [Restarted("A:a", 1)]
+    assert not again.done(), "the driver has not obeyed it yet, for all that is known"
+    asking = asyncio.ensure_future(watcher.commands_for(DRIVER, seen, []))
+    await asyncio.wait_for(again, TIMEOUT_S)
+    await asking
 
 
-def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@in_a_world
+async def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread may ask at the very moment at which the worker leaves, and Ray ends a process when its calls are answered."""
     monkeypatch.setattr(outboxes, "POLL_S", 100 * TIMEOUT_S)
-
-    async def scenario(watcher: Watcher) -> None:
-        worker = worker_name("w", 1)
-        await world.join(watcher, worker)
-        before = asyncio.ensure_future(watcher.commands_for(worker, 0, []))
-        await asyncio.sleep(0)
-        await watcher.left(world.ledgers[worker].leave())
-        await asyncio.wait_for(before, TIMEOUT_S)
-        assert await asyncio.wait_for(watcher.commands_for(worker, 0, []), TIMEOUT_S) == (0, [Leave()])
-
-    world.run(scenario)
+    worker = worker_name("w", 1)
+    await world.join(watcher, worker)
+    before = asyncio.ensure_future(watcher.commands_for(worker, 0, []))
+    await asyncio.sleep(0)
+    await watcher.left(world.ledgers[worker].leave())
+    await asyncio.wait_for(before, TIMEOUT_S)
+    assert await asyncio.wait_for(watcher.commands_for(worker, 0, []), TIMEOUT_S) == (0, [Leave()])
 
 
-def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@in_a_world
+async def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outboxes, "POLL_S", 100 * TIMEOUT_S)
     monkeypatch.setattr(outboxes, "LEFT_S", 100 * TIMEOUT_S)
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        await world.join(watcher, "A:a")
-        asking = asyncio.ensure_future(watcher.commands_for(DRIVER, 0, []))
+    await world.join(watcher, DRIVER)
+    await world.join(watcher, "A:a")
+    asking = asyncio.ensure_future(watcher.commands_for(DRIVER, 0, []))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(watcher.close())
+    assert await asyncio.wait_for(asking, TIMEOUT_S) == (1, [Leave()])
+    for _ in range(100):
         await asyncio.sleep(0)
-        closing = asyncio.ensure_future(watcher.close())
-        assert await asyncio.wait_for(asking, TIMEOUT_S) == (1, [Leave()])
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not closing.done(), "the actor's next poll may come while the watcher is killed"
-        assert await watcher.commands_for("A:a", 0, []) == (1, [Leave()])
-        await asyncio.wait_for(closing, TIMEOUT_S)
-
-    world.run(scenario)
+    assert not closing.done(), "the actor's next poll may come while the watcher is killed"
+    assert await watcher.commands_for("A:a", 0, []) == (1, [Leave()])
+    await asyncio.wait_for(closing, TIMEOUT_S)
 
 
 @pytest.mark.parametrize("is_gone", ["unwatched", "left"])
-def test_nor_for_one_that_will_never_ask_again(world: World, monkeypatch: pytest.MonkeyPatch, is_gone: str) -> None:
+@in_a_world
+async def test_nor_for_one_that_will_never_ask_again(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch, is_gone: str
+) -> None:
     monkeypatch.setattr(outboxes, "LEFT_S", 100 * TIMEOUT_S)
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, "A:a")
-        await (watcher.unwatched("A:a") if is_gone == "unwatched" else watcher.left(world.ledgers["A:a"].leave()))
-        await asyncio.wait_for(watcher.close(), TIMEOUT_S)
-
-    world.run(scenario)
+    await world.join(watcher, "A:a")
+    await (watcher.unwatched("A:a") if is_gone == "unwatched" else watcher.left(world.ledgers["A:a"].leave()))
+    await asyncio.wait_for(watcher.close(), TIMEOUT_S)
 
 
-def test_and_for_one_that_does_not_ask_a_second_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_world
+async def test_and_for_one_that_does_not_ask_a_second_at_most(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outboxes, "LEFT_S", 0.0)
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        await asyncio.wait_for(watcher.close(), TIMEOUT_S)
-
-    world.run(scenario)
+    await world.join(watcher, DRIVER)
+    await asyncio.wait_for(watcher.close(), TIMEOUT_S)
 
 
 class Host:
@@ -455,25 +444,24 @@ class Host:
         return self.obeyed
 
 
-def test_nor_before_the_hosts_of_machines_beside_it_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_world
+async def test_nor_before_the_hosts_of_machines_beside_it_have(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outboxes, "HEARD_S", TIMEOUT_S)
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, "A:a")
-        host, gone = Host(), Host()
-        watcher.directory.actors.update({"host-0": host, "host-1": gone})
-        again = asyncio.ensure_future(world.join(watcher, "A:a"))
-        while not gone.told:
-            await asyncio.sleep(0)
-        assert host.told == [Restarted("A:a", 1)]
-        gone.obeyed.set_exception(RayActorError())
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not again.done(), "a call of its machines could be taken for one that died with the actor before"
-        host.obeyed.set_result(True)
-        await asyncio.wait_for(again, TIMEOUT_S)
-
-    world.run(scenario)
+    await world.join(watcher, "A:a")
+    host, gone = Host(), Host()
+    watcher.directory.actors.update({"host-0": host, "host-1": gone})
+    again = asyncio.ensure_future(world.join(watcher, "A:a"))
+    while not gone.told:
+        await asyncio.sleep(0)
+    assert host.told == [Restarted("A:a", 1)]
+    gone.obeyed.set_exception(RayActorError())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not again.done(), "a call of its machines could be taken for one that died with the actor before"
+    host.obeyed.set_result(True)
+    await asyncio.wait_for(again, TIMEOUT_S)
 
 
 def test_what_is_redacted_and_a_checkpoint_exclude_each_other() -> None:
@@ -482,72 +470,66 @@ def test_what_is_redacted_and_a_checkpoint_exclude_each_other() -> None:
         Watch("redacted", checkpoint=True)
 
 
-def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world: World) -> None:
+@in_a_world
+async def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(watcher: Watcher, world: World) -> None:
     """Also before its constructor has begun, and of whomever it is; never one made of its id."""
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        await world.join(watcher, "Worker:0a", ordinal=0)
-        births = {
-            "Worker:5e4654": {"class": "Worker", "name": None, "ordinal": 2, "key": "5e4654"},
-            "Boss:77": {"class": "Boss", "name": "chief", "ordinal": None, "key": "77"},
-        }
-        driver = world.ledgers[DRIVER]
-        for made in births:
-            driver.create(made, "__init__", (), time.time())
-        driver.hold("Helper:c0ffee")
-        driver.submit("Helper:c0ffee", "help", (), time.time())  # nobody has told of it: it was made unwatched
-        number = await _snapshot(watcher)
-        driver.request(number)
-        driver.record(lambda: None)
-        await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
-        await world.record(watcher, "Worker:0a", number)
-        await watcher.processes._look_once(_soon(watcher, number))
-        while not watcher.processes.analyst.taken:
-            await asyncio.sleep(0)
-        snapshot = watcher.processes.analyst.taken[0].snapshot()
-        assert {target for _, target, _ in snapshot.channels} == {"Worker-2", "chief", "Helper-0"}
-        assert not [text for text in snapshot.obstacles if any(key in text for key in ("5e4654", ":77", "c0ffee"))]
-        for made, birth in births.items():
-            await world.join(watcher, made, name=birth["name"])
-        await world.join(watcher, "Helper:c0ffee")
-        await world.join(watcher, "Worker:1b")
-        shown = [watcher.processes.roster.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
-        assert shown == ["Worker-2", "chief", "Helper-0", "Worker-1"]
-
-    world.run(scenario)
+    await world.join(watcher, DRIVER)
+    await world.join(watcher, "Worker:0a", ordinal=0)
+    births = {
+        "Worker:5e4654": {"class": "Worker", "name": None, "ordinal": 2, "key": "5e4654"},
+        "Boss:77": {"class": "Boss", "name": "chief", "ordinal": None, "key": "77"},
+    }
+    driver = world.ledgers[DRIVER]
+    for made in births:
+        driver.create(made, "__init__", (), time.time())
+    driver.hold("Helper:c0ffee")
+    driver.submit("Helper:c0ffee", "help", (), time.time())  # nobody has told of it: it was made unwatched
+    number = await _snapshot(watcher)
+    driver.request(number)
+    driver.record(lambda: None)
+    await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
+    await world.record(watcher, "Worker:0a", number)
+    await watcher.processes._look_once(_soon(watcher, number))
+    while not watcher.processes.analyst.taken:
+        await asyncio.sleep(0)
+    snapshot = watcher.processes.analyst.taken[0].snapshot()
+    assert {target for _, target, _ in snapshot.channels} == {"Worker-2", "chief", "Helper-0"}
+    assert not [text for text in snapshot.obstacles if any(key in text for key in ("5e4654", ":77", "c0ffee"))]
+    for made, birth in births.items():
+        await world.join(watcher, made, name=birth["name"])
+    await world.join(watcher, "Helper:c0ffee")
+    await world.join(watcher, "Worker:1b")
+    shown = [watcher.processes.roster.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
+    assert shown == ["Worker-2", "chief", "Helper-0", "Worker-1"]
 
 
-def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@in_a_world
+async def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer(
+    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last handle is dropped, or its environment cannot be made: no process of it ever says so."""
     births = {
         name: {"class": "Shop", "name": None, "ordinal": 0, "key": f"{name}-in-ray"} for name in ("S:1", "S:2", "S:3")
     }
     monkeypatch.setattr(shape, "ended_actors_of_job", lambda: {"S:1-in-ray", "S:3-in-ray", "another"})
-
-    async def scenario(watcher: Watcher) -> None:
-        await world.join(watcher, DRIVER)
-        driver = world.ledgers[DRIVER]
-        for made in births:
-            driver.create(made, "__init__", (), time.time())
-        await world.join(watcher, "S:3")  # it is heard of by what it says, and not in this way
-        for _ in range(2):
-            number = await _snapshot(watcher)
-            driver.request(number)
-            driver.record(lambda: None)
-            await world.record(watcher, "S:3", number)
-            await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
-            await watcher.processes._look_once(
-                _soon(watcher, number) if number in watcher.collecting.collections else time.time()
-            )
-        _, told = await watcher.processes.outboxes.after(DRIVER, 0)
-        assert [command for command in told if isinstance(command, Died)] == [Died("S:1")]
-        driver.target_died("S:1")
-        assert {name: len(driver.outputs[name].log) for name in births} == {"S:1": 0, "S:2": 1, "S:3": 1}
-
-    world.run(scenario)
+    await world.join(watcher, DRIVER)
+    driver = world.ledgers[DRIVER]
+    for made in births:
+        driver.create(made, "__init__", (), time.time())
+    await world.join(watcher, "S:3")  # it is heard of by what it says, and not in this way
+    for _ in range(2):
+        number = await _snapshot(watcher)
+        driver.request(number)
+        driver.record(lambda: None)
+        await world.record(watcher, "S:3", number)
+        await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
+        await watcher.processes._look_once(
+            _soon(watcher, number) if number in watcher.collecting.collections else time.time()
+        )
+    _, told = await watcher.processes.outboxes.after(DRIVER, 0)
+    assert [command for command in told if isinstance(command, Died)] == [Died("S:1")]
+    driver.target_died("S:1")
+    assert {name: len(driver.outputs[name].log) for name in births} == {"S:1": 0, "S:2": 1, "S:3": 1}
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])

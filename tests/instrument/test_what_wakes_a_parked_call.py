@@ -265,3 +265,16 @@ def test_a_thread_that_is_parked_is_not_woken_by_a_call_that_finds_no_slot() -> 
     app.ledgers["b"].wait(app.call("driver", "b"), (), 1, 0.0, is_local=True)
     app.call("driver", "b", is_accepted=False)
     assert app.verdict() is True
+
+
+@pytest.mark.parametrize(("timeout_at", "holds"), [(5.0, False), (None, None)])
+def test_a_loop_that_a_task_of_an_ended_call_blocks_goes_on_if_its_wait_is_bounded(
+    timeout_at: float | None, holds: bool | None
+) -> None:
+    """As in Serve's controller, whose constructor leaves a task that calls `ray.wait(..., timeout=0)`."""
+    app = App()
+    app.known["a"]["blocking_call"] = call_id_of("driver", 0, "a", 0)
+    into_b = app.call("a", "b")
+    app.ledgers["b"].wait(into_b, (app.call("b", "a", is_accepted=False),), 1, 0.0)
+    app.ledgers["a"].wait(None, (into_b,), 1, 0.0, timeout_at=timeout_at, may_act=timeout_at is not None)
+    assert app.verdict() is holds

@@ -38,7 +38,7 @@ def test_without_a_watch_a_system_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
-def test_a_system_joins_the_watch_of_its_program(watch: Watched, protocol: str, capsys: Any) -> None:
+def test_a_system_joins_the_watch_of_its_program(watch: Watched, protocol: str, caplog: Any) -> None:
     assert to_join("bank", settings_of({"protocol": protocol}), None) is watch
     watch.history = "/h"
     assert to_join("bank", settings_of({}), "/h") is watch
@@ -46,7 +46,7 @@ def test_a_system_joins_the_watch_of_its_program(watch: Watched, protocol: str, 
     watch.is_checkpointing = True
     assert to_join("bank", settings_of({"checkpoint": True}), None) is watch
     assert to_join("bank", settings_of({}), None) is watch
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
 def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked_for(watch: Watched) -> None:
@@ -78,12 +78,12 @@ def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked
     ],
 )
 def test_a_system_that_cannot_join_stays_apart_and_it_is_said_why(
-    watch: Watched, changed: Any, given: Any, history: str | None, reason: str, capsys: Any
+    watch: Watched, changed: Any, given: Any, history: str | None, reason: str, caplog: Any
 ) -> None:
     watch.__dict__.update(changed)
     settings: Settings = settings_of(given)
     assert to_join("bank", settings, history) is None
-    told = capsys.readouterr().err
+    (told,) = caplog.messages
     assert told.startswith("ray-snapshot: the system bank and the actors beside it are not one system: ")
     assert reason in told
 
@@ -93,8 +93,8 @@ def test_a_system_that_cannot_join_stays_apart_and_it_is_said_why(
     [("app", False, ["bank"]), ("bank", True, ["bank"]), ("bank", False, ["bank", "bank-2"])],
 )
 def test_a_program_may_use_the_name_that_run_has_given_to_the_watch(
-    watch: Watched, called: str, is_asked_for: bool, tried: list[str], capsys: Any
+    watch: Watched, called: str, is_asked_for: bool, tried: list[str], caplog: Any
 ) -> None:
     watch.__dict__.update(name=called, is_asked_for=is_asked_for)
     assert [*islice(names_to_try("bank"), 2)] == tried
-    assert ("bank is called bank-2" in capsys.readouterr().err) is (len(tried) > 1)
+    assert ("bank is called bank-2" in caplog.text) is (len(tried) > 1)

@@ -111,7 +111,7 @@ def alone(found: Sequence[Run]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=inner(MESSAGES))
 
 
-@pytest.fixture(params=[1, 3, message_columns.AT_ONCE], ids="{} at once".format, scope="module")
+@pytest.fixture(params=[3, message_columns.AT_ONCE], ids="{} at once".format, scope="module")
 def _sizes(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(message_columns, "AT_ONCE", request.param)

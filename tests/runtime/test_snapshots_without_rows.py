@@ -9,28 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from unread_rows import ASKED, snapshots, without
+from unread_rows import without
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, detectors
 from ray_snapshot.glances import glance_of
 from ray_snapshot.verdicts import evaluate
-
-
-@given(snapshots())
-def test_every_answer_is_that_of_the_whole(given: tuple[Snapshot, list[str], list[int]]) -> None:
-    whole, absent, cuts = given
-    for item in ASKED:
-        assert (evaluate(item, whole).holds is None) <= ("cannot be told" in evaluate(item, whole).sentence)
-        found, expected = (evaluate(item, one) for one in (without(whole, absent, cuts)[0], whole))
-        assert (found.holds, found.evidence, found.sentence) == (expected.holds, expected.evidence, expected.sentence)
-    part, _ = without(whole, absent)
-    told, expected_told = glance_of(part, 1, ()), glance_of(whole, 1, ())
-    assert (told.classes, told.backlogs) == (expected_told.classes, expected_told.backlogs)
-    assert part.problems() == whole.problems() == []
-    assert part.tables["machines"].equals(whole.tables["machines"])
-    assert dict(part.tables).keys() == dict(whole.tables).keys()
 
 
 def test_nothing_is_asked_for_that_counts_can_say_and_rows_once_for_all() -> None:

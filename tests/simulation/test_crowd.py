@@ -9,8 +9,8 @@ from benchmarks.crowd import complete, ring, rounds_of, scattered, tree
 pytestmark = pytest.mark.contract
 
 
-def counted(targets: list[list[int]], **options: object) -> dict[str, int]:
-    return dict(rounds_of(targets, 1, **options)[0].sent)  # type: ignore[arg-type]
+def counted(targets: list[list[int]], protocol: str = "chandy-lamport") -> dict[str, int]:
+    return dict(rounds_of(targets, 1, protocol)[0].sent)
 
 
 @pytest.mark.parametrize("graph", [complete, ring, tree, scattered])
@@ -32,13 +32,3 @@ def test_complete_snapshots_are_handed_on_large_ones_in_pieces(hosts: int) -> No
     (one,) = rounds_of(ring(hosts), 1)
 
     assert one.size["handed on"] > 5_000 * hosts
-
-
-def test_what_is_lost_is_sent_again_and_the_snapshot_completes() -> None:
-    rounds = rounds_of(scattered(20), 3, loss=0.3)
-
-    for found in rounds:
-        assert found.sent["request"] > 21
-        assert found.sent["report"] > 21
-        assert found.sent["marker"] > 9 * 20
-    assert sum(found.sent["late"] for found in rounds) > 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot.views import charts
-from ray_snapshot.views.charts import Edge, Points, Quantity, Span
+from ray_snapshot.views.charts import Points, Quantity, Span
 
 BEGIN = datetime(2026, 11, 25, 18, 8, tzinfo=UTC)
 
@@ -183,17 +183,8 @@ def test_bars_show_their_values_and_what_is_not_known() -> None:
     assert [round(bar.get_width(), 2) for bar in figure.axes[0].patches] == [0, -0.5, 1, 1]
 
 
-def test_a_ring_has_numbers_on_its_arrows_and_their_words_beside_it() -> None:
-    edges = [Edge("A", "B", "a.py:1"), Edge("B", "A", "b.py:2")]
-    figure = charts.ring_chart({"bank: 1": edges}, "rings")
-    ring, words = figure.axes
-    assert {text.get_text() for text in ring.texts} == {"", "1", "2", "A", "B"}
-    assert words.texts[1].get_text() == "1  A waits for B: a.py:1\n2  B waits for A: b.py:2"
-
-
 def test_nothing_to_draw_is_said() -> None:
     assert charts.line_chart([(Quantity("machines"), {})], "none").axes[0].texts[0].get_text() == "nothing recorded"
-    assert charts.ring_chart({}, "none").axes[0].texts[0].get_text() == "none"
     assert charts.band_chart({}, "none").axes
 
 

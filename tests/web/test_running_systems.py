@@ -1,4 +1,4 @@
-"""Pages over systems that run: what is seen of them, a snapshot from a page, a way back, and an end."""
+"""Pages over systems that run: what is seen of them, and an end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import ray
 from gates import Gate, pass_gate
 from until import until
-from viewing import BASE, Told, Viewer, viewer
+from viewing import Viewer, viewer
 
 import ray_snapshot as rs
 from ray_snapshot.errors import ClusterError
@@ -54,19 +54,7 @@ def running(seen: Viewer, name: str) -> dict[str, Any] | None:
     return next(found, None)
 
 
-def take(seen: Viewer, name: str) -> str:
-    answer = seen.client.post("/do/snapshot", data={"system": name}, headers={"origin": BASE}, follow_redirects=False)
-    assert answer.status_code == 303, answer.text
-    return str(answer.headers["location"])
-
-
-def coins(seen: Viewer, path: str, machine: str) -> str:
-    return str(seen.json(f"{path}/machine?name={machine}")["card"]["state"])
-
-
-def test_a_system_without_a_history_is_seen_in_counts_and_row_by_row_in_a_snapshot_that_a_page_takes(
-    ray_cluster: None,
-) -> None:
+def test_a_system_without_a_history_is_seen_in_counts(ray_cluster: None) -> None:
     with looked_at() as seen:
         with rs.System("counter", detectors=[rs.detectors.Termination(), rs.detectors.Deadlock()]) as system:
             till = system.spawn(Till, 5, name="till")
@@ -79,42 +67,9 @@ def test_a_system_without_a_history_is_seen_in_counts_and_row_by_row_in_a_snapsh
             assert {one["name"]: one["total"] for one in told["classes"]}["Till"] == 1
             said = {one["detector"]: one["word"] for one in told["said"]}
             assert (said.keys(), said["deadlock"]) == ({"deadlock", "termination"}, "does not hold")
-            path = take(seen, "counter")
-            assert '"coins": 7' in coins(seen, path, "till")
             assert seen.client.get("/live/counter/run.svg").status_code == 200
             assert running(seen, "counter")
         until(lambda: running(seen, "counter"), good=lambda one: one is None, seconds=SLOW_S)
-
-
-@pytest.mark.nightly
-def test_a_snapshot_from_a_page_is_in_the_history_and_the_system_goes_back_to_it(
-    ray_cluster: None, tmp_path: Path
-) -> None:
-    """Only where actions are allowed, and only with the name typed."""
-    with (
-        looked_at(allows_actions=True) as seen,
-        rs.System("vault", history=tmp_path / "h", checkpoint=True, detectors=[]) as system,
-    ):
-        till = system.spawn(Till, 5, name="till")
-        system.start()
-        system.snapshot()
-        until(lambda: running(seen, "vault"), good=lambda one: one and one["place"] == "h", seconds=SLOW_S)
-        path = take(seen, "vault")
-        assert path.startswith("/h/h/s/")
-        assert seen.json(path)["can_be_restored"]
-        till.put.send(90)
-        until(lambda: system.snapshot().machines["till"].state["coins"], good=lambda found: found == 95, seconds=SLOW_S)
-        form = {"system": "vault", "snapshot_id": path.rpartition("/")[2]}
-        for values in (form, form | {"confirmed": "vaul"}):
-            refused = seen.client.post("/do/restore", data=values)
-            assert (refused.status_code, "nothing was changed" in refused.text) == (400, True)
-        assert system.snapshot().machines["till"].state["coins"] == 95
-        done = seen.client.post("/do/restore", data=form | {"confirmed": "vault"}, follow_redirects=False)
-        assert done.status_code == 303, done.text
-        assert system.snapshot().machines["till"].state["coins"] == 5
-        seen.served.allows_actions = False
-        assert not seen.json(path)["can_be_restored"]
-        assert "--allow-actions" in seen.client.post("/do/restore", data=form | {"confirmed": "vault"}).text
 
 
 def test_while_a_snapshot_is_taken_it_is_seen_how_many_have_reported(ray_cluster: None, tmp_path: Path) -> None:
@@ -158,12 +113,3 @@ def test_a_question_that_is_not_answered_in_time_ends_the_process_and_is_told() 
     with pytest.raises(ClusterError, match="no Ray cluster can be reached"):
         asker.ask(SLOW_S, "find", "127.0.0.1:1")
     asker.close()
-
-
-def test_a_system_that_does_not_run_is_told_in_words(ray_cluster: None) -> None:
-    with looked_at() as seen:
-        refused = seen.client.post("/do/snapshot", data={"system": "nobody"})
-        assert (refused.status_code, "no system 'nobody' is running" in Told(refused.text).words.lower()) == (404, True)
-    with viewer() as seen:
-        refused = seen.client.post("/do/snapshot", data={"system": "nobody"}, headers={"accept": "application/json"})
-        assert "no running system is served" in refused.json()["error"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from incidents import deadlocked, healthy, incident, judged, written
+from incidents import deadlocked, healthy, judged, written
 from viewing import Told, viewer
 
 from ray_snapshot import Snapshot, Verdict
@@ -187,17 +187,6 @@ def test_the_gravest_of_several_evaluators_counts_on_every_page(tmp_path: Path) 
         with viewer(written(tmp_path / f"h{number}", [one], {one.snapshot_id: verdicts})) as seen:
             (listed,) = seen.json(f"/h/h{number}")["listed"]
             assert (listed["answer"], seen.json("/")["level"]) == ("alarm", "alarm")
-
-
-def test_an_alarm_that_comes_again_has_to_be_acknowledged_again(tmp_path: Path) -> None:
-    path = incident(tmp_path / "h")
-    with viewer(path) as seen:
-        seen.client.post("/do/acknowledge", data={"system": "bank", "run_id": "run-1", "detector": "deadlock"})
-        assert seen.json("/")["level"] == "clear"
-        for number, made, level in ((6, healthy, "clear"), (7, deadlocked, "alarm")):
-            with HistoryWriter(path) as writer:
-                writer.add_both(made(number), judged(made(number)))
-            assert seen.json("/")["level"] == level
 
 
 def test_a_snapshot_of_which_rows_are_missing_is_not_shown_as_whole(tmp_path: Path) -> None:

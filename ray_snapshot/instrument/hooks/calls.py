@@ -11,7 +11,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ray import ObjectRef
 
@@ -293,7 +293,7 @@ class _Stages:
 
 def _function(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or Unwatched()
         with run:
             run.result = member(*args, **kwargs)
         return run.result
@@ -303,7 +303,7 @@ def _function(name: str, member: Any) -> Any:
 
 def _coroutine(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or Unwatched()
         with run:
             try:
                 run.result = await run.followed(member(*args, **kwargs))
@@ -317,7 +317,7 @@ def _coroutine(name: str, member: Any) -> Any:
 
 def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or Unwatched()
         with run:
             return (yield from delegated(run, member(*args, **kwargs)))
 
@@ -363,7 +363,7 @@ def delegated(run: Inside, inner: Any) -> Generator[Any, Any, Any]:
 
 def _async_generator(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args) or Unwatched()
         with run:
             inner = run.followed(member(*args, **kwargs))
             run.generates(inner)
@@ -390,7 +390,7 @@ def _async_generator(name: str, member: Any) -> Any:
 
 def _sync_construction(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with ours(_construction, self, _ray_snapshot_header, args) or _Inside():
+        with ours(_construction, self, _ray_snapshot_header, args) or Unwatched():
             member(self, *args, **kwargs)
 
     return __init__
@@ -400,13 +400,13 @@ def _async_construction(member: Any) -> Any:
     """Ray runs such a constructor on the actor's loop."""
 
     async def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with ours(_construction, self, _ray_snapshot_header, args) or _Inside() as run:
+        with ours(_construction, self, _ray_snapshot_header, args) or Unwatched() as run:
             await run.followed(member(self, *args, **kwargs))
 
     return __init__
 
 
-def _construction(body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...]) -> _Run | _Inside:
+def _construction(body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...]) -> _Call | Unwatched:
     """The constructor that begins here; with a header the machine is born."""
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
@@ -419,62 +419,40 @@ def _construction(body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...]
 # ---- a call that runs ------------------------------------------------------------------------------------------------
 
 
-class _Run:
-    """One accepted call, from its first step to its reply."""
+class Run:
+    """What runs in a watched process, from its first step to its reply: a call, or a plain task (`hooks.tasks`)."""
 
-    __slots__ = ("call_id", "header", "process", "result", "results", "token")
+    __slots__ = ("call_id", "colour", "process", "result", "results", "token")
 
-    def __init__(
-        self, process: Process, header: Header | None, name: str, results: Any, group: str | None, stamp: str | None
-    ) -> None:
+    def __init__(self, process: Process, call_id: str, colour: int | None, results: Any) -> None:
+        """`colour`: that of the header; None: nobody hears of the colour of its end."""
         self.process = process
-        self.header = header
+        self.call_id = call_id
+        self.colour = colour
         self.results = results
         self.result: Any = None
-        self.call_id = process.enter(header, name, group, stamp)
 
-    def __enter__(self) -> _Run:
+    def __enter__(self) -> Self:
         self.token = CURRENT.set(self.call_id)
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            ours(hide_ours, error)
-        ours(self._end, error)
+    def is_redder(self, colour: int) -> bool:
+        """Whether a colour has to be told to who reads the reply."""
+        return self.colour is not None and colour > self.colour
 
-    def _end(self, error: BaseException | None) -> None:
+    def leave(self) -> None:
+        """It is no longer what runs here."""
         try:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
-        if error is not None or FAILURES.raised:
-            running = self.process.ledger.running.get(self.call_id)
-            method, is_retried = "" if running is None else running.method, bool(self.header and self.header.is_retried)
-            FAILURES.ended(self.call_id, method, error, is_retried)
-        colour = self.process.leave(self.call_id, is_error=error is not None)
-        if self.header is not None and colour > self.header.colour:
-            self._colour(error, colour)
 
-    def _colour(self, error: BaseException | None, colour: int) -> None:
+    def send_colour(self, error: BaseException | None, colour: int) -> None:
         """Send the colour of the end along with the result or the error: it is redder than the header."""
         if error is not None:
             colour_error(error, colour)
         else:
             self.result = enveloped(self.result, self.results, colour)
-
-    def refuse_if_held(self) -> None:
-        """What runs was cancelled; raise `RolledBackError` if that was for a restore."""
-        refusal = ours(self._refusal)
-        if refusal is not None:
-            raise refusal from None
-
-    def _refusal(self) -> RolledBackError | None:
-        return self.process.reloading.refusal() if self.process.reloading.is_held else None
-
-    def followed(self, coroutine: Any) -> Any:
-        """The coroutine, after noting that it is to be looked into when the machine is recorded."""
-        ours(self.process.follow, self.call_id, coroutine)
-        return coroutine
 
     def generates(self, generator: Any) -> None:
         """It is a streaming generator: this one."""
@@ -491,18 +469,58 @@ class _Run:
 
     def _item(self, value: Any) -> Any:
         colour = self.process.ledger.colour
-        if self.header is None or colour <= self.header.colour:
-            return value
-        return Enveloped(value, colour)
+        return Enveloped(value, colour) if self.is_redder(colour) else value
 
 
-class _Inside:
-    """A method that runs unwatched: nothing begins, and nothing is carried."""
+class _Call(Run):
+    """One accepted call."""
+
+    __slots__ = ("is_retried",)
+
+    def __init__(
+        self, process: Process, header: Header | None, name: str, results: Any, group: str | None, stamp: str | None
+    ) -> None:
+        call_id = process.enter(header, name, group, stamp)
+        super().__init__(process, call_id, None if header is None else header.colour, results)
+        self.is_retried = bool(header and header.is_retried)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            ours(hide_ours, error)
+        ours(self._end, error)
+
+    def _end(self, error: BaseException | None) -> None:
+        self.leave()
+        if error is not None or FAILURES.raised:
+            running = self.process.ledger.running.get(self.call_id)
+            method = "" if running is None else running.method
+            FAILURES.ended(self.call_id, method, error, self.is_retried)
+        colour = self.process.leave(self.call_id, is_error=error is not None)
+        if self.is_redder(colour):
+            self.send_colour(error, colour)
+
+    def refuse_if_held(self) -> None:
+        """What runs was cancelled; raise `RolledBackError` if that was for a restore."""
+        refusal = ours(self._refusal)
+        if refusal is not None:
+            raise refusal from None
+
+    def _refusal(self) -> RolledBackError | None:
+        return self.process.reloading.refusal() if self.process.reloading.is_held else None
+
+    def followed(self, coroutine: Any) -> Any:
+        """The coroutine, after noting that it is to be looked into when the machine is recorded."""
+        ours(self.process.follow, self.call_id, coroutine)
+        return coroutine
+
+
+class Unwatched:
+    """What runs unwatched: nothing begins, and nothing is carried."""
 
     __slots__ = ("result",)
     result: Any
 
-    def __enter__(self) -> _Inside:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -526,7 +544,7 @@ class _Inside:
         return value
 
 
-def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | _Inside:
+def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Call | Unwatched:
     """The call that begins here; `args`: the actor's object first."""
     process = process_here()
     header = results = group = stamp = None
@@ -534,14 +552,14 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | _Inside:
         stamp, results, header, group = unpacked(wire)
         process = process or _late(stamp, header, args)
         if process is None:
-            return _Inside()
+            return Unwatched()
         if process.body is None:
             process.body = args[0]
         if stamp != process.stamp and generation_of(stamp, process.system) is None:
             header = stamp = None  # two apps that call one actor: it is the first one's
     elif process is None:
-        return _Inside()
-    return _Run(process, header, name, results, group, stamp)
+        return Unwatched()
+    return _Call(process, header, name, results, group, stamp)
 
 
 def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:

@@ -22,9 +22,8 @@ from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import CURRENT, process_here
-from ray_snapshot.instrument.hooks.calls import delegated, needs
+from ray_snapshot.instrument.hooks.calls import Run, Unwatched, delegated, needs
 from ray_snapshot.instrument.hooks.ends import end_process
-from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, task
@@ -204,17 +203,13 @@ def _begun(name: str, stamp: str, colour: int, results: Any) -> TaskRun | NoRun:
     return NoRun()
 
 
-class TaskRun:
-    """One task, from its first step to its reply."""
+class TaskRun(Run):
+    """One task."""
 
-    __slots__ = ("call_id", "colour", "is_left", "process", "result", "results", "token")
+    __slots__ = ("is_left",)
 
     def __init__(self, process: Process, call_id: str, colour: int, results: Any) -> None:
-        self.process = process
-        self.call_id = call_id
-        self.colour = colour
-        self.results = results
-        self.result: Any = None
+        super().__init__(process, call_id, colour, results)
         self.is_left = False
         """The function has returned a generator, of which Ray takes the items."""
 
@@ -233,77 +228,35 @@ class TaskRun:
         with self:
             return (yield from delegated(self, self.result))
 
-    def __enter__(self) -> TaskRun:
-        self.token = CURRENT.set(self.call_id)
-        return self
-
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         ours(hide_ours, error)
-        try:
-            CURRENT.reset(self.token)
-        except ValueError:  # a generator may be closed in another context
-            CURRENT.set(None)
+        ours(self.leave)
         if not self.is_left:
             ours(self._end, error)
 
     def _end(self, error: BaseException | None) -> None:
-        colour, is_ahead = self.process.worker_tasks.leave(self.call_id, is_error=error is not None)
-        if is_ahead and colour > self.colour:
-            self._colour(error, colour)
+        colour = self.process.worker_tasks.leave(self.call_id, is_error=error is not None)
+        if self.is_redder(colour):
+            self.send_colour(error, colour)
         if isinstance(error, SystemExit):
             end_process()
 
-    def _colour(self, error: BaseException | None, colour: int) -> None:
-        if error is not None:
-            colour_error(error, colour)
-        else:
-            self.result = enveloped(self.result, self.results, colour)
-
-    def generates(self, generator: Any) -> None:
-        """It is a streaming generator: this one."""
-        ours(self.process.begin_items, self.call_id, generator)
-
-    def resumed(self) -> None:
-        """Ray lets the generator go on."""
-        ours(self.process.resume, self.call_id)
-
-    def item(self, value: Any) -> Any:
-        """An item of a generator, with the colour of this moment; it counts as yielded from now on."""
-        ours(self.process.hand_out, self.call_id)
-        return ours(self._item, value, default=value)
-
-    def _item(self, value: Any) -> Any:
-        ledger = self.process.ledger
-        if not (ledger.is_ahead and ledger.colour > self.colour):
-            return value
-        return Enveloped(value, ledger.colour)
+    def is_redder(self, colour: int) -> bool:
+        """Nothing has to be told once all have recorded what this process has."""
+        return super().is_redder(colour) and self.process.ledger.is_ahead
 
 
-class NoRun:
+class NoRun(Unwatched):
     """A function that runs unwatched."""
 
-    __slots__ = ("result",)
-    result: Any
+    __slots__ = ()
     is_lazy = False
 
     def lazily(self) -> Any:
         """Its result, as it is."""
         return self.result
 
-    def __enter__(self) -> NoRun:
-        return self
-
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        ours(hide_ours, error)
+        super().__exit__(kind, error, trace)
         if isinstance(error, SystemExit):
             ours(end_process)
-
-    def generates(self, generator: Any) -> None:
-        """Follow nothing."""
-
-    def resumed(self) -> None:
-        """Follow nothing."""
-
-    def item(self, value: Any) -> Any:
-        """The item, as it is."""
-        return value

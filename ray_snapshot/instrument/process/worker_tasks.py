@@ -46,8 +46,8 @@ class WorkerTasks:
             process.run_here(call_id)
         return call_id
 
-    def leave(self, call_id: str, *, is_error: bool = False) -> tuple[int, bool]:
-        """A task has ended; returns the colour of its reply, and whether others may be white for it."""
+    def leave(self, call_id: str, *, is_error: bool = False) -> int:
+        """A task has ended; returns the colour of its reply."""
         process = self.process
         with process.lock:
             ledger = process.ledger
@@ -60,9 +60,8 @@ class WorkerTasks:
                 process.take_in()
             if ledger.must_record:
                 process.turn_red(is_forced=False)
-            is_ahead = ledger.is_ahead
             self._ended()
-        return colour, is_ahead
+        return colour
 
     def _ended(self) -> None:
         if not self.idle_since:

@@ -520,6 +520,8 @@ class Tables:
         return {call.call_id for call in calls if call.call_id != blocking}
 
     def _stalled_rows(self, machine: str, stalled: set[str]) -> Iterable[dict[str, Any]]:
+        """Each waits for the call that blocks the loop, or for a task that this left when it ended, if that goes on in time."""
+        is_left = stalled and self._is_left_in_time(machine)
         for call_id in sorted(stalled):
             yield {
                 "machine": self.shown(machine),
@@ -527,9 +529,15 @@ class Tables:
                 "alternative": 0,
                 "k": 1,
                 "on_machine": self.shown(machine),
-                "on_call_id": self.run_id(self.blocking[machine]),
+                "on_call_id": None if is_left else self.run_id(self.blocking[machine]),
                 "satisfied": False,
             }
+
+    def _is_left_in_time(self, machine: str) -> bool:
+        """Whether the call that blocks a loop has ended, and what its tasks wait for is bounded in time."""
+        runs = any(call.call_id == self.blocking[machine] for call in self.completed.machines[machine].calls)
+        own = [one.wait for one in self.waits_of.get(machine, ()) if one.wait.call_id is None]
+        return not runs and bool(own) and all(wait.timeout_at is not None for wait in own)
 
     def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """Any one of those that could call the machine, or answer it, may end the wait; with anything unobserved, that too.

@@ -22,7 +22,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.instrument.watcher.happened import Happened
+from ray_snapshot.instrument.watcher.incidents import Incidents
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
@@ -102,7 +102,7 @@ class Processes:
         self.library_states = library_states
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
-        self.happened = Happened()
+        self.happened = Incidents()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.surroundings = Surroundings(ready, has_hook=has_hook)

@@ -396,7 +396,6 @@ class Service:
             found = await self.handing.analyst.glances_after.remote(origin, place)
         about = {
             "is_closed": is_closed,
-            "is_checkpointing": self.config.checkpoint,
             "open": self.collecting.progress(),
         }
         return await self.about() | about | found

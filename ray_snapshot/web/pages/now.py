@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -34,7 +34,6 @@ class Said:
     word: str
     sentence: str
     is_alarm: bool
-    is_acknowledged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +128,7 @@ _ORDER = ("alarm", "unknown", "clear", "none")
 
 
 def _headline(systems: list[SystemNow], level: str) -> str:
-    alarms = [
-        f"{said.detector} in {one.name}"
-        for one in systems
-        for said in one.said
-        if said.is_alarm and not said.is_acknowledged
-    ]
+    alarms = [f"{said.detector} in {one.name}" for one in systems for said in one.said if said.is_alarm]
     if alarms:
         more = f" and {len(alarms) - 3:,} more" if len(alarms) > 3 else ""
         return f"Alarm: {', '.join(alarms[:3])}{more}"
@@ -226,12 +220,7 @@ def _shown(
     """`given_up`: a later snapshot that was not completed."""
     row = glance.row
     name, run_id = plain(row["system"]), plain(row["run_id"])
-    said = []
-    for one in glance.words if words is None else words:
-        alarm = name, run_id, plain(one.detector)
-        if not one.alarm:
-            served.acknowledge(alarm, again=True)  # the next alarm is another one
-        said.append(_said(one, alarm in served.acknowledged))
+    said = [_said(one) for one in (glance.words if words is None else words)]
     taken_at: datetime = row["started_at"]
     seconds = max(0.0, (datetime.now(UTC) - taken_at).total_seconds())
     return SystemNow(
@@ -253,16 +242,15 @@ def _shown(
     )
 
 
-def _said(one: Word, is_acknowledged: bool) -> Said:
+def _said(one: Word) -> Said:
     sentence = plain(short_sites(one.sentence), 2_000)
-    return Said(plain(one.detector), word_of(one.holds), sentence, one.alarm, one.alarm and is_acknowledged)
+    return Said(plain(one.detector), word_of(one.holds), sentence, one.alarm)
 
 
-def _level(row: Mapping[str, Any], said: Iterable[Said], *, is_troubled: bool) -> str:
-    listed = list(said)
-    if any(one.is_alarm and not one.is_acknowledged for one in listed):
+def _level(row: Mapping[str, Any], said: Sequence[Said], *, is_troubled: bool) -> str:
+    if any(one.is_alarm for one in said):
         return "alarm"
-    is_told = any(one.detector == "deadlock" and one.word != "cannot be told" for one in listed)
+    is_told = any(one.detector == "deadlock" and one.word != "cannot be told" for one in said)
     is_sound = row["status"] == "complete" and row["consistent"]
     return "clear" if is_sound and is_told and not is_troubled else "unknown"
 

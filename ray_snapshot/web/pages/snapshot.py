@@ -1,4 +1,4 @@
-"""One snapshot: what it says of itself, the verdicts, who recorded last, its machines and channels, a part at a time."""
+"""One snapshot: what it says of itself, the verdicts, its machines and channels, a part at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ import pyarrow.compute as pc
 
 from ray_snapshot.reports.gathering import MOST_VERDICTS, ShownVerdict, facts, gaps, shown_verdict
 from ray_snapshot.reports.texts import plain
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.web import reading
 from ray_snapshot.web.asked import Asked, Part
 from ray_snapshot.web.served import Place, Served
 
-MOST_BARS = 40
-"""Of so many machines, the slowest, it is shown when they recorded."""
 MOST_MESSAGES = 200
 
 MACHINE_COLUMNS = {
@@ -44,20 +41,6 @@ CHANNEL_COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """When one machine recorded."""
-
-    machine: str
-    host: str
-    delay_ms: float
-    """From the begin of the snapshot."""
-    alignment_ms: float | None
-    begin: float
-    """Of the bar, from 0 to 100: where its alignment began, or the snapshot."""
-    width: float
-
-
-@dataclass(frozen=True, slots=True)
 class OneSnapshot:
     """The page."""
 
@@ -72,13 +55,8 @@ class OneSnapshot:
     verdicts: tuple[ShownVerdict, ...]
     more_verdicts: int
     gaps: tuple[str, ...]
-    bars: tuple[Bar, ...]
-    bar_ms: float
-    """How long the widest bar is."""
     earlier_id: str | None
     later_id: str | None
-    can_be_restored: bool
-    """Whether the system runs, keeps checkpoints, and may be rolled back from here."""
     waits: int
     is_traced: bool
 
@@ -104,11 +82,6 @@ def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
     listed = reading.snapshot_rows(served, place)
     run = listed.filter(pc.equal(listed["run_id"], found.run_id))["snapshot_id"].to_pylist()
     at = run.index(snapshot_id) if snapshot_id in run else -1
-    bars, bar_ms = _bars(found)
-    is_live = any(
-        (one.name, one.place) == (found.system, place.key) and one.about.get("is_checkpointing")
-        for one in served.running()
-    )
     return OneSnapshot(
         place=place.key,
         snapshot_id=snapshot_id,
@@ -121,32 +94,11 @@ def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
         verdicts=tuple(shown_verdict(found, row) for row in said[:MOST_VERDICTS]),
         more_verdicts=max(0, len(said) - MOST_VERDICTS),
         gaps=tuple(gaps(found, said)),
-        bars=tuple(bars),
-        bar_ms=bar_ms,
         earlier_id=run[at - 1] if at > 0 else None,
         later_id=run[at + 1] if 0 <= at < len(run) - 1 else None,
-        can_be_restored=served.allows_actions and bool(found.restorable) and is_live,
         waits=found.tables["waits"].num_rows,
         is_traced=reading.is_traced(served, place, found.run_id),
     )
-
-
-def _bars(found: Snapshot) -> tuple[list[Bar], float]:
-    table = found.tables["machines"].select(["machine", "host", "record_delay_ms", "alignment_ms"])
-    table = table.filter(pc.is_finite(pc.fill_null(table["record_delay_ms"], float("nan"))))
-    slowest = table.take(pc.select_k_unstable(table, MOST_BARS, [("record_delay_ms", "descending")]))
-    rows = slowest.to_pylist()
-    whole = max((max(0.0, row["record_delay_ms"]) for row in rows), default=0.0)
-    bars = []
-    for row in rows:
-        delay = max(0.0, row["record_delay_ms"])
-        alignment = row["alignment_ms"]
-        begin = delay - min(max(0.0, alignment), delay) if alignment is not None else 0.0
-        scale = 100 / whole if whole else 0.0
-        bars.append(
-            Bar(str(row["machine"]), plain(row["host"]), delay, alignment, begin * scale, (delay - begin) * scale)
-        )
-    return bars, whole
 
 
 def machines(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Rows:

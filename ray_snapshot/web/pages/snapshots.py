@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,16 +23,6 @@ MOST_COUNTED = 1_000_000
 """The delays of the machines are read of as many snapshots as have so many machines together."""
 MOST_CHOICES = 200
 """So many systems and runs can be chosen from a list."""
-
-SUMMED = {
-    "duration_ms": "duration (ms)",
-    "delay_ms": "record delay (ms)",
-    "alignment_ms": "alignment (ms)",
-    "bytes": "bytes",
-    "in_flight_count": "in flight",
-    "machine_count": "machines",
-}
-"""The columns of which the least, the mean, the 99th percentile and the most are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +50,6 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """One column over all snapshots that were asked for."""
-
-    name: str
-    least: float | None
-    mean: float | None
-    p99: float | None
-    most: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshots:
     """The page."""
 
@@ -80,7 +58,6 @@ class Snapshots:
     listed: tuple[Listed, ...]
     """The latest first."""
     part: Part
-    summaries: tuple[Summary, ...]
     open: tuple[tuple[str, Open], ...]
     """Those that are being taken: (system, it)."""
     systems: tuple[str, ...]
@@ -98,14 +75,12 @@ def snapshots(served: Served, place: Place, asked: Asked) -> Snapshots:
     part = Part.of(asked, rows.num_rows)
     latest = rows.slice(max(0, rows.num_rows - part.begin - part.rows), min(part.rows, rows.num_rows - part.begin))
     delays = _delays(served, place, latest)
-    every = _delays(served, place, rows) if rows.num_rows else {}
     running = [one for one in served.running() if one.place == place.key]
     return Snapshots(
         place=place.key,
         path=plain(place.history.path, 1_000),
         listed=tuple(_listed(row, answers.get(row["snapshot_id"], ()), delays) for row in reversed(latest.to_pylist())),
         part=part,
-        summaries=tuple(_summaries(rows, every)),
         open=tuple((plain(one.name), item) for one in running for item in opened(one)),
         systems=systems,
         runs=runs,
@@ -218,20 +193,3 @@ def _listed(
         answer=gravest,
         detectors=tuple(plain(name) for name, one in answers.items() if one == gravest and one in (ALARM, UNKNOWN)),
     )
-
-
-def _summaries(rows: pa.Table, delays: Mapping[str, tuple[float | None, float | None]]) -> list[Summary]:
-    complete = rows.filter(pc.equal(rows["status"], "complete"))
-    pairs = [delays[one] for one in complete["snapshot_id"].to_pylist() if one in delays]
-    told = {"delay_ms": [one for one, _ in pairs], "alignment_ms": [one for _, one in pairs]}
-    found = []
-    for column, name in SUMMED.items():
-        values = told[column] if column in told else complete[column].to_pylist()
-        numbers = np.array([one for one in values if one is not None], dtype=float)
-        numbers = numbers[np.isfinite(numbers)]
-        if not numbers.size:
-            found.append(Summary(name, None, None, None, None))
-            continue
-        p99 = float(np.percentile(numbers, 99))
-        found.append(Summary(name, float(numbers.min()), float(numbers.mean()), p99, float(numbers.max())))
-    return found

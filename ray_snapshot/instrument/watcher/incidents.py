@@ -50,7 +50,7 @@ class Restarts:
         return now - lately[-1] <= 2 * longest + SPARE_S
 
 
-class Happened:
+class Incidents:
     """Of one watched app. Machines have their names between processes."""
 
     def __init__(self) -> None:
