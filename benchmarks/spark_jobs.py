@@ -170,8 +170,8 @@ def _over_plain(spark: Any, job: str, history: History, folder: Path) -> Result:
 
 def _over_reading(spark: Any, history: History, folder: Path) -> Result:
     """`detections` asks its detectors about whole snapshots; whoever does must read the columns that they look at."""
+    from ray_snapshot.questions.needed import needed_columns
     from ray_snapshot.spark_jobs.engine.evaluating import detectors_of
-    from ray_snapshot.spark_jobs.engine.needed import needed_columns
 
     stored = history.table("verdicts").select(["detector", "detector_spec"]).to_pylist()
     columns = needed_columns(detectors_of({row["detector"]: row["detector_spec"] for row in stored}, []))

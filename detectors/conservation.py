@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from ray_snapshot.adding import Together
 from ray_snapshot.adding import total as total_of
@@ -24,11 +25,39 @@ from ray_snapshot.detectors.holdings import (
     is_bare,
     unmade,
 )
-from ray_snapshot.detectors.ledger import plain, say
+from ray_snapshot.detectors.ledger import Ledger, plain, say
 from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of, sums_of_each
 from ray_snapshot.errors import SettingError
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
+
+
+class Expected(NamedTuple):
+    """What a snapshot has to come to; if that is rounded, so is the comparison."""
+
+    amount: Fraction
+    is_rounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What a snapshot holds, and what stands in the way of judging it."""
+
+    sums: Sums
+    to_come: Unmade
+    is_bare: bool
+    """Whether there is nothing yet that could hold anything."""
+    is_sound: bool
+    """Whether the cut is complete and consistent, and nothing was left out of it."""
+
+    @property
+    def found(self) -> Expected:
+        """What is there, as what another snapshot has to come to."""
+        return Expected(self.sums.found, self.sums.is_rounded)
+
+
+Doubt = Literal["unread", "empty", "unmade"]
+"""Why nothing is said: there is no sum or nothing to compare it with; the paths lead to nothing; machines are being made."""
 
 
 class TokenConservation:
@@ -42,8 +71,8 @@ class TokenConservation:
     - `messages`: where the arguments of a message say what it carries, a path such as `$[0]` by method.
       Other methods carry nothing. A message of a method named here must have a number there.
     - `tolerance`: integers, decimals and fractions are summed and compared exactly. Where a float is among
-      the amounts or `total` is a fraction, found and expected may differ by `tolerance`, times `total`
-      where that is more than 1.
+      the amounts (of the `earlier` snapshot, too, if that is expected) or `total` is a fraction, found and
+      expected may differ by `tolerance`, times `total` where that is more than 1.
 
     None if a value is needed that was not recorded whole (truncated, null, or no number), or if anything is
     uncovered; and while machines are being made, for what they will hold is not known, unless all of
@@ -92,32 +121,61 @@ class TokenConservation:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Conservation cannot be told: {reason}.")
-        now: Sums = total_of(self, snapshot)
-        usable = earlier is not None and not unsound(earlier) and not uncovered(earlier)
-        before: Sums | None = total_of(self, earlier) if earlier is not None and usable and self.total is None else None
-        expected = self._expected(before)
-        evidence = _figures(now, expected)
-        if expected is None or now.unknown or uncovered(snapshot):
-            evidence["unknown"] = now.unknown[:MOST_LISTED]
-            text = f"Conservation cannot be told: {_doubt(snapshot, now)}."
+        now = self.count(snapshot)
+        expected = self.expected(None if earlier is None or self.total is not None else self.count(earlier))
+        evidence = _figures(now.sums, expected)
+        doubt = self.doubt(now, expected)
+        if expected is None or doubt == "unread":
+            evidence["unknown"] = now.sums.unknown[:MOST_LISTED]
+            text = f"Conservation cannot be told: {_doubt(snapshot, now.sums)}."
             return answer(self, snapshot, None, evidence, text)
-        if now.is_empty and (expected == 0 or is_bare(snapshot, now.machines)):
+        if doubt == "empty":
             text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
-        to_come, is_same = unmade(snapshot, self.messages), self._same(now, expected)
-        is_all_there = (
-            self.total is not None if is_same else now.found > expected
-        )  # without a total it may be held against itself
-        if to_come.count and not is_all_there:
-            evidence["unmade"] = to_come.count
-            return answer(self, snapshot, None, evidence, _untold(to_come, now, expected))
-        if is_same:
-            text = f"Conserved: {say(now.found)} in all, {say(now.in_flight)} of it in flight."
+        if doubt == "unmade":
+            evidence["unmade"] = now.to_come.count
+            return answer(self, snapshot, None, evidence, _untold(now, expected))
+        if self.is_same(now, expected):
+            text = f"Conserved: {say(now.sums.found)} in all, {say(now.sums.in_flight)} of it in flight."
             return answer(self, snapshot, True, evidence, text)
         if earlier is not None and not unsound(earlier):
             evidence["since"] = earlier.snapshot_id
-            evidence["changed"] = changes(*(ledger_of(one, self.state, self.messages) for one in (earlier, snapshot)))
-        return answer(self, snapshot, False, evidence, _mismatch(evidence, now, expected))
+            evidence["changed"] = changes(*(self.ledger(one) for one in (earlier, snapshot)))
+        return answer(self, snapshot, False, evidence, _mismatch(evidence, now.sums, expected))
+
+    def count(self, snapshot: Snapshot) -> Count:
+        """What a snapshot holds; of one that was added up before, at no cost by row."""
+        sums: Sums = total_of(self, snapshot)
+        is_sound = not unsound(snapshot) and not uncovered(snapshot)
+        return Count(sums, unmade(snapshot, self.messages), is_bare(snapshot, sums.machines), is_sound)
+
+    def ledger(self, snapshot: Snapshot) -> Ledger:
+        """What each machine and each message in flight holds."""
+        return ledger_of(snapshot, self.state, self.messages)
+
+    def expected(self, before: Count | None) -> Expected | None:
+        """What a snapshot has to come to: `total`, or without one as much as there was `before`."""
+        if self.total is not None:
+            total = Fraction(self.total)
+            return Expected(total, total.denominator != 1)
+        return None if before is None or not before.is_sound or before.sums.unreadable else before.found
+
+    def doubt(self, now: Count, expected: Expected | None) -> Doubt | None:
+        """Why nothing is said of a snapshot; None if it can be told."""
+        if expected is None or now.sums.unreadable or not now.is_sound:
+            return "unread"
+        if now.sums.is_empty and (expected.amount == 0 or now.is_bare):
+            return "empty"
+        # without a total it may be held against itself
+        is_all_there = self.total is not None if self.is_same(now, expected) else now.sums.found > expected.amount
+        return "unmade" if now.to_come.count and not is_all_there else None
+
+    def is_same(self, now: Count, expected: Expected) -> bool:
+        """Whether what is there is what is expected: exactly, or within the tolerance where a float is involved."""
+        difference = now.sums.found - expected.amount
+        if not now.sums.is_rounded and not expected.is_rounded:
+            return difference == 0
+        return abs(difference) <= Fraction(self.tolerance) * max(Fraction(1), abs(expected.amount))
 
     def partial(self, part: Snapshot) -> Sums:
         """What some machines and messages hold."""
@@ -131,16 +189,6 @@ class TokenConservation:
         """What both hold."""
         return one.plus(other)
 
-    def _expected(self, before: Sums | None) -> Fraction | None:
-        if self.total is not None:
-            return Fraction(self.total)
-        return None if before is None or before.unknown else before.found
-
-    def _same(self, now: Sums, expected: Fraction) -> bool:
-        if not now.is_rounded and (self.total is None or expected.denominator == 1):
-            return now.found == expected
-        return abs(now.found - expected) <= Fraction(self.tolerance) * max(Fraction(1), abs(expected))
-
 
 def _check_number(value: object, setting: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -148,11 +196,11 @@ def _check_number(value: object, setting: str) -> float:
     return value
 
 
-def _figures(now: Sums, expected: Fraction | None) -> dict[str, Any]:
+def _figures(now: Sums, expected: Expected | None) -> dict[str, Any]:
     return {
-        "expected": None if expected is None else plain(expected),
+        "expected": None if expected is None else plain(expected.amount),
         "found": plain(now.found),
-        "difference": None if expected is None else plain(now.found - expected),
+        "difference": None if expected is None else plain(now.found - expected.amount),
         "in_machines": plain(now.in_machines),
         "in_flight": plain(now.in_flight),
         "machines": now.machines,
@@ -170,18 +218,19 @@ def _doubt(snapshot: Snapshot, now: Sums) -> str:
     return f"no total was given, and no earlier snapshot has one to compare {say(now.found)} with"
 
 
-def _untold(to_come: Unmade, now: Sums, expected: Fraction) -> str:
+def _untold(now: Count, expected: Expected) -> str:
     """Why nothing is said while machines are being made."""
+    to_come = now.to_come
     who = f"{plural(to_come.count, 'machine')} ({listed(to_come.names, to_come.count)})"
     return (
         f"Conservation cannot be told: what {who} will hold is not known until its __init__ has run, and so far"
-        f" {say(now.found)} of {say(expected)} are there."
+        f" {say(now.sums.found)} of {say(expected.amount)} are there."
     )
 
 
-def _mismatch(evidence: dict[str, Any], now: Sums, expected: Fraction) -> str:
-    difference = now.found - expected
-    where = f"{say(now.in_machines)} in machines, {say(now.in_flight)} in flight, {say(expected)} expected"
+def _mismatch(evidence: dict[str, Any], now: Sums, expected: Expected) -> str:
+    difference = now.found - expected.amount
+    where = f"{say(now.in_machines)} in machines, {say(now.in_flight)} in flight, {say(expected.amount)} expected"
     text = f"Not conserved: {say(abs(difference))} {'too many' if difference > 0 else 'missing'} ({where})."
     if now.is_empty:
         text += " No machine and no message has anything where the paths lead: are they right?"

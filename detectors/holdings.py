@@ -22,6 +22,7 @@ from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_an
 from ray_snapshot.detectors.json_column import array_at, arrays_at, may_hold_nulls
 from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
+from ray_snapshot.json_text import strictly_parsed, unique_keys
 from ray_snapshot.large_columns import picked
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
@@ -370,7 +371,7 @@ def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     for some in _chunks(rows, _MOST_ROWS, _lengths(column)):
         chosen = _taken(column, some).to_pylist()
         try:
-            values = json.loads(f"[{','.join(chosen)}]")
+            values = json.loads(f"[{','.join(chosen)}]", object_pairs_hook=unique_keys)
         except (ValueError, RecursionError):
             values = []
         yield from values if len(values) == len(chosen) else map(_parsed_alone, chosen)
@@ -378,7 +379,7 @@ def _parsed(column: Any, rows: Any) -> Iterator[Any]:
 
 def _parsed_alone(text: str) -> Any:
     try:
-        return json.loads(text)
+        return strictly_parsed(text)
     except (ValueError, RecursionError):
         return UNREADABLE
 

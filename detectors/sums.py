@@ -39,6 +39,8 @@ class Sums:
     unknown_machines: tuple[str, ...]
     """A line for each value that is needed but not there: at most 100, in their order."""
     unknown_messages: tuple[str, ...]
+    unreadable: int = 0
+    """How many such values there are in all."""
 
     @property
     def found(self) -> Fraction:
@@ -60,6 +62,7 @@ class Sums:
             self.is_empty and other.is_empty,
             _first(self.unknown_machines + other.unknown_machines),
             _first(self.unknown_messages + other.unknown_messages),
+            self.unreadable + other.unreadable,
         )
 
 
@@ -80,6 +83,7 @@ def sums_of(snapshot: Snapshot, state: StatePath, messages: Mapping[str, str | N
         found.empty,
         _first(found.unknown_machines),
         _first(found.unknown_messages),
+        len(found.unknown_machines) + len(found.unknown_messages),
     )
 
 

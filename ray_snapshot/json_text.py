@@ -41,10 +41,11 @@ def parsed_json(text: str, **how: Any) -> Any:
 
 def strictly_parsed(text: str, **how: Any) -> Any:
     """`parsed_json`, but `ValueError` also for what readers of JSON read unlike each other: a key twice, NaN, Infinity."""
-    return parsed_json(text, object_pairs_hook=_unique, parse_constant=_refuse, **how)
+    return parsed_json(text, object_pairs_hook=unique_keys, parse_constant=_refuse, **how)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `object_pairs_hook`: the pairs as a dict; `ValueError` if a key occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key occurs twice")

@@ -6,7 +6,7 @@ rows into another order: that is here. What makes one array of a column of state
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -40,20 +40,6 @@ def taken(rows: pa.Table, places: pa.Array) -> pa.Table:
 def in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The rows in ascending order of these columns, nulls last."""
     return taken(rows, pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in keys]))
-
-
-def portions(rows: pa.Table) -> Iterator[pa.Table]:
-    """All the rows, in their order, so many at a time (at least one) that any column of them fits into one array."""
-    if rows.nbytes <= MOST_TOGETHER:
-        yield rows
-        return
-    begin = end = size = 0
-    for batch in rows.to_batches():
-        if end > begin and size + batch.nbytes > MOST_TOGETHER:
-            yield rows.slice(begin, end - begin)
-            begin, size = end, 0
-        end, size = end + batch.num_rows, size + batch.nbytes
-    yield rows.slice(begin, end - begin)
 
 
 def picked(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.Array:

@@ -212,30 +212,6 @@ def runs(snapshots: DataFrame, marked: DataFrame, delays: DataFrame) -> DataFram
     )
 
 
-def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """How late each snapshot's last machine recorded, over time, with the slow ones marked."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.spark_jobs.engine.output import some_rows
-    from ray_snapshot.views.charts import Quantity
-
-    late = (
-        frames["delays"]
-        .groupBy(*RUN, "snapshot_id", "started_at")
-        .agg(F.max("delay_ms").alias("last_recorded_after_ms"), F.avg("mean_delay_ms").alias("mean_recorded_after_ms"))
-    )
-    marks = some_rows(frames["slow"].orderBy(F.desc("duration_ms")).select("started_at", "host"), 20)
-    pictures.lines(
-        path,
-        "How long machines took to record",
-        {
-            "last_recorded_after_ms": Quantity("last machine recorded after", "ms"),
-            "mean_recorded_after_ms": Quantity("machines recorded after, mean", "ms"),
-        },
-        pictures.series(late, ["last_recorded_after_ms", "mean_recorded_after_ms"]),
-        marks=[(row["started_at"], f"{row['host']} last") for row in marks],
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit cost.py HISTORY`."""
     from ray_snapshot.spark_jobs.engine.command import main as run_job

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ray_snapshot.json_text import parsed_json
+from ray_snapshot.questions import standing
+from ray_snapshot.questions.reading import data_of
+from ray_snapshot.questions.standing import DETECTORS, Judgement
 from ray_snapshot.schema import SNAPSHOTS
 from ray_snapshot.spark_jobs.engine.evaluating import (
     EVALUATED,
@@ -32,7 +34,7 @@ from ray_snapshot.spark_jobs.engine.evaluating import (
     own_name,
 )
 from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, is_restored, read_table, seconds_between
+from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, spark_schema
 from ray_snapshot.verdicts import compares, load_detector
 from ray_snapshot.views.tables import one_line
 
@@ -44,9 +46,6 @@ MOST_FAILURES = 10
 
 MOST_HERE = 4
 """So few new snapshots are judged in the process of the job: to give them to Spark's tasks takes longer than to judge them."""
-
-MOST_IDS = 20
-"""So many snapshot ids are listed in a row."""
 
 DETECTOR = ("system", "run_id", "detector")
 
@@ -128,7 +127,7 @@ def fresh(
     before = {run: standards[run] for run in {row["run_id"] for row in snapshots} if run in standards}
     listed = pa.Table.from_pylist([{name: row[name] for name in _ASSIGNED.names} for row in snapshots], _ASSIGNED)
     work = _work(listed, specs, in_order=any(map(_looks_back, detectors)))
-    given = chain(extra, *([_data(spec) for spec in found.values()] for found in specs.values()))
+    given = chain(extra, *(map(_data, found.values()) for found in specs.values()))
     if len(snapshots) <= MOST_HERE and not any(map(_is_own, given)):
         batches = evaluate_assignments(work.rows(), history, extra, before, trust=trust)
         rows = pa.Table.from_batches(batches, WITH_STANDARD)
@@ -151,6 +150,10 @@ def _total_in(standard: Mapping[str, Any]) -> float | None:
     return found if type(found) in (int, float) else None
 
 
+def _data(spec: str) -> dict[str, Any]:
+    return data_of(spec) or {}  # what is wrong with it is said where it is evaluated
+
+
 def _may_look_back(data: Mapping[str, Any]) -> bool:
     return _is_own(data) or expects_the_same(data)
 
@@ -158,14 +161,6 @@ def _may_look_back(data: Mapping[str, Any]) -> bool:
 def _is_own(data: Mapping[str, Any]) -> bool:
     """Whether the data of a detector leads to the user's own code."""
     return data.get("type") == "callable"
-
-
-def _data(spec: str) -> dict[str, Any]:
-    try:
-        found = parsed_json(spec)
-    except ValueError:  # said where it is evaluated
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def news(rows: pa.Table) -> pa.Table:
@@ -242,75 +237,12 @@ def live_verdicts(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:
 
 
 def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
-    """One row a detector of a run.
-
-    `first_held_seconds`, `longest_held_seconds`: from the start of the first to the start of the last of successive
-    snapshots on which it held. `went_back`: on how many snapshots a stable predicate was false though it had been true
-    before (null for one that is not stable). `disagreements`: how many live verdicts answered otherwise. A detector with
-    `evaluated` 0 was live only: nothing stored tells how to evaluate it again. `rank`: 2 where there is an alarm, 1 where it
-    held, else 0. `failure`: what it raised on the first snapshot on which it failed.
-    """
-    answers = relapses(stretches(generations(compared(verdicts, live))))
-    alarm = again_alarm()
-    again, was_live, held = F.col("again"), F.col("live_at").isNotNull(), F.col("holds")
-    differ = again & was_live & ~held.eqNullSafe(F.col("live_holds"))
-    when_held, when_back = F.when(held, F.col("sequence")), F.when(F.col("went_back"), F.col("sequence"))
-    return answers.groupBy(*DETECTOR).agg(
-        F.bool_or("stable").alias("stable"),
-        F.bool_or("alarm_when").alias("alarm_when"),
-        F.min("started_at").alias("first_started_at"),
-        F.count_if(again).alias("evaluated"),
-        F.count_if(held).alias("held"),
-        F.count_if(~held).alias("not_held"),
-        F.count_if(again & held.isNull()).alias("unknown"),
-        F.count_if(alarm).alias("alarms"),
-        F.max(F.when(alarm, F.lit(2)).when(held, F.lit(1)).otherwise(F.lit(0))).alias("rank"),
-        F.count_if("failed").alias("failed"),
-        F.min_by("failure", F.when(F.col("failed"), F.col("sequence"))).alias("failure"),
-        F.min_by("snapshot_id", when_held).alias("first_held"),
-        F.min_by("started_at", when_held).alias("first_held_at"),
-        F.min_by("stretch_seconds", when_held).alias("first_held_seconds"),
-        F.max(F.when(held, F.col("stretch_seconds"))).alias("longest_held_seconds"),
-        F.when(F.bool_or("stable"), F.count_if("went_back")).alias("went_back"),
-        F.min_by("true_before.snapshot_id", when_back).alias("went_back_from"),
-        F.min_by("snapshot_id", when_back).alias("went_back_at"),
-        F.count_if(was_live).alias("live"),
-        F.count_if(differ).alias("disagreements"),
-        F.slice(F.sort_array(F.collect_list(F.when(differ, F.col("snapshot_id")))), 1, MOST_IDS).alias(
-            "disagreement_ids"
-        ),
+    """One row a detector of a run: `questions.standing.summary` of the answers of now, beside the live ones."""
+    answers = verdicts.select(
+        "snapshot_id", *DETECTOR, *_ANSWER, F.get_json_object("evidence", "$.error").alias("failure")
     )
-
-
-def again_alarm() -> Column:
-    """Whether an answer of now is the one that a person must hear of."""
-    return F.coalesce(F.col("holds") == F.col("alarm_when"), F.lit(False))
-
-
-def troubles(frames: Mapping[str, DataFrame]) -> list[str]:
-    """What a person must be told beside the answer: which detectors failed, how often, and why."""
-    rows = some_rows(frames["detectors"].where("failed > 0").orderBy(*DETECTOR), MOST_FAILURES)
-    return [
-        f"detector {row['detector']} of {row['system']} failed on {row['failed']} of {row['evaluated']} snapshots:"
-        f" {one_line(row['failure'] or 'it does not say why')}"
-        for row in rows
-    ]
-
-
-def compared(verdicts: DataFrame, live: DataFrame) -> DataFrame:
-    """One row a snapshot and detector: the answer of now, and the last live one.
-
-    From here on all rows of a detector of a run lie in one partition: nothing of the summary moves them again.
-    """
-    error = F.get_json_object("evidence", "$.error")
-    now = verdicts.withColumns({"again": F.lit(True), "failed": error.isNotNull(), "failure": error})
-    both = now.select("snapshot_id", *DETECTOR, *_ANSWER).unionByName(live, allowMissingColumns=True)
-    known = (F.any_value(name, F.lit(True)).alias(name) for name in _ANSWER)
-    return (
-        both.repartition(*DETECTOR)
-        .groupBy(*DETECTOR, "snapshot_id")
-        .agg(*known, F.max_by("live_holds", "live_at").alias("live_holds"), F.max("live_at").alias("live_at"))
-    )
+    both = answers.withColumn("is_known", F.lit(True)).unionByName(live, allowMissingColumns=True)
+    return both.groupBy(*DETECTOR).applyInArrow(_summed_up, spark_schema(DETECTORS))
 
 
 _ANSWER = (
@@ -323,50 +255,43 @@ _ANSWER = (
     "driver_sent_count",
     "stable",
     "alarm_when",
-    "again",
-    "failed",
-    "failure",
+    "alarm",
     "holds",
 )
 
 
-def generations(answers: DataFrame) -> DataFrame:
-    """Answers with `generation`: the snapshots of a run between two restores (or restarts) belong together."""
-    by_time = Window.partitionBy(*DETECTOR).orderBy("sequence")
-    restarted = F.coalesce(F.col("incarnation") != F.lag("incarnation").over(by_time), F.lit(False))
-    begins = (is_restored(by_time) | restarted).cast("int")
-    return answers.withColumn("begins", begins).withColumn("generation", F.sum("begins").over(by_time))
+def _summed_up(rows: pa.Table) -> pa.Table:
+    """A row of `DETECTORS` of the rows of one detector of a run."""
+    known: dict[str, dict[str, Any]] = {}
+    live: dict[str, dict[str, Any]] = {}
+    for row in rows.sort_by("live_at").to_pylist():
+        (known if row["is_known"] else live)[row["snapshot_id"]] = row
+    first = next(iter(known.values() or live.values()))
+    judged = [
+        Judgement(
+            **{name: row[name] for name in _OF_JUDGEMENT},
+            alarm=bool(row["alarm"]),
+            is_known=bool(row["is_known"]),
+            is_live=snapshot_id in live,
+            live_holds=live[snapshot_id]["live_holds"] if snapshot_id in live else None,
+        )
+        for snapshot_id, row in {**live, **known}.items()
+    ]
+    key = first["system"], first["run_id"], first["detector"]
+    return pa.Table.from_pylist([standing.summary(key, (first["stable"], first["alarm_when"]), judged)], DETECTORS)
 
 
-def stretches(answers: DataFrame) -> DataFrame:
-    """Answers with `stretch_seconds`: how long the predicate held without a break around this snapshot."""
-    by_time = Window.partitionBy(*DETECTOR, "generation").orderBy("sequence")
-    breaks = (~F.coalesce("holds", F.lit(False))).cast("int")
-    stretch = Window.partitionBy(*DETECTOR, "generation", "stretch")
-    times = F.when(F.col("holds"), F.col("started_at"))
-    return (
-        answers.withColumn("breaks", breaks)
-        .withColumn("stretch", F.sum("breaks").over(by_time))
-        .withColumn("stretch_seconds", seconds_between(F.min(times).over(stretch), F.max(times).over(stretch)))
-    )
+_OF_JUDGEMENT = ("snapshot_id", *(name for name in _ANSWER if name not in ("stable", "alarm_when", "alarm")), "failure")
 
 
-def relapses(answers: DataFrame) -> DataFrame:
-    """Answers with `went_back`: a stable predicate is false though it was true on an earlier snapshot, `true_before`.
-
-    Earlier means: completed before the other started, by the coordinator's clock; snapshots may overlap. Only pairs are
-    held against each other between which nothing reached into the system from outside: no restore or restart, no
-    message sent by the driver, and no passive driver (one in `wait_for`) that woke up.
-    """
-    same = Window.partitionBy(*DETECTOR, "generation", "driver_sent_count")
-    awake = F.coalesce(~F.col("driver_status").isin("passive", "stopped"), F.lit(False))
-    snapshot = F.struct("completed_at", "snapshot_id")
-    first = F.min(F.when(F.col("holds"), snapshot)).over(same)
-    first_awake = F.min(F.when(F.col("holds") & awake, snapshot)).over(same)
-    back = F.col("stable") & ~F.col("holds") & (F.col("true_before.completed_at") < F.col("started_at"))
-    return answers.withColumn("true_before", F.when(awake, first_awake).otherwise(first)).withColumn(
-        "went_back", F.coalesce(back, F.lit(False))
-    )
+def troubles(frames: Mapping[str, DataFrame]) -> list[str]:
+    """What a person must be told beside the answer: which detectors failed, how often, and why."""
+    rows = some_rows(frames["detectors"].where("failed > 0").orderBy(*DETECTOR), MOST_FAILURES)
+    return [
+        f"detector {row['detector']} of {row['system']} failed on {row['failed']} of {row['evaluated']} snapshots:"
+        f" {one_line(row['failure'] or 'it does not say why')}"
+        for row in rows
+    ]
 
 
 def _spec_of(reference: str) -> dict[str, Any]:
@@ -377,29 +302,6 @@ def _spec_of(reference: str) -> dict[str, Any]:
 
 def _looks_back(reference: str) -> bool:
     return compares(load_detector(reference))
-
-
-MOST_BANDS = 5
-"""Of so many detectors a band is drawn, for each run."""
-
-
-def draw(frames: Mapping[str, DataFrame], path: str) -> None:
-    """What detectors said over time, a band each: first of those that found something."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import ALARM, HELD, NOT_HELD, UNKNOWN
-
-    ranked = (
-        frames["detectors"].groupBy("detector").agg(F.max("rank").alias("rank")).orderBy(F.desc("rank"), "detector")
-    )
-    names = [row["detector"] for row in some_rows(ranked.limit(MOST_BANDS), MOST_BANDS)]
-    answer = (
-        F.when(again_alarm(), ALARM)
-        .when(F.col("holds").isNull(), UNKNOWN)
-        .when(F.col("holds"), HELD)
-        .otherwise(NOT_HELD)
-    )
-    asked = frames["verdicts"].where(F.col("detector").isin(names)).withColumn("answer", answer)
-    pictures.bands(path, "What was found when", pictures.spans(asked, ["detector"]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

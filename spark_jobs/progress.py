@@ -201,26 +201,6 @@ def runs(snapshots: DataFrame) -> DataFrame:
     )
 
 
-def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """Machines by status, messages in flight and accepted, over time."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import Quantity
-
-    columns = {
-        "active": Quantity("machines active", is_whole=True),
-        "blocked": Quantity("machines blocked", is_whole=True),
-        "in_flight": Quantity("messages in flight", is_whole=True),
-        "accepted_per_s": Quantity("messages accepted", "per s"),
-    }
-
-    pictures.lines(
-        path,
-        "Machines and messages over time",
-        columns,
-        pictures.series(frames["snapshots"], list(columns)),
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit progress.py HISTORY`."""
     from ray_snapshot.spark_jobs.engine.command import main as run_job

@@ -4,9 +4,8 @@
 
 A task reads whole files, or groups of rows of a large one, and hands Arrow batches on. Only what `snapshots` lists exists:
 a task takes the ids that its files may hold from there, and leaves all other rows out. Columns are an option, for Spark does
-not push them down into Python sources. Filters are pushed down only with the option `pushFilters` (and Spark's own switch):
-Spark 4.3 keeps what a frame's first query has filtered for every later query of the same frame that filters by nothing.
-Read `pushdown.py` for filters, `stream.py` for the streaming side.
+not push them down into Python sources; nor are filters, for Spark 4.3 keeps what a frame's first query has filtered for every
+later query of the same frame that filters by nothing. Read `stream.py` for the streaming side.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -29,13 +28,12 @@ from ray_snapshot.addresses import AnyPath, given
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 from ray_snapshot.history import History, bounds, places, tables
 from ray_snapshot.schema import TABLES
-from ray_snapshot.spark_jobs.engine import pushdown
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 OPTIONS = (
-    *("path", "table", "columns", "pushFilters", "versionAsOf", "timestampAsOf"),
+    *("path", "table", "columns", "versionAsOf", "timestampAsOf"),
     *("startingVersion", "maxCommitsPerTrigger"),
 )
 BYTES_PER_TASK = 32 << 20
@@ -54,8 +52,6 @@ class Options:
     time: datetime | None = None
     starting: int | None = None
     most_commits: int | None = None
-    takes_filters: bool = False
-    """Whether the frame is for one query only, and may be read as that filters it."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -85,15 +81,7 @@ def options_of(given: Mapping[str, str]) -> Options:
         time=time,
         starting=_number(given, "startingVersion"),
         most_commits=_number(given, "maxCommitsPerTrigger", least=1),
-        takes_filters=_flag(given, "pushFilters"),
     )
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise SettingError(f"option {name}: {given[name]!r} is neither true nor false")
-    return text == "true"
 
 
 def _columns(text: str | None, table: str) -> tuple[str, ...]:
@@ -140,8 +128,7 @@ class HistorySource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is that of the options
         """For `spark.read`."""
-        options = options_of(self.options)
-        return FilteringReader(options) if options.takes_filters else HistoryReader(options)
+        return HistoryReader(options_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
         """For `spark.readStream`."""
@@ -245,60 +232,35 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.filters: tuple[Filter, ...] = ()
 
     def partitions(self) -> list[Task]:
         """The tasks of this read; the files are those of one version."""
         options, path = self.options, History(self.options.path).path
         listed = as_of(options, "snapshots")  # before the other table: what it lists, that one has
-        selected = self._selected()
-        pieces = pieces_of(path, options.table, as_of(options, options.table), **selected)
+        pieces = pieces_of(path, options.table, as_of(options, options.table))
         listings: tuple[str, ...] | None = None
         if options.table != "snapshots" and "snapshot_id" in TABLES[options.table].names:
-            listings = tuple(piece.path for piece, _ in pieces_of(path, "snapshots", listed, **selected))
-        return tasks_of([one for one in pieces if self._may_hold(one[0])], listings) or [Task(())]
-
-    def _selected(self) -> dict[str, Any]:
-        low, high = pushdown.bounds(self.filters, "snapshot_id")
-        known = low is not None and high is not None
-        return {"snapshot_ids": (low, high)} if known else {}
-
-    def _may_hold(self, piece: Piece) -> bool:
-        for column, value in (("system", piece.system), ("date", piece.date)):
-            low, high = pushdown.bounds(self.filters, column)
-            if (low is not None and value < low) or (high is not None and value > high):
-                return False
-        return True
+            listings = tuple(piece.path for piece, _ in pieces_of(path, "snapshots", listed))
+        return tasks_of(pieces, listings) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, Task)
-        return rows_of(self.options, partition, self.filters)
-
-
-class FilteringReader(HistoryReader):
-    """One read of one table for one query; Spark says what the query filters by."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember what can be skipped; Spark applies all of it again."""
-        self.filters = tuple(filters)
-        return filters
+        return rows_of(self.options, partition)
 
 
 # ---- in a task -----------------------------------------------------------------------------------------------------------
 
 
-def rows_of(options: Options, task: Task, filters: Iterable[Filter] = ()) -> Iterator[pa.RecordBatch]:
+def rows_of(options: Options, task: Task) -> Iterator[pa.RecordBatch]:
     """The rows of `task` in Arrow batches of the chosen columns."""
-    wanted = pushdown.all_of(filters, tables.stored_schema(options.table))
     for piece in task.pieces:
         with _there(options.path, options.table, piece):
             fragment = _fragment(options.path, piece, options.schema.names)
-            chosen = wanted
+            exists = None
             if task.listings is not None:
                 exists = _is_one_of(listed(options.path, task.listings, _extent(fragment)))
-                chosen = exists if wanted is None else exists & wanted
-            yield from _batches(fragment, options.table, options.schema, chosen)
+            yield from _batches(fragment, options.table, options.schema, exists)
 
 
 def listed(history: str, listings: tuple[str, ...], extent: tuple[str, str] | None = None) -> pa.Array:

@@ -8,7 +8,7 @@ Imports nothing of the jobs; read `traffic.py` next for the simplest of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -118,12 +118,6 @@ def read_table(spark: SparkSession, history: History, table: str, ids: Sequence[
 def _files_of(history: History, table: str, ids: Sequence[str]) -> list[str]:
     found = tables.data_files(history.path, table, tables.open_table(history.path, table), snapshot_ids=ids)
     return tables.checked_paths(history.path, table, found)
-
-
-def specs_frame(spark: SparkSession, specs: Mapping[str, Mapping[str, str]]) -> DataFrame:
-    """The detectors of runs (data by run and detector), as the rows of `verdicts` that tell them."""
-    rows = [(run, name, spec, datetime.now(UTC)) for run, found in specs.items() for name, spec in found.items()]
-    return spark.createDataFrame(rows, "run_id string, detector string, detector_spec string, evaluated_at timestamp")
 
 
 def with_partitions(schema: pa.Schema) -> pa.Schema:

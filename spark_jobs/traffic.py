@@ -439,27 +439,6 @@ def hosts(machines: DataFrame) -> DataFrame:
     )
 
 
-def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """Messages sent and in flight over time, and the age of the oldest."""
-    from ray_snapshot.spark_jobs.engine import pictures
-    from ray_snapshot.views.charts import Quantity
-
-    keys = ("system", "run_id", "snapshot_id", "started_at")
-    totals = (
-        frames["intervals"]
-        .groupBy(*keys)
-        .agg(F.sum("sent_per_s").alias("sent_per_s"), F.sum("in_flight_count").alias("in_flight"))
-    )
-    found = pictures.series(totals, ["sent_per_s", "in_flight"])
-    found |= pictures.series(frames["ages"], ["oldest_seconds"])
-    columns = {
-        "sent_per_s": Quantity("messages sent", "per s"),
-        "in_flight": Quantity("messages in flight", is_whole=True),
-        "oldest_seconds": Quantity("oldest in flight", "s"),
-    }
-    pictures.lines(path, "Traffic over time", columns, found)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit traffic.py HISTORY`."""
     from ray_snapshot.spark_jobs.engine.command import main as run_job

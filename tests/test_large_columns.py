@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from ray_snapshot import large_columns
 from ray_snapshot.examples import garbage
-from ray_snapshot.large_columns import in_order, joined, portions, taken
+from ray_snapshot.large_columns import in_order, joined, taken
 
 SCHEMA = pa.schema(
     [
@@ -63,18 +62,6 @@ def test_rows_are_taken_in_any_order_and_each_piece_is_small(table: pa.Table, ch
 
 def _bytes(batch: pa.RecordBatch) -> int:
     return sum(pc.sum(pc.binary_length(batch[name])).as_py() or 0 for name in ("name", "text"))
-
-
-@given(st.lists(st.lists(st.text("ab", max_size=9), min_size=1, max_size=3), min_size=1, max_size=9), st.data())
-def test_portions_are_all_rows_in_their_order_and_as_few_as_fit(pieces: list[list[str]], data: Any) -> None:
-    table = pa.table({"text": pa.chunked_array([pa.array(piece) for piece in pieces])})
-    sizes = [batch.nbytes for batch in table.to_batches()]
-    most = sum(sizes[: data.draw(st.integers(0, len(sizes)))]) + data.draw(st.integers(-1, 1))
-    with patch.object(large_columns, "MOST_TOGETHER", most):
-        found = list(portions(table))
-    assert pa.concat_tables(found).to_pylist() == table.to_pylist()
-    assert all(len(portion.to_batches()) <= 1 or portion.nbytes <= most for portion in found)
-    assert all(one.nbytes + other.to_batches()[0].nbytes > most for one, other in pairwise(found))
 
 
 def test_columns_in_several_pieces_are_joined_in_their_order() -> None:

@@ -207,7 +207,8 @@ class History:
         ids = list(snapshot_ids)
         if not ids:
             return tables.stored_schema(name).empty_table().select(columns)
-        return self.stored.read(name, snapshot_ids=ids, columns=columns, where=where)
+        machine = (where or {}).get("machine")
+        return self.stored.read(name, snapshot_ids=ids, machine=machine, columns=columns, where=where)
 
     def listed(self, snapshot_ids: Iterable[str]) -> set[str]:
         """Which of these snapshots the history has: retention may have taken some away."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ray_snapshot.history import History
-from ray_snapshot.questions.counting import MACHINES, MESSAGES, Paths, in_machines, in_messages
-from ray_snapshot.questions.reading import rows_of
+from ray_snapshot.detectors import TokenConservation
+from ray_snapshot.detectors.changes import changed_machines, traffic_of_both
+from ray_snapshot.questions.reading import as_float
+from ray_snapshot.snapshot import Snapshot
 
 KEY = ("system", "run_id", "detector")
 CHANNEL = ("source", "target", "kind")
@@ -38,83 +40,68 @@ _LOST = 1e9
 """A message that is lost weighs more than any amount."""
 
 Row = dict[str, Any]
+Changed = tuple[list[Row], list[Row]]
+"""Rows of `CHANGED_MACHINES` and of `CHANGED_CHANNELS`, the most telling first."""
 
 
-def changed(
-    history: History, breaks: Sequence[Row], paths: Mapping[tuple[str, str], Paths]
-) -> tuple[list[Row], list[Row]]:
-    """The machines and the channels that are otherwise in `first_broken` than in `last_right`, break by break."""
-    machines, channels = [], []
-    for row in breaks:
-        ends = row["last_right"], row["first_broken"]
-        key, where = {name: row[name] for name in KEY}, paths[row["run_id"], row["detector"]]
-        found = sorted(
-            _machines(history, ends, where), key=lambda one: (not one["unexplained"], -one["size"], one["machine"])
-        )
-        machines += [{**key, **one} for one in found]
-        found = sorted(
-            _channels(history, ends, where), key=lambda one: (-one["size"], *(one[name] for name in CHANNEL))
-        )
-        channels += [{**key, **one} for one in found]
+def changed(detector: TokenConservation, key: Mapping[str, str], before: Snapshot, now: Snapshot) -> Changed:
+    """The machines and the channels that hold something else than `before`; `key` names the ledger in each row."""
+    ledgers = detector.ledger(before), detector.ledger(now)
+    found = [one for one in changed_machines(*ledgers) if one[1]]
+    names = [name for name, *_ in found]
+    counts = [_counts_of(one, names) for one in (before, now)]
+    machines: list[Row] = [
+        {
+            **key,
+            "machine": name,
+            "before": None if old is None else as_float(old),
+            "after": None if new is None else as_float(new),
+            "difference": as_float(difference),
+            "sent": (sent := _less(*(one.get(name, (None, None))[0] for one in counts))),
+            "accepted": (accepted := _less(*(one.get(name, (None, None))[1] for one in counts))),
+            "unexplained": not sent and not accepted,
+            "size": as_float(abs(difference)),
+        }
+        for name, difference, old, new in found
+    ]
+    missing = _missing(now)
+    channels: list[Row] = [
+        {
+            **key,
+            **dict(zip(CHANNEL, channel, strict=True)),
+            "before": as_float(old.amount),
+            "after": as_float(new.amount),
+            "sent": new.sent - old.sent,
+            "accepted": new.accepted - old.accepted,
+            "missing": (lost := missing.get(channel, 0)),
+            "size": abs(lost) * _LOST + abs(as_float(new.amount - old.amount)),
+        }
+        for channel, old, new in traffic_of_both(*ledgers)
+        if old.amount != new.amount or missing.get(channel)
+    ]
+    machines.sort(key=lambda row: (not row["unexplained"], -row["size"], row["machine"]))
+    channels.sort(key=lambda row: (-row["size"], *(row[name] for name in CHANNEL)))
     return machines, channels
 
 
-def _machines(history: History, ends: tuple[str, str], paths: Paths) -> Iterator[Row]:
-    """A machine is unexplained if it neither sent nor accepted anything in between, or is not there at one end."""
-    rows = rows_of(history, "machines", ends, (*MACHINES, *_COUNTS))
-    known = rows.select(["snapshot_id", "machine", *_COUNTS]).to_pylist()
-    at: tuple[dict[str, Row], dict[str, Row]] = {}, {}
-    for held in in_machines(rows, paths.states):
-        for place, amount in zip(held.rows.tolist(), held.amounts.as_floats().tolist(), strict=True):
-            row = known[place]
-            at[row["snapshot_id"] == ends[1]][row["machine"]] = {**row, "amount": amount}
-    for name in {*at[0], *at[1]}:
-        before, after = (one.get(name, {}) for one in at)
-        difference = after.get("amount", 0.0) - before.get("amount", 0.0)
-        if difference != 0:
-            sent, accepted = (_less(after.get(column), before.get(column)) for column in _COUNTS)
-            yield {
-                "machine": name,
-                "before": before.get("amount"),
-                "after": after.get("amount"),
-                "difference": difference,
-                "sent": sent,
-                "accepted": accepted,
-                "unexplained": not sent and not accepted,
-                "size": abs(difference),
-            }
+def _counts_of(snapshot: Snapshot, names: list[str]) -> dict[str, tuple[int | None, int | None]]:
+    """What those machines have sent and accepted."""
+    table = snapshot.tables["machines"]
+    rows = table.filter(pc.is_in(table["machine"], value_set=pa.array(names, pa.string())))
+    return {
+        row["machine"]: tuple(row[name] for name in _COUNTS) for row in rows.select(["machine", *_COUNTS]).to_pylist()
+    }
 
 
-def _less(after: int | None, before: int | None) -> int | None:
+def _less(before: int | None, after: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
 
-def _channels(history: History, ends: tuple[str, str], paths: Paths) -> Iterator[Row]:
-    """Channels with other amounts in flight than before, and those whose counts do not add up."""
-    messages = rows_of(history, "messages", ends, (*MESSAGES, *CHANNEL))
-    names = messages.select(["snapshot_id", *CHANNEL]).to_pylist()
-    carried: dict[tuple[Any, ...], float] = {}
-    for held in in_messages(messages, paths.messages):
-        for place, amount in zip(held.rows.tolist(), held.amounts.as_floats().tolist(), strict=True):
-            key = tuple(names[place].values())
-            carried[key] = carried.get(key, 0.0) + amount
-    columns = ("snapshot_id", *CHANNEL, *_COUNTS, "settled_count", "in_flight_count")
-    at: tuple[dict[Any, Row], dict[Any, Row]] = {}, {}
-    for row in rows_of(history, "channels", ends, columns).to_pylist():
-        amount = carried.get(tuple(row[name] for name in ("snapshot_id", *CHANNEL)), 0.0)
-        missing = row["sent_count"] - row["accepted_count"] - row["settled_count"] - row["in_flight_count"]
-        key = tuple(row[name] for name in CHANNEL)
-        at[row["snapshot_id"] == ends[1]][key] = {**row, "amount": amount, "missing": missing}
-    for key in {*at[0], *at[1]}:
-        before, after = (one.get(key, {}) for one in at)
-        old, new = before.get("amount", 0.0), after.get("amount", 0.0)
-        missing = after.get("missing", 0)
-        if old != new or missing:
-            yield {
-                **dict(zip(CHANNEL, key, strict=True)),
-                "before": old,
-                "after": new,
-                **{name.removesuffix("_count"): _less(after.get(name), before.get(name, 0)) for name in _COUNTS},
-                "missing": missing,
-                "size": abs(missing) * _LOST + abs(new - old),
-            }
+def _missing(snapshot: Snapshot) -> dict[tuple[str, str, str], int]:
+    """By channel: messages that were sent and are neither accepted, settled nor in flight, if there are any."""
+    rows = snapshot.tables["channels"]
+    left = pc.subtract(
+        rows["sent_count"], pc.add(rows["accepted_count"], pc.add(rows["settled_count"], rows["in_flight_count"]))
+    )
+    lost = rows.select(CHANNEL).append_column("missing", left).filter(pc.not_equal(left, 0)).to_pylist()
+    return {(row["source"], row["target"], row["kind"]): row["missing"] for row in lost}

@@ -1,30 +1,31 @@
 """Was what machines hold and what is in flight ever another sum than it has to be, and since which snapshot?
 
-The Spark job `conservation` without Spark: the same results, columns and rules, with the settings that are stored with the
-live verdicts. `amounts` says what a number is, `counting` what a snapshot holds, `broken` what changed where it broke.
+Counted and judged as the detector `TokenConservation` does (`count`, `doubt`, `is_same`), snapshot by snapshot, with the
+settings that are stored with the live verdicts. The Spark job `conservation` has `counted` done by its tasks, and is the
+same otherwise. `broken` says what changed where a ledger broke.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
 from ray_snapshot.detectors import TokenConservation, from_spec
+from ray_snapshot.detectors.conservation import Count, Expected
+from ray_snapshot.detectors.holdings import Unmade
+from ray_snapshot.detectors.sums import Sums
 from ray_snapshot.errors import DetectorError, SettingError
 from ray_snapshot.history import History
-from ray_snapshot.json_text import parsed_json
-from ray_snapshot.questions.amounts import MOST, UNIT
-from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, changed
-from ray_snapshot.questions.counting import Count, Paths, counts
-from ray_snapshot.questions.reading import TIME, Answers, chosen, faults, in_batches, latest_specs, table_of
-
-KEY = ("system", "run_id", "detector")
-"""A ledger of a run."""
+from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, KEY, Changed, changed
+from ray_snapshot.questions.needed import needed_columns
+from ray_snapshot.questions.reading import TIME, Answers, as_float, chosen, faults, latest_specs, table_of
 
 MOST_BREAKS = 100
 """Of so many ledgers that broke it is told what changed."""
@@ -51,25 +52,32 @@ BREAKS = pa.schema(
     ]
 )
 
+COUNTED = pa.schema(
+    [
+        *((name, pa.string()) for name in (*KEY, "snapshot_id")),
+        ("sequence", pa.int64()),
+        ("started_at", TIME),
+        *((name, pa.string()) for name in ("restored_from", "in_machines", "in_flight")),
+        *((name, pa.bool_()) for name in ("is_rounded", "is_empty", "is_bare", "is_sound")),
+        *((name, pa.int64()) for name in ("to_come", "unreadable")),
+    ]
+)
+"""A row a snapshot and ledger: what it holds, as exact as a text can say it."""
+
+_TOGETHER = 16
+"""So many ways to count are added up for many snapshots at once, the others one by one."""
+
 Row = dict[str, Any]
+Ledgers = Mapping[tuple[str, str], TokenConservation]
+"""By run and detector."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a ledger counts, and what it has to come to."""
+class Standard:
+    """What the next snapshot is compared with, if it goes on from the same restore."""
 
-    paths: Paths
-    total: float | None
-    exact: int | None
-    """The total in parts of `amounts.UNIT`, if it is a whole number."""
-    tolerance: float
-
-
-class _Standard(NamedTuple):
-    """With what a snapshot is compared: an exact total, if there is one, and the same as a float."""
-
-    exact: int | None
-    total: float
+    expected: Expected
+    restored_from: str | None
 
 
 def conservation(
@@ -83,13 +91,23 @@ def conservation(
     if detector is not None:
         history.check_known("detector", detector)
     snapshots = chosen(history, system, run)
+    runs = {*snapshots["run_id"].to_pylist()}
     with faults(history):
-        ledgers = _stored(history, system, set(snapshots["run_id"].to_pylist()), detector)
-        rows = [row for ledger in _ledgers(history, snapshots, ledgers) for row in ledger]
-        broken = [_break(key, list(of)) for key, of in groupby(rows, itemgetter(*KEY))]
-        pairs = [row for row in broken if row["first_broken"] is not None and row["last_right"] is not None]
-        paths = {key: settings.paths for key, settings in ledgers.items()}
-        machines, channels = changed(history, pairs[:MOST_BREAKS], paths)
+        stored = ledgers_of(latest_specs(history, system), runs)
+        ledgers = {key: one for key, one in stored.items() if detector in (None, one.name)}
+        watched = {run for run, _ in ledgers}
+        ids = [
+            row["snapshot_id"]
+            for row in snapshots.select(["snapshot_id", "run_id"]).to_pylist()
+            if row["run_id"] in watched
+        ]
+        rows, _ = ledger_rows(counted(history, ids, ledgers), ledgers)
+        broken = breaks(rows)
+        machines, channels = [], []
+        for row in broken[:MOST_BREAKS]:
+            own_machines, own_channels = changed_at(history, row, ledgers)
+            machines += own_machines
+            channels += own_channels
     return {
         "ledger": table_of(LEDGER, rows),
         "breaks": table_of(BREAKS, broken),
@@ -98,144 +116,126 @@ def conservation(
     }
 
 
-# ---- settings ----------------------------------------------------------------------------------------------------------
+def ledgers_of(
+    specs: Mapping[tuple[str, str], Mapping[str, Any]], runs: Iterable[str]
+) -> dict[tuple[str, str], TokenConservation]:
+    """The ledgers that these runs were watched with, of the data of all detectors by run and name."""
+    wanted = {*runs}
+    return {key: _ledger(key[1], spec) for key, spec in sorted(specs.items()) if key[0] in wanted and is_ledger(spec)}
 
 
-def _stored(
-    history: History, system: str | None, runs: set[str], detector: str | None
-) -> dict[tuple[str, str], Settings]:
-    """By run and detector: the ledgers that the runs were watched with."""
-    found = {}
-    for (run, name), spec in latest_specs(history, system).items():
-        if run in runs and detector in (None, name) and spec.get("type") == "token-conservation":
-            found[run, name] = _settings(name, spec)
-    return found
+def is_ledger(spec: Mapping[str, Any]) -> bool:
+    """Whether it is the data of a detector that keeps a ledger."""
+    return spec.get("type") == "token-conservation"
 
 
-def _settings(name: str, spec: Mapping[str, Any]) -> Settings:
+def _ledger(name: str, spec: Mapping[str, Any]) -> TokenConservation:
     try:
-        stored = from_spec(spec)
+        stored = from_spec({**spec, "name": name})
         assert isinstance(stored, TokenConservation)
+        return stored
     except (DetectorError, SettingError) as error:
         raise SettingError(f"the stored settings of the detector {name!r} are none: {error}") from error
-    states = stored.state.items() if isinstance(stored.state, Mapping) else [(None, stored.state)]
-    messages = {method: path for method, path in stored.messages.items() if path is not None}
-    total = stored.total
-    parts = int(total) * UNIT if total is not None and total == int(total) else MOST
-    return Settings(
-        Paths(tuple(states), tuple(messages.items())),
-        None if total is None else float(total),
-        parts if abs(parts) < MOST else None,
-        stored.tolerance,
+
+
+# ---- counting ----------------------------------------------------------------------------------------------------------
+
+
+def counted(history: History, snapshot_ids: Sequence[str], ledgers: Ledgers) -> Iterator[Row]:
+    """Rows of `COUNTED`: what each ledger counts in each of these snapshots of its run."""
+    counters: dict[str, TokenConservation] = {}
+    """Ledgers with the same paths count the same: one of them does it for all."""
+    by_run: dict[str, list[tuple[str, TokenConservation]]] = {}
+    for (run, name), one in ledgers.items():
+        by_run.setdefault(run, []).append((name, counters.setdefault(repr([one.state, one.messages]), one)))
+    columns = needed_columns(counters.values()) or {}
+    together = list(counters.values())[:_TOGETHER]
+    for snapshot in history.wholes.load_many_without_rest(snapshot_ids, columns=columns, adding=together):
+        for name, counter in by_run[snapshot.run_id]:
+            count = counter.count(snapshot)
+            yield {
+                "detector": name,
+                **{column: getattr(snapshot, column) for column in _OF_SNAPSHOT},
+                "in_machines": packed(count.sums.in_machines),
+                "in_flight": packed(count.sums.in_flight),
+                "is_rounded": count.sums.is_rounded,
+                "is_empty": count.sums.is_empty,
+                "is_bare": count.is_bare,
+                "is_sound": count.is_sound,
+                "to_come": count.to_come.count,
+                "unreadable": count.sums.unreadable,
+            }
+
+
+_OF_SNAPSHOT = ("system", "run_id", "snapshot_id", "sequence", "started_at", "restored_from")
+
+
+def packed(value: Fraction) -> str:
+    """As text, in hexadecimal digits: of decimal ones Python writes and reads no more than some thousand."""
+    return f"{value.numerator:x}/{value.denominator:x}"
+
+
+def unpacked(text: str) -> Fraction:
+    """What was packed; also a decimal number, as followers carried it before."""
+    numerator, _, denominator = text.partition("/")
+    return Fraction(int(numerator, 16), int(denominator, 16)) if denominator else Fraction(text)
+
+
+def _count(row: Row) -> Count:
+    sums = Sums(
+        in_machines=unpacked(row["in_machines"]),
+        in_flight=unpacked(row["in_flight"]),
+        machines=0,
+        messages=0,
+        is_rounded=row["is_rounded"],
+        is_empty=row["is_empty"],
+        unknown_machines=(),
+        unknown_messages=(),
+        unreadable=row["unreadable"],
     )
+    return Count(sums, Unmade(row["to_come"], []), row["is_bare"], row["is_sound"])
 
 
-# ---- the ledger --------------------------------------------------------------------------------------------------------
+# ---- judging -----------------------------------------------------------------------------------------------------------
 
 
-def _ledgers(history: History, snapshots: pa.Table, ledgers: Mapping[tuple[str, str], Settings]) -> Iterator[list[Row]]:
-    """The rows of each ledger, in the order of its run."""
-    listed = {row["snapshot_id"]: row for row in snapshots.select(_KNOWN).to_pylist()}
-    of_run: dict[str, list[str]] = {}
-    for run, name in sorted(ledgers):
-        of_run.setdefault(run, []).append(name)
-    found: dict[tuple[str, str, str], list[tuple[Row, Count]]] = {}
-    for batch in in_batches(snapshots):
-        ids = [one for one in batch if listed[one]["run_id"] in of_run]
-        asked = {ledgers[run, name].paths for run in {listed[one]["run_id"] for one in ids} for name in of_run[run]}
-        counted = counts(history, ids, list(asked)) if ids else {}
-        for place, snapshot_id in enumerate(ids):
-            row = listed[snapshot_id]
-            for name in of_run[row["run_id"]]:
-                count = counted[ledgers[row["run_id"], name].paths][place]
-                found.setdefault((row["system"], row["run_id"], name), []).append((row, count))
-    for system, run, name in sorted(found):
-        taken = sorted(found[system, run, name], key=lambda one: one[0]["sequence"])
-        yield list(_told(ledgers[run, name], name, taken))
+def ledger_rows(
+    rows: Iterable[Row], ledgers: Ledgers, standards: Mapping[tuple[str, ...], Standard] = MappingProxyType({})
+) -> tuple[list[Row], dict[tuple[str, ...], Standard]]:
+    """Rows of `LEDGER` of the rows of `COUNTED`, by ledger and in the order of each run; and the standards behind them.
 
-
-_KNOWN = [
-    *("snapshot_id", "system", "run_id", "sequence", "started_at", "restored_from", "channel_count", "consistent"),
-    "coverage",
-]
-
-
-def _told(settings: Settings, detector: str, taken: Sequence[tuple[Row, Count]]) -> Iterator[Row]:
-    """What is said of each snapshot of a run. Without a total it is compared with the first since the last restore that could
-    be counted."""
-    standard: _Standard | None = None
-    restored_from: str | None = None
-    given = None if settings.total is None else _Standard(settings.exact, settings.total)
-    for row, count in taken:
-        if row["restored_from"] is not None and row["restored_from"] != restored_from:
+    `standards`: by `KEY` what was known before. Without a total a snapshot is compared as live (`verdicts.Standards`): with
+    the last that was right; while there is none, with the last that could be told if it were compared with itself.
+    """
+    known, found = dict(standards), []
+    for row in sorted(rows, key=itemgetter(*KEY, "sequence")):
+        key = tuple(row[name] for name in KEY)
+        one, count, standard = ledgers[key[1:]], _count(row), known.get(key)
+        if standard is not None and standard.restored_from != row["restored_from"]:
+            del known[key]
             standard = None
-        restored_from = row["restored_from"]
-        found = _found(count)
-        expected = given or standard
-        difference, is_same = _compared(found, expected, settings.tolerance)
-        is_usable = bool(row["consistent"]) and _is_covered(row["coverage"]) and not count.unreadable
-        is_known = (
-            is_usable
-            and expected is not None
-            and not _is_empty(row, count, expected)
-            and not _is_untold(count, is_same, difference, given)
+        expected = standard.expected if standard is not None and one.total is None else one.expected(None)
+        holds = None if expected is None or one.doubt(count, expected) else one.is_same(count, expected)
+        serves = holds or (standard is None and one.doubt(count, count.found) is None)
+        if serves and one.total is None:
+            known[key] = Standard(count.found, row["restored_from"])
+        found.append(
+            {
+                **{name: row[name] for name in (*KEY, "snapshot_id", "sequence", "started_at", "unreadable")},
+                "in_machines": as_float(count.sums.in_machines),
+                "in_flight": as_float(count.sums.in_flight),
+                "total": as_float(count.sums.found),
+                "expected": expected and as_float(expected.amount),
+                "difference": expected and as_float(count.sums.found - expected.amount),
+                "holds": holds,
+            }
         )
-        yield {
-            **{name: row[name] for name in ("system", "run_id", "snapshot_id", "sequence", "started_at")},
-            "detector": detector,
-            "in_machines": count.in_machines.total,
-            "in_flight": count.in_flight.total,
-            "total": found.total,
-            "expected": None if expected is None else expected.total,
-            "difference": difference,
-            "unreadable": count.unreadable,
-            "holds": is_same if is_known else None,
-        }
-        if standard is None and is_usable and count.has_amounts and not count.is_unmade:
-            standard = found
+    return found, known
 
 
-def _found(count: Count) -> _Standard:
-    """What a snapshot holds in all; exact if no float is among it."""
-    machines, messages = count.in_machines, count.in_flight
-    is_exact = machines.rounded is None and messages.rounded is None
-    exact = (machines.exact or 0) + (messages.exact or 0) if is_exact else None
-    return _Standard(exact, machines.total + messages.total)
-
-
-def _compared(found: _Standard, expected: _Standard | None, tolerance: float) -> tuple[float | None, bool | None]:
-    """How much is too much, and whether that is nothing: exactly, or within the tolerance where a float is involved."""
-    if expected is None:
-        return None, None
-    if found.exact is not None and expected.exact is not None:
-        parts = found.exact - expected.exact
-        return parts / UNIT, parts == 0
-    difference = found.total - expected.total
-    return difference, abs(difference) <= tolerance * max(1.0, abs(expected.total))
-
-
-def _is_empty(row: Row, count: Count, expected: _Standard) -> bool:
-    """Whether nothing is held anywhere, so that the paths are probably wrong; or there is nothing yet that could hold it."""
-    is_bare = not count.has_machines and row["channel_count"] == 0
-    return not count.has_amounts and (is_bare or expected.total == 0)
-
-
-def _is_untold(count: Count, is_same: bool | None, difference: float | None, given: _Standard | None) -> bool:
-    """Whether a machine that is being made may bring what is missing."""
-    if not count.is_unmade:
-        return False
-    return given is None if is_same else difference is not None and difference < 0
-
-
-def _is_covered(coverage: str | None) -> bool:
-    """Whether a snapshot says that nothing was left out of it."""
-    if coverage is None:
-        return False
-    try:
-        found = parsed_json(coverage)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("uncovered") == []
+def breaks(rows: Iterable[Row]) -> list[Row]:
+    """Rows of `BREAKS` of rows of `LEDGER`: how often each ledger was right, and where it was first wrong."""
+    return [_break(key, list(of)) for key, of in groupby(rows, itemgetter(*KEY))]
 
 
 def _break(key: tuple[str, ...], rows: Sequence[Row]) -> Row:
@@ -254,3 +254,12 @@ def _break(key: tuple[str, ...], rows: Sequence[Row]) -> Row:
         "difference": first and first["difference"],
         "last_right": before[-1]["snapshot_id"] if before else None,
     }
+
+
+def changed_at(history: History, broken: Row, ledgers: Ledgers) -> Changed:
+    """What changed between the two snapshots where a ledger broke (a row of `BREAKS`); nothing where it did not."""
+    ends = broken["last_right"], broken["first_broken"]
+    if None in ends:
+        return [], []
+    detector, key = ledgers[broken["run_id"], broken["detector"]], {name: broken[name] for name in KEY}
+    return changed(detector, key, *history.load_many(ends))

@@ -5,15 +5,15 @@ What a question cannot do without is there when it gets the rows: else `HistoryF
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.detectors.ledger import Amount
 from ray_snapshot.errors import HistoryFormatError
 from ray_snapshot.history import History, rows_alone, tables
 from ray_snapshot.json_text import parsed_json
@@ -30,8 +30,6 @@ BYTES_AT_ONCE = 256_000_000
 _SIZES = ("machine_count", "in_flight_count")
 _ROW_BYTES = 200
 """What a machine or message takes beside its JSON."""
-
-Codes = npt.NDArray[np.int64]
 
 
 def faults(history: History, table: str = "snapshots") -> AbstractContextManager[None]:
@@ -56,10 +54,10 @@ def chosen(history: History, system: str | None, run: str | None) -> pa.Table:
 
 
 def in_batches(snapshots: pa.Table) -> Iterator[list[str]]:
-    """The ids of the snapshots in their order, as many at a time as take a bounded amount of memory together."""
+    """The ids of snapshots in their order, as many at a time as take a bounded amount of memory together."""
     batch: list[str] = []
     size = 0
-    for row in snapshots.sort_by("snapshot_id").select(["snapshot_id", *_SIZES, "bytes"]).to_pylist():
+    for row in snapshots.select(["snapshot_id", *_SIZES, "bytes"]).to_pylist():
         own = max(0, row["bytes"] or 0) + _ROW_BYTES * sum(max(0, row[name]) for name in _SIZES)
         if batch and size + own > BYTES_AT_ONCE:
             yield batch
@@ -70,16 +68,12 @@ def in_batches(snapshots: pa.Table) -> Iterator[list[str]]:
         yield batch
 
 
-def rows_of(history: History, table: str, snapshot_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    """Some columns of one table for some snapshots, in no order."""
-    return _sound(history, table, history.rows_of(table, snapshot_ids, columns))
-
-
-def places(rows: pa.Table, snapshot_ids: Sequence[str]) -> Codes:
-    """Of each row, where its snapshot stands among these."""
-    found = pc.index_in(rows["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
-    codes: Codes = found.to_numpy().astype(np.int64)
-    return codes
+def rows_of(
+    history: History, table: str, snapshot_ids: Sequence[str], columns: Sequence[str], machine: str | None = None
+) -> pa.Table:
+    """Some columns of one table for some snapshots, in no order; `machine`: only the rows of that one."""
+    where = None if machine is None else {"machine": machine}
+    return _sound(history, table, history.rows_of(table, snapshot_ids, columns, where=where))
 
 
 def _sound(history: History, table: str, rows: pa.Table) -> pa.Table:
@@ -120,12 +114,21 @@ def latest_specs(history: History, system: str | None) -> dict[tuple[str, str], 
     keys = ["run_id", "detector", "detector_spec"]
     last = rows.group_by(keys).aggregate([("evaluated_at", "max")]).sort_by("evaluated_at_max")
     found = {(row["run_id"], row["detector"]): row["detector_spec"] for row in last.select(keys).to_pylist()}
-    return {key: data for key, spec in found.items() if (data := _data(spec)) is not None}
+    return {key: data for key, spec in found.items() if (data := data_of(spec)) is not None}
 
 
-def _data(spec: str) -> dict[str, Any] | None:
+def data_of(spec: str) -> dict[str, Any] | None:
+    """The data of a detector as it is stored; None where it is no JSON object."""
     try:
         found = parsed_json(spec)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def as_float(value: Amount) -> float:
+    """The nearest float, which may be infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

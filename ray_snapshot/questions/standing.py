@@ -1,13 +1,13 @@
 """Since when does each detector's answer stand, for how long did its predicate hold, and did a stable one ever go back?
 
-The result `detectors` of the Spark job `detections`, of the verdicts that were told live: no detector is evaluated again, so
-nothing is said of snapshots that were not judged, nor whether a live verdict was right. Its rules are that job's
-(`generations`, `stretches`, `relapses`, `summary`), and a test holds the two together.
+`since` asks of the verdicts that were told live: no detector is evaluated again, so nothing is said of snapshots that were not
+judged, nor whether a live verdict was right. The Spark job `detections` evaluates all again, and has `summary` say the same
+of its answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -46,14 +46,18 @@ DETECTORS = pa.schema(
         ("last_id", pa.string()),
     ]
 )
-"""The columns of the job, and behind them the present answer."""
+"""Behind `disagreement_ids`: the present answer."""
 
 _AT_REST = ("passive", "stopped")
 
 
+MOST_IDS = 20
+"""So many snapshot ids are listed in a row."""
+
+
 @dataclass(slots=True)
-class _Answer:
-    """What a detector said live of one snapshot, and what must be known of that to hold it against later ones."""
+class Judgement:
+    """What a detector says of one snapshot, and what must be known of that to hold it against later ones."""
 
     snapshot_id: str
     sequence: int
@@ -66,10 +70,19 @@ class _Answer:
     holds: bool | None
     alarm: bool
     failure: str | None
+    is_known: bool = True
+    """False: it was judged live, and cannot be judged again."""
+    is_live: bool = True
+    live_holds: bool | None = None
     generation: int = 0
     stretch: int = 0
-    true_before: _Answer | None = None
+    true_before: Judgement | None = None
     """Of a stable predicate that is false here and was true before: the first on which it was."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether it was answered otherwise live."""
+        return self.is_known and self.is_live and self.holds is not self.live_holds
 
 
 def since(
@@ -77,10 +90,8 @@ def since(
 ) -> Answers:
     """`detectors`: one row a detector of a run, those that alarm first.
 
-    The columns of the result `detectors` of the Spark job `detections`, of live verdicts; `disagreements` are null, for nothing
-    is evaluated again. Behind them the present answer: `holds`, `alarm`, since which snapshot it stands without a break
-    (`since_id`, `since_at`), from there to the last that was judged (`since_seconds`, `last_id`). Raises
-    `HistoryNotFoundError` for a system, run or detector that the history has not.
+    `summary` of live verdicts; `disagreements` are null, for nothing is evaluated again. Raises `HistoryNotFoundError` for a
+    system, run or detector that the history has not.
     """
     if detector is not None:
         history.check_known("detector", detector)
@@ -88,7 +99,7 @@ def since(
     with faults(history):
         specs = latest_specs(history, system)
         rows = [
-            _row(key, specs.get(key[1:]), answers)
+            {**summary(key, _kind(specs.get(key[1:])), answers), "disagreements": None, "disagreement_ids": None}
             for key, answers in sorted(_answers(history, snapshots).items())
             if detector in (None, key[2])
         ]
@@ -99,8 +110,8 @@ def since(
 # ---- what was said -----------------------------------------------------------------------------------------------------
 
 
-def _answers(history: History, snapshots: pa.Table) -> dict[tuple[str, str, str], list[_Answer]]:
-    """By system, run and detector: the answers, in the order of the run."""
+def _answers(history: History, snapshots: pa.Table) -> dict[tuple[str, str, str], list[Judgement]]:
+    """By system, run and detector: the answers."""
     listed = {row["snapshot_id"]: row for row in snapshots.select(_KNOWN).to_pylist()}
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for batch in in_batches(snapshots):
@@ -113,18 +124,19 @@ def _answers(history: History, snapshots: pa.Table) -> dict[tuple[str, str, str]
         for row, may_have_failed in zip(verdicts.to_pylist(), errors, strict=True):
             failure = _failure(row["evidence"]) if may_have_failed else None
             last[row["snapshot_id"], row["detector"]] = {**row, "failure": failure, **about[row["snapshot_id"]]}
-    found: dict[tuple[str, str, str], list[_Answer]] = {}
+    found: dict[tuple[str, str, str], list[Judgement]] = {}
     for (snapshot_id, name), row in last.items():
         of = listed[snapshot_id]
-        answer = _Answer(
+        answer = Judgement(
             **{column: of[column] for column in _OF_SNAPSHOT},
             **{column: row[column] for column in ("incarnation", "driver_status", "driver_sent_count")},
             holds=row["holds"],
             alarm=bool(row["alarm"]),
             failure=row["failure"],
+            live_holds=row["holds"],
         )
         found.setdefault((of["system"], of["run_id"], name), []).append(answer)
-    return {key: sorted(answers, key=lambda one: one.sequence) for key, answers in found.items()}
+    return found
 
 
 _OF_SNAPSHOT = ("snapshot_id", "sequence", "started_at", "completed_at", "restored_from")
@@ -169,8 +181,21 @@ def _kind(spec: Mapping[str, Any] | None) -> tuple[bool | None, bool | None]:
 # ---- what follows ------------------------------------------------------------------------------------------------------
 
 
-def _row(key: tuple[str, str, str], spec: Mapping[str, Any] | None, answers: list[_Answer]) -> dict[str, Any]:
-    stable, alarm_when = _kind(spec)
+def summary(
+    key: tuple[str, str, str], kind: tuple[bool | None, bool | None], judgements: Iterable[Judgement]
+) -> dict[str, Any]:
+    """A row of `DETECTORS`; `key`: system, run and detector, `kind`: whether it is stable, and which answer of it alarms.
+
+    `first_held_seconds`, `longest_held_seconds`: from the start of the first to the start of the last of successive
+    snapshots on which it held. `went_back`: on how many snapshots a stable predicate was false though it had been true
+    before (null for one that is not stable). `disagreements`: how many live verdicts answered otherwise. A detector with
+    `evaluated` 0 was live only: nothing stored tells how to evaluate it again. `rank`: 2 where there is an alarm, 1 where it
+    held, else 0. `failure`: what it raised on the first snapshot on which it failed. The present answer: `holds`, `alarm`,
+    since which snapshot it stands without a break (`since_id`, `since_at`), from there to the last that was judged
+    (`since_seconds`, `last_id`).
+    """
+    stable, alarm_when = kind
+    answers = sorted(judgements, key=lambda one: one.sequence)
     _number(answers)
     _look_back(answers, stable=bool(stable))
     held = [one for one in answers if one.holds]
@@ -178,16 +203,17 @@ def _row(key: tuple[str, str, str], spec: Mapping[str, Any] | None, answers: lis
     back = [one for one in answers if one.true_before is not None]
     alarms = sum(one.alarm for one in answers)
     lengths = _lengths(answers)
+    differing = sorted(one.snapshot_id for one in answers if one.differs)
     first = held[0] if held else None
     return {
         **dict(zip(("system", "run_id", "detector"), key, strict=True)),
         "stable": stable,
         "alarm_when": alarm_when,
         "first_started_at": min(one.started_at for one in answers),
-        "evaluated": len(answers),
+        "evaluated": sum(one.is_known for one in answers),
         "held": len(held),
         "not_held": sum(one.holds is False for one in answers),
-        "unknown": sum(one.holds is None for one in answers),
+        "unknown": sum(one.is_known and one.holds is None for one in answers),
         "alarms": alarms,
         "rank": 2 if alarms else 1 if held else 0,
         "failed": len(failed),
@@ -199,15 +225,17 @@ def _row(key: tuple[str, str, str], spec: Mapping[str, Any] | None, answers: lis
         "went_back": len(back) if stable else None,
         "went_back_from": back[0].true_before.snapshot_id if back and back[0].true_before else None,
         "went_back_at": back[0].snapshot_id if back else None,
-        "live": len(answers),
+        "live": sum(one.is_live for one in answers),
+        "disagreements": len(differing),
+        "disagreement_ids": differing[:MOST_IDS],
         **_present(answers),
     }
 
 
-def _number(answers: Sequence[_Answer]) -> None:
+def _number(answers: Sequence[Judgement]) -> None:
     """Tell generations apart, which a restore or a restart begins, and stretches of successive snapshots on which it held."""
     generation = stretch = 0
-    before: _Answer | None = None
+    before: Judgement | None = None
     for one in answers:
         restored = one.restored_from is not None and one.restored_from != (before and before.restored_from)
         restarted = before is not None and None not in (one.incarnation, before.incarnation)
@@ -218,7 +246,7 @@ def _number(answers: Sequence[_Answer]) -> None:
         before = one
 
 
-def _lengths(answers: Sequence[_Answer]) -> dict[tuple[int, int], float]:
+def _lengths(answers: Sequence[Judgement]) -> dict[tuple[int, int], float]:
     """By generation and stretch: the seconds from the start of the first to the start of the last snapshot on which it held."""
     held: dict[tuple[int, int], list[datetime]] = {}
     for one in answers:
@@ -227,7 +255,7 @@ def _lengths(answers: Sequence[_Answer]) -> dict[tuple[int, int], float]:
     return {key: _seconds(min(times), max(times)) for key, times in held.items()}
 
 
-def _look_back(answers: Sequence[_Answer], *, stable: bool) -> None:
+def _look_back(answers: Sequence[Judgement], *, stable: bool) -> None:
     """Note where a stable predicate is false though it was true on a snapshot that was completed before this one began.
 
     Only pairs count between which nothing reached in from outside: no restore or restart, no message that the driver sent, no
@@ -245,20 +273,20 @@ def _look_back(answers: Sequence[_Answer], *, stable: bool) -> None:
                 one.true_before = before if before.completed_at < one.started_at else None
 
 
-def _period(one: _Answer) -> tuple[int, bool, int]:
+def _period(one: Judgement) -> tuple[int, bool, int]:
     return one.generation, one.driver_sent_count is None, one.driver_sent_count or 0
 
 
-def _first(answers: Sequence[_Answer]) -> _Answer | None:
+def _first(answers: Sequence[Judgement]) -> Judgement | None:
     known = [one for one in answers if one.completed_at is not None]
     return min(known, key=lambda one: (one.completed_at, one.snapshot_id), default=None)
 
 
-def _is_awake(one: _Answer) -> bool:
+def _is_awake(one: Judgement) -> bool:
     return one.driver_status is not None and one.driver_status not in _AT_REST
 
 
-def _present(answers: Sequence[_Answer]) -> dict[str, Any]:
+def _present(answers: Sequence[Judgement]) -> dict[str, Any]:
     """The last answer, and since when it stands."""
     last = since = answers[-1]
     for one in reversed(list(_same_generation(answers))):
@@ -275,7 +303,7 @@ def _present(answers: Sequence[_Answer]) -> dict[str, Any]:
     }
 
 
-def _same_generation(answers: Sequence[_Answer]) -> Iterator[_Answer]:
+def _same_generation(answers: Sequence[Judgement]) -> Iterator[Judgement]:
     return (one for one in answers if one.generation == answers[-1].generation)
 
 

@@ -283,38 +283,6 @@ def band_chart(rows: Mapping[str, Sequence[Span]], title: str) -> Any:
     return _titled(figure, title)
 
 
-def bar_chart(values: Mapping[str, Mapping[str, float | None]], title: str) -> Any:
-    """By group, by name: horizontal bars side by side, each group scaled to its largest value."""
-    names = list(dict.fromkeys(name for group in values.values() for name in group))
-    found = places(names)
-    figure = _figure(0.8 + 0.2 * max(1, len(values)) * max(1, len(names)) + _legend_height(names))
-    axis = figure.subplots()
-    height = 0.8 / max(1, len(names))
-    shares: list[float] = []
-    for place, name in enumerate(names):
-        for row, group in enumerate(values.values()):
-            largest = max((abs(value) for value in group.values() if value is not None), default=0) or 1
-            value = group.get(name)
-            at = row + place * height
-            colour = style(found[name])["color"]
-            shares.append((value or 0.0) / largest)
-            axis.barh(at, shares[-1], height * 0.92, color=colour, hatch="//" * (place % 2),
-                      edgecolor="white", linewidth=0, label=short(name) if row == 0 else None)  # fmt: skip
-            text = "not known" if value is None else number(value)
-            axis.text(max(0.0, shares[-1]) + 0.01, at, text, va="center", fontsize=7)
-    middle = 0.4 - height / 2
-    labels = [short(text.replace("_", " ")) for text in values]
-    axis.set_yticks([row + middle for row in range(len(values))], labels, fontsize=8)
-    axis.set_xlim(1.1 * min([0.0, *shares]), 1.15)
-    axis.set_ylim(max(1, len(values)) - 0.1, -0.3)
-    axis.set_xticks([])
-    for side in ("top", "right", "bottom"):
-        axis.spines[side].set_visible(False)
-    handles, labels = axis.get_legend_handles_labels()
-    _legend(figure, list(zip(labels, handles, strict=True)))
-    return _titled(figure, title)
-
-
 def _figure(height: float) -> Any:
     import matplotlib as mpl
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_type_hints
@@ -86,11 +85,10 @@ def _answer(module: ModuleType, request: Request, near: _Near) -> int:
         with reported(job):
             frames = module.run(spark, history, out, selection=selection, **options)
             troubles = _show(module, frames, request)
-            picture = _drawn(module, frames, out, job)
     for trouble in troubles:
         _say(f"ray-snapshot: {trouble}")
     if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
-        _say(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))}{picture})")
+        _say(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))})")
     return FAILED if troubles else 0
 
 
@@ -371,16 +369,6 @@ def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> list[
             print_view(view, frames[view.name], request.top)
     troubles: list[str] = module.troubles(frames) if hasattr(module, "troubles") else []
     return troubles
-
-
-def _drawn(module: ModuleType, frames: dict[str, Any], out: str, job: str) -> str:
-    """Draw the job's picture beside its results, if it has one and they lie in a folder; says so."""
-    if not hasattr(module, "draw") or "://" in out:
-        return ""
-    if find_spec("matplotlib") is None:
-        return "; no picture, as matplotlib is not installed: pip install 'ray-snapshot[spark]'"
-    module.draw(frames, str(Path(out) / f"{job}.png"))
-    return f"; picture: {job}.png"
 
 
 def _say(text: str) -> None:

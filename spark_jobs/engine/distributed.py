@@ -6,7 +6,7 @@ them lies together in few files. Imports no job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +22,32 @@ if TYPE_CHECKING:
 SNAPSHOTS_AT_ONCE = 256
 """A task asks for so many snapshots together; the history reads large ones in smaller batches."""
 
-PerSnapshot = Callable[[Snapshot, Mapping[str, Any]], Iterable[dict[str, Any]]]
+Row = dict[str, Any]
 
 
-def per_snapshot(work: DataFrame, history: History, schema: pa.Schema, function: PerSnapshot) -> DataFrame:
-    """The rows that `function` makes of each snapshot of `work` (`snapshot_id` and what else it needs to know)."""
+def in_tasks(
+    work: DataFrame, order: str, schema: pa.Schema, function: Callable[[list[Row]], Iterable[Row]]
+) -> DataFrame:
+    """The rows that `function` makes of those of `work`, many at a time; a task has a range of them, by the ids in `order`."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         left = (row for batch in batches for row in batch.to_pylist())
-        while chunk := {row["snapshot_id"]: row for row in islice(left, SNAPSHOTS_AT_ONCE)}:
-            found = [row for taken in history.load_many(chunk) for row in function(taken, chunk[taken.snapshot_id])]
-            yield from pa.Table.from_pylist(found, schema).to_batches()
+        while chunk := list(islice(left, SNAPSHOTS_AT_ONCE)):
+            yield from pa.Table.from_pylist(list(function(chunk)), schema).to_batches()
 
     tasks = 2 * work.sparkSession.sparkContext.defaultParallelism
-    shared = work.repartitionByRange(tasks, "snapshot_id").sortWithinPartitions("snapshot_id")
+    shared = work.repartitionByRange(tasks, order).sortWithinPartitions(order)
     return shared.mapInArrow(task, spark_schema(schema)).select(*schema.names)
+
+
+def per_snapshot(
+    work: DataFrame, history: History, schema: pa.Schema, function: Callable[[Snapshot, Row], Iterable[Row]]
+) -> DataFrame:
+    """The rows that `function` makes of each snapshot of `work` (`snapshot_id` and what else it needs to know)."""
+
+    def of_each(rows: list[Row]) -> Iterator[Row]:
+        known = {row["snapshot_id"]: row for row in rows}
+        for taken in history.load_many(known):
+            yield from function(taken, known[taken.snapshot_id])
+
+    return in_tasks(work, "snapshot_id", schema, of_each)

@@ -27,10 +27,10 @@ from ray_snapshot.detectors.holdings import unmade
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, HistoryNotFoundError, RaySnapshotError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.questions.needed import adds_up, can_do_without_rest, is_decided_without_rest, needed_columns
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
-from ray_snapshot.spark_jobs.engine.needed import adds_up, can_do_without_rest, is_decided_without_rest, needed_columns
 from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
 from ray_snapshot.views.tables import one_line

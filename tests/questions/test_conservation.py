@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from asked_histories import MONEY, bank, column, judged, snapshot, write
 
-from ray_snapshot import large_columns
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 from ray_snapshot.history import History
@@ -108,26 +107,6 @@ def test_settings_that_are_none_are_named(tmp_path: Path) -> None:
         conservation(write(tmp_path / "h", taken, [wrong]))
 
 
-def test_as_many_snapshots_are_looked_at_together_as_memory_allows(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = conservation(history)
-    monkeypatch.setattr(reading, "BYTES_AT_ONCE", 500)
-    assert [len(batch) for batch in reading.in_batches(history.snapshot_table("bank"))] == [1] * 6
-    assert conservation(history) == whole
-
-
-def test_more_text_than_one_array_may_hold_is_counted_piece_by_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    history = bank(tmp_path / "history")
-    whole = conservation(history)
-    monkeypatch.setattr(large_columns, "MOST_TOGETHER", 0)
-    portions = list(large_columns.portions(history.stored.read("machines")))
-    assert len(portions) > 1, "the rows must lie in several pieces"
-    assert conservation(history) == whole
-
-
 def test_a_snapshot_that_is_listed_twice_is_told(tmp_path: Path) -> None:
     history = write(tmp_path / "h", [snapshot("bank-1", 0, [30])])
     (file,) = history.files("snapshots")
@@ -138,7 +117,7 @@ def test_a_snapshot_that_is_listed_twice_is_told(tmp_path: Path) -> None:
 
 
 def test_rows_without_what_every_reader_needs_are_refused_by_name(history: History, monkeypatch: Any) -> None:
-    def without_names(*_: Any) -> pa.Table:
+    def without_names(*_: Any, **__: Any) -> pa.Table:
         return pa.table({"snapshot_id": ["bank-1-0000"], "machine": pa.nulls(1, pa.string())})
 
     monkeypatch.setattr(History, "rows_of", without_names)

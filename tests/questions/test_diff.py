@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from asked_histories import bank, snapshot, write
 
 from ray_snapshot.errors import HistoryNotFoundError, SettingError
 from ray_snapshot.history import History
-from ray_snapshot.questions import diff, two_snapshots
-from ray_snapshot.questions.state_fields import fields_of, javas
+from ray_snapshot.questions import diff, differing, reading, two_snapshots
+from ray_snapshot.questions.differing import fields_of
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,30 @@ def test_a_machine_that_is_in_none_of_the_two_is_told_with_some_that_are(history
         diff(history, run="bank-1", machine="m7")
 
 
+@pytest.mark.parametrize("bytes_at_once", [10**9, 300])
+def test_each_snapshot_of_a_run_is_held_against_the_one_before(
+    history: History, monkeypatch: pytest.MonkeyPatch, bytes_at_once: int
+) -> None:
+    monkeypatch.setattr(reading, "BYTES_AT_ONCE", bytes_at_once)
+    snapshots = reading.chosen(history, None, None).sort_by([("run_id", "ascending"), ("started_at", "ascending")])
+    assert (len(list(reading.in_batches(snapshots))) == 1) is (bytes_at_once > 300)
+    rows = pa.concat_tables(differing.changes(history, snapshots)).to_pylist()
+    assert [(row["snapshot_id"], row["machine"], row["before"], row["after"]) for row in rows] == [
+        ("bank-1-0001", "m0", "10", "3"),
+        ("bank-1-0002", "m1", "20", "27"),
+        ("bank-1-0004", "m1", "27", "22"),
+        ("ring-1-0001", "m0", "0", "1"),
+    ]
+    (money, ring) = differing.fields_in(pa.Table.from_pylist(rows, differing.CHANGES)).sort_by("system").to_pylist()
+    assert (money["changes"], money["machines"], money["first_id"], money["last_id"]) == (
+        3,
+        2,
+        "bank-1-0001",
+        "bank-1-0004",
+    )
+    assert (ring["changes"], ring["machines"]) == (1, 1)
+
+
 @pytest.mark.contract
 def test_a_history_without_a_completed_snapshot_has_nothing_to_compare(tmp_path: Path) -> None:
     with pytest.raises(HistoryNotFoundError, match="nothing to compare"):
@@ -89,15 +114,3 @@ def test_fields_are_texts_a_text_stands_for_itself_and_what_is_inside_is_json() 
     assert fields_of(None) == {}
     assert fields_of("[1]") == {"(state)": "[1]"}
     assert fields_of('{"a":') == {"(state)": '{"a":'}
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        *((0.0, "0.0"), (-0.0, "-0.0"), (0.1, "0.1"), (0.001, "0.001"), (9999999.5, "9999999.5")),
-        *((1e7, "1.0E7"), (-12345678.5, "-1.23456785E7"), (0.0009, "9.0E-4"), (1e-300, "1.0E-300"), (1.5e22, "1.5E22")),
-        *((1.7976931348623157e308, "1.7976931348623157E308"), (float("inf"), '"Infinity"')),
-    ],
-)
-def test_a_float_is_written_as_java_writes_it(number: float, text: str) -> None:
-    assert javas(number) == text

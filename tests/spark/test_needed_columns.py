@@ -14,7 +14,7 @@ from ray_snapshot.detectors import (
     UniqueToken,
 )
 from ray_snapshot.history import History
-from ray_snapshot.spark_jobs.engine.needed import can_do_without_rest, needed_columns
+from ray_snapshot.questions.needed import can_do_without_rest, needed_columns
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 from ray_snapshot.verdicts import FunctionDetector, Standards
 

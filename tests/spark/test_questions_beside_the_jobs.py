@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from small_histories import BANK, bank, live, relapses, snapshot, table, write
-from test_compared_with_which import OWN, many
-from test_spark_conservation import DETECTORS, _large, _some_run
+from small_histories import BANK, bank, live, relapses, table, write
 
-from ray_snapshot import Snapshot, Verdict, questions
+from ray_snapshot import questions
 from ray_snapshot.cli import main
-from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
+from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import History
 
 pytestmark = pytest.mark.spark
@@ -56,76 +51,17 @@ def assert_same(ours: dict[str, pa.Table], theirs: dict[str, Any], *names: str) 
 # ---- conservation ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly
-def test_the_ledger_of_a_history_with_a_leak_is_that_of_the_job(spark: Any, planted: History) -> None:
+def test_the_ledgers_of_the_job_are_those_of_the_quick_question(spark: Any, planted: History, history: History) -> None:
     from ray_snapshot.spark_jobs import conservation
+    from ray_snapshot.spark_jobs.tables import Selection
 
     ours = questions.conservation(planted)
     assert {name: found.num_rows > 0 for name, found in ours.items()} == dict.fromkeys(ours, True)
     assert_same(ours, conservation.run(spark, planted))
-
-
-@pytest.mark.nightly
-def test_the_ledgers_of_a_system_and_of_a_run_are_those_of_the_job(spark: Any, history: History) -> None:
-    from ray_snapshot.spark_jobs import conservation
-    from ray_snapshot.spark_jobs.tables import Selection
-
-    assert_same(
-        questions.conservation(history, system="bank"),
-        conservation.run(spark, history, selection=Selection(system="bank")),
-    )
     assert_same(
         questions.conservation(history, run="table-1"),
         conservation.run(spark, history, selection=Selection(run="table-1")),
     )
-
-
-def _of_every_kind(seed: int) -> Iterator[tuple[list[Snapshot], list[Verdict]]]:
-    """Runs of machines that hold whatever a state can hold, with a ledger each; and runs that are compared with themselves."""
-    chance = random.Random(seed)
-    yield _large(), live(_large(), TokenConservation(total=10**12, state="$.balance"))
-    for n in range(50):
-        run = _some_run(chance, f"some-{n}")
-        yield run, live(run, DETECTORS[n % len(DETECTORS)])
-    for run in many(1, 10).values():
-        yield run, live(run, OWN)
-    yield (yard := _yard()), live(yard, TokenConservation(state={"Cart": "$.load.weight", "Shed": "$[1]"}))
-
-
-def _yard() -> list[Snapshot]:
-    """Amounts deep in a state, in a list, with places, of two classes and of the driver: 3.5 in all, where it can be read."""
-    loads: list[Any] = [1, 1.0, 1.25, 1.5, Decimal("0.25"), True, None]
-    return [
-        snapshot(
-            "yard-1",
-            n,
-            machines=[
-                {"machine": "cart", "class_name": "Cart", "state": {"load": {"weight": load}}},
-                {"machine": "driver", "class_name": "Cart", "state": {"load": {"weight": 1}}},
-                {"machine": "shed", "class_name": "Shed", "state": ["x", 1.5 if load is None else 2.5 - float(load)]},
-            ],
-        )
-        for n, load in enumerate(loads)
-    ]
-
-
-SEED = 20260301
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", [SEED])
-def test_whatever_machines_hold_is_counted_as_the_job_counts_it(spark: Any, tmp_path: Path, seed: int) -> None:
-    from ray_snapshot.spark_jobs import conservation
-
-    taken, verdicts = [], []
-    for run, said in _of_every_kind(seed):
-        taken += run
-        verdicts += said
-    history = write(tmp_path / "some", taken, verdicts)
-    ours = questions.conservation(history)
-    holds = ours["ledger"]["holds"].to_pylist()
-    assert min(holds.count(answer) for answer in (True, False, None)) > 20, "the runs should give every answer"
-    assert_same(ours, conservation.run(spark, history))
 
 
 # ---- since -------------------------------------------------------------------------------------------------------------
@@ -166,41 +102,3 @@ def test_two_snapshots_differ_as_the_job_says(spark: Any, planted: History) -> N
     assert {row["event"] for row in ours["machines"].to_pylist()} == {"appeared", "vanished"}
     assert_same(ours, between(spark, planted, ids[1], ids[-1]))
     assert_same(questions.diff(planted, ids[-1], ids[1]), between(spark, planted, ids[-1], ids[1]))
-
-
-STATES: list[tuple[Any, Any]] = [
-    ({"a": 1, "b": "x"}, {"a": 2, "b": "x"}),
-    ({"a": 0.1, "b": 1e22, "c": 1e-5, "d": 12345678.5, "e": -0.0}, {"a": 0.2, "b": 1e16, "c": 1.5e-300, "d": 1e7, "e": 0.001}),
-    ({"a": {"b": [1, 2.5, None, True, "é\n\"q\""]}}, {"a": {"b": [1, 100000.0, None, False, "é"]}}),
-    ({"a": None, "gone": 1}, {"a": 1, "new": {"x": {}}}),
-    ([1, 2], [1, 3]),
-    ([1], {"a": 1}),
-    (None, {"a": True}),
-    ({"a": 10**30}, {"a": 2**63}),
-    ({"text": 'a "quoted" \\ text'}, {"text": "tab\tand ünïcode \u2028"}),
-    ("text", "other"),
-]  # fmt: skip
-
-
-def _differing() -> list[Snapshot]:
-    """Machines whose states are otherwise, one that moves, one that restarts, one of another class."""
-    own: list[dict[str, Any]] = [{"host": "h-1"}, {"incarnation": 2}, {"class_name": "New", "state": {"a": 1}}, {}]
-    taken = []
-    for end in (0, 1):
-        machines = [{"machine": f"m{n}", "state": pair[end]} for n, pair in enumerate(STATES)]
-        machines += [{"machine": f"own{n}", **(more if end else {})} for n, more in enumerate(own)]
-        machines.append({"machine": ("born", "gone")[1 - end], "class_name": "Fly", "state": {"a": 1}})
-        taken.append(snapshot("odd-1", end, machines=machines))
-    return taken
-
-
-@pytest.mark.nightly
-def test_values_are_written_as_the_job_writes_them(spark: Any, tmp_path: Path) -> None:
-    history = write(tmp_path / "odd", _differing())
-    ours = questions.diff(history)
-    assert {row["event"] for row in ours["machines"].to_pylist()} == {
-        *("appeared", "vanished", "moved", "restarted", "replaced")
-    }
-    assert_same(ours, between(spark, history, "odd-1-0000", "odd-1-0001"))
-    only = {"machine": "m1", "field": "d"}
-    assert_same(questions.diff(history, **only), between(spark, history, "odd-1-0000", "odd-1-0001", **only))

@@ -194,7 +194,7 @@ def test_the_answer_is_a_table_and_parquet_beside_the_history(
     assert "bank-1-0005" in lines[7]
     results = history / "results" / "conservation"
     frames = "breaks, changed_channels, changed_machines, ledger"
-    assert captured.err == f"Results of conservation: {results} (Parquet: {frames}; picture: conservation.png)\n"
+    assert captured.err == f"Results of conservation: {results} (Parquet: {frames})\n"
     assert spark.read.parquet(str(results / "ledger")).count() == 7
     assert [str(row.snapshot_id) for row in History(history).snapshots()] == [taken.snapshot_id for taken in bank()]
 

@@ -1,11 +1,10 @@
-"""`format("ray_snapshot")`: what exists and nothing else, skipped where it can be, as of a version; in a stream, once."""
+"""`format("ray_snapshot")`: what exists and nothing else, as of a version; in a stream, once."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from clean import clean_environment
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNull, LessThan, Not
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from small_histories import BANK, BEGIN, live, snapshot, write
 
@@ -23,7 +21,7 @@ from ray_snapshot.history import History, HistoryWriter, commits, files, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import source
 from ray_snapshot.spark_jobs.engine.stream import HistoryStream
-from ray_snapshot.spark_jobs.source import FilteringReader, HistoryReader, Task, options_of
+from ray_snapshot.spark_jobs.source import HistoryReader, Task, options_of
 
 pytestmark = pytest.mark.spark
 
@@ -76,84 +74,6 @@ def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(s
     assert found.sort_by("sequence").to_pylist() == [
         {"sequence": sequence, "snapshot_id": f"bank-1-000{sequence}"} for sequence in range(5)
     ]
-
-
-@pytest.fixture
-def pushing(spark: Any) -> Iterator[None]:
-    """With Spark's switch on."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    yield
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-
-@pytest.mark.by_day(10)
-@pytest.mark.usefixtures("pushing")
-@pytest.mark.parametrize("is_pushed", ["true", "false"])
-@pytest.mark.parametrize(
-    ("condition", "sequences"),
-    [
-        ("snapshot_id = 'bank-1-0002'", [2]),
-        ("snapshot_id in ('bank-1-0001', 'bank-1-0004')", [1, 4]),
-        ("snapshot_id >= 'bank-1-0003' and machine <> 'm9'", [3, 4]),
-        ("date = '2026-03-02'", [2, 3, 4]),
-        ("system = 'nobody'", []),
-        ("recorded_at < timestamp '2026-03-01 23:59:59.5'", [0, 1]),
-        ("snapshot_id like 'bank-1-0%' and snapshot_id like '%4'", [4]),
-        ("wait_mode is null and state_truncated = false and snapshot_id < 'bank-1-0001'", [0]),
-        ("snapshot_id = 'bank-1-0001' or snapshot_id = 'bank-1-0002'", [1, 2]),
-        ("record_delay_ms > 1", []),
-    ],
-)
-def test_a_filter_gives_the_same_whether_it_is_handed_down_or_not(
-    spark: Any, history: History, condition: str, sequences: list[int], is_pushed: str
-) -> None:
-    options = {"table": "machines", "pushFilters": is_pushed}
-    frame = spark.read.format("ray_snapshot").options(**options).load(str(history.path))
-    found = frame.where(condition).select("snapshot_id").toArrow()["snapshot_id"].to_pylist()
-
-    assert Counter(found) == {f"bank-1-000{sequence}": 3 for sequence in sequences}
-
-
-@pytest.mark.usefixtures("pushing")
-@pytest.mark.parametrize(("is_pushed", "again"), [("false", 15), ("true", 3)])
-def test_a_frame_can_be_used_again_unless_its_filters_are_pushed(
-    spark: Any, history: History, is_pushed: str, again: int
-) -> None:
-    """The second line is what Spark does to any Python source that takes filters; once it says 15, it can be the default."""
-    options = {"table": "machines", "pushFilters": is_pushed}
-    frame = spark.read.format("ray_snapshot").options(**options).load(str(history.path))
-
-    assert frame.where("snapshot_id = 'bank-1-0002'").count() == 3
-    assert frame.count() == again
-
-
-def rows_read(history: History, *filters: Filter, table: str = "machines") -> int:
-    """How many rows a read hands to Spark."""
-    reader = FilteringReader(options_of({"path": str(history.path), "table": table}))
-    assert [*reader.pushFilters([*filters])] == [*filters]  # Spark applies them again
-    return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
-
-
-def test_what_a_filter_excludes_is_not_handed_to_spark(history: History) -> None:
-    naive = (BEGIN + timedelta(seconds=1)).astimezone().replace(tzinfo=None)  # as Spark hands times down
-
-    assert rows_read(history) == 15
-    assert rows_read(history, EqualTo(("snapshot_id",), "bank-1-0002")) == 3
-    assert rows_read(history, In(("machine",), ("m1", "m7"))) == 5
-    assert rows_read(history, GreaterThanOrEqual(("snapshot_id",), "bank-1-0001"), EqualTo(("machine",), "m0")) == 4
-    assert rows_read(history, LessThan(("recorded_at",), naive)) == 3
-    assert rows_read(history, EqualTo(("date",), (BEGIN + timedelta(days=1)).date())) == 9
-    assert rows_read(history, IsNull(("wait_mode",)), EqualTo(("state_truncated",), True)) == 0
-    assert rows_read(history, GreaterThan(("record_delay_ms",), 1.0)) == 15  # Spark orders NaN otherwise
-    assert rows_read(history, Not(EqualTo(("machine",), "m0")), EqualTo(("machine",), 5)) == 15
-    assert rows_read(history, EqualTo(("sequence",), 3), table="snapshots") == 1
-
-
-def test_a_file_whose_day_is_excluded_is_not_opened(history: History) -> None:
-    reader = FilteringReader(options_of({"path": str(history.path), "table": "machines"}))
-    reader.pushFilters([EqualTo(("date",), BEGIN.date())])
-
-    assert {piece.date for task in reader.partitions() for piece in task.pieces} == {BEGIN.date()}
 
 
 def test_large_files_are_split_and_small_ones_put_together(
@@ -225,7 +145,6 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
         ({"path": "x", "columns": "sequence,statu"}, "option columns: snapshots has no column 'statu'"),
         ({"path": "x", "versionAsOf": "-1"}, "option versionAsOf: '-1' is no whole number of 0 or more"),
         ({"path": "x", "maxCommitsPerTrigger": "0"}, "option maxCommitsPerTrigger: '0' is no whole number of 1"),
-        ({"path": "x", "pushFilters": "yes"}, "option pushFilters: 'yes' is neither true nor false"),
         ({"path": "x", "timestampAsOf": "noon"}, "option timestampAsOf: 'noon' is no time"),
         ({"path": "x", "timestampAsOf": "2026-01-01", "versionAsOf": "1"}, "one of versionAsOf and timestampAsOf"),
     ],

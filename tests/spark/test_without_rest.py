@@ -25,7 +25,8 @@ from ray_snapshot.detectors import (
 )
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, at_rest, bounds, tables, whole_snapshots
-from ray_snapshot.spark_jobs.engine import evaluating, needed
+from ray_snapshot.questions import needed
+from ray_snapshot.spark_jobs.engine import evaluating
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 
 TIMED = ("evaluated_at", "duration_ms")

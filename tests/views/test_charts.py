@@ -148,17 +148,15 @@ def test_named_moments_are_numbered_and_told_in_the_legend() -> None:
     assert told[-1] == "and 3 more moments"
 
 
-@pytest.mark.parametrize("kind", ["lines", "bands", "bars"])
+@pytest.mark.parametrize("kind", ["lines", "bands"])
 def test_the_legend_lies_beside_the_data(kind: str) -> None:
     names = [f"a system of a long name {number}" for number in range(6)]
     if kind == "lines":
         marks = [(at(n), f"machine-{n} appeared") for n in range(5)]
         figure = charts.line_chart([(Quantity("a"), {name: points(1, 2) for name in names})] * 3, "lines", marks)
-    elif kind == "bands":
+    else:
         spans = [Span(at(n), at(n + 1), answer) for n, answer in enumerate(charts.ANSWERS)]
         figure = charts.band_chart(dict.fromkeys(names, spans), "bands")
-    else:
-        figure = charts.bar_chart({"one": dict.fromkeys(names, 1.0)}, "bars")
     lay_out(figure)
     below = figure.legends[0].get_window_extent()
     for axis in figure.axes:
@@ -175,12 +173,6 @@ def test_what_a_detector_says_is_told_by_colour_and_hatch_and_only_what_it_said_
     assert (unknown.get_hatch(), alarm.get_hatch()) == ("////", "xx")
     ends = [band.get_paths()[0].get_extents().intervalx for band in (unknown, alarm)]
     assert ends[0][1] < ends[1][0], "between them nothing was asked, and nothing is drawn"
-
-
-def test_bars_show_their_values_and_what_is_not_known() -> None:
-    figure = charts.bar_chart({"bytes": {"one": None, "other": 5e9}, "drift": {"one": -3, "other": 6}}, "bars")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["not known", "-3", "5 G", "6"]
-    assert [round(bar.get_width(), 2) for bar in figure.axes[0].patches] == [0, -0.5, 1, 1]
 
 
 def test_nothing_to_draw_is_said() -> None:

@@ -1,7 +1,7 @@
 """Which columns and rows of a snapshot the ready-made detectors look at: no others are read for them.
 
 A column that is left out is not there at all, so a detector that asks for it all the same fails by name, and does not take
-it for empty. Imports no job.
+it for empty. Imports no Spark.
 """
 
 from __future__ import annotations
