@@ -56,6 +56,7 @@ def check(run: storms.Run, where: str) -> None:
 Death = Callable[[storms.Run, int], None]
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("death", [a_host_dies, the_coordinator_dies])
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -78,6 +79,7 @@ def recovering(protocol: str, steps: int) -> storms.Run | None:
     return run
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("death", [a_host_dies, the_coordinator_dies])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_somebody_dies_before_a_step_of_the_recovery(protocol: str, death: Death) -> None:

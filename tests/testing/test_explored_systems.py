@@ -274,7 +274,7 @@ def test_what_a_machine_is_in_a_wait_is_not_what_its_finally_makes_of_it() -> No
 
 @pytest.mark.parametrize("protocol", [None, "observer"])
 def test_a_state_that_cannot_be_pickled_is_named_and_the_search_not_complete(protocol: str | None) -> None:
-    found = testing.explore(machines.bad("keep_lock"), protocol=protocol)
+    found = testing.explore(machines.bad("keep_lock"), protocol=protocol, most_states=300)
     assert not found.complete
     assert "bad.value (of type lock) cannot be pickled: all states share it" in found.why
 
@@ -287,7 +287,7 @@ def test_globals_that_an_action_changes_are_named_and_the_search_not_complete(
     method: str, name: str, protocol: str | None
 ) -> None:
     machines.Bad.made = 0
-    found = testing.explore(machines.bad(method), protocol=protocol)
+    found = testing.explore(machines.bad(method), protocol=protocol, most_states=300)
     assert not found.complete
     assert any(why.startswith(f"{name} (changed in Bad.{method} of bad)") for why in found.why), found.why
 

@@ -104,31 +104,6 @@ def passing_on(system: Any) -> None:
     system.spawn(Giver, name="giver").give.send(asked, waiter)
 
 
-class Burster(rs.SnapshotMixin):
-    """Sends more than may be on its way at once; and to a machine that is not there yet."""
-
-    def burst(self, left: int, other: Any) -> None:
-        other.take.send(left)
-        if left:
-            self.handle.burst.send(left - 1, other)
-
-    def take(self, _: int) -> None:
-        pass
-
-    def bear(self, name: str) -> None:
-        self.spawn(Burster, name=name)
-
-
-def bursting(system: Any) -> None:
-    other = system.spawn(Burster, name="other")
-    system.spawn(Burster, name="burster").burst.send(12, other)
-
-
-def expecting(system: Any) -> None:
-    system.spawn(Burster, name="burster").burst.send(3, system.machine("late"))
-    system.spawn(Burster, name="mother").bear.send("late")
-
-
 @pytest.mark.contract
 def test_an_answer_to_one_machine_wakes_another_that_waits_for_it() -> None:
     for seed in range(5):

@@ -179,12 +179,6 @@ class Asker(rs.SnapshotMixin):
         self.found.append("locked")
         self.found.append(ray.get(other.size.remote()))
 
-    def keep(self, vault: Any) -> None:
-        self.found.append(vault.look.remote())
-
-    def read(self) -> None:
-        self.found[-1] = ray.get(self.found[-1])["coins"]
-
     def swallow(self, vault: Any) -> None:
         vault.add.send(1)
         try:
