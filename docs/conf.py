@@ -56,7 +56,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:class",
-        r"ray_snapshot\..*\.(SettingsGiven|WatchSettingsGiven|Held|Flying|Unmade|Stage|Sent|Reader|Reading|DataFile|Retained|StorePath|Stamps|Sums|Together|Holders|Hosts|Phases|Log|Told|Written)",
+        r"ray_snapshot\..*\.(SettingsGiven|WatchSettingsGiven|Held|Flying|Unmade|Stage|Sent|Reader|Reading|DataFile|Retained|StorePath|Stamps|Sums|Count|Expected|Ledger|Together|Holders|Hosts|Phases|Log|Told|Written)",
     ),
 ]
 """Names in signatures that have no place in the reference: those of others, type variables, and what only we make."""

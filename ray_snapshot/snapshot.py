@@ -287,7 +287,7 @@ class Snapshot:
 
     @cached_property
     def recorded_names(self) -> NameIndex:
-        """The names of the machines, by row; hashed once for all who look names up."""
+        """The names of the machines, by row; made once for all who look names up."""
         names = self.tables["machines"]["machine"].combine_chunks()
         return NameIndex(names.cast(pa.string()))
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_snapshot import large_columns
-from ray_snapshot.examples import garbage
 from ray_snapshot.large_columns import in_order, joined, taken
 
 SCHEMA = pa.schema(
@@ -77,18 +76,3 @@ def test_values_are_picked_from_all_pieces(pieces: list[list[str | None]], place
     rows = np.array(sorted(place for place in places if place < len(column)), np.int64)
     if len(rows):
         assert large_columns.picked(column, rows).to_pylist() == column.take(pa.array(rows)).to_pylist()
-
-
-@given(
-    st.lists(st.lists(st.none() | st.sampled_from(['{"to":"a"}', '["b","c"]', "{}", '"a"']), max_size=4), max_size=4)
-)
-def test_names_are_found_in_all_pieces_of_a_column_at_their_rows(pieces: list[list[str | None]]) -> None:
-    names = pa.array(["a", "b"])
-    column = pa.chunked_array([pa.array(piece, pa.string()) for piece in pieces], pa.string())
-    with patch.object(garbage, "_MOST_TEXTS", 2):
-        found = [*garbage._named(column, names)]
-    seen = sorted((row, at) for rows, ats in found for row, at in zip(rows.tolist(), ats.tolist(), strict=True))
-    texts = column.to_pylist()
-    assert seen == [
-        (row, at) for row, text in enumerate(texts) for at, name in enumerate("ab") if f'"{name}"' in (text or "")
-    ]

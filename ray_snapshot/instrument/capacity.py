@@ -156,6 +156,7 @@ class _Collections:
             gc.callbacks.remove(hear)
         if not self._begins:  # another thread was collecting, so Python did nothing: the next who asks is not too early
             self._asked_at = 0.0
+            return
         self.may_be_called = calls_from_outside()
 
     def _hear(self, phase: str, info: Mapping[str, int]) -> None:

@@ -1,1 +1,1 @@
-"""What the jobs are made of: their options, what they read and print, pictures, who follows, and a Java."""
+"""What the jobs are made of: their options, what they read and print, who follows, and a Java."""

@@ -11,6 +11,7 @@ from roaming import roaming, timed
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, Verdict, testing
 from ray_snapshot.detectors import Deadlock, OrphanedWait, from_spec
+from ray_snapshot.detectors.holdings import Holdings
 from ray_snapshot.errors import SettingError
 from ray_snapshot.examples import garbage, virtual_time
 from ray_snapshot.examples.garbage import Garbage
@@ -187,7 +188,7 @@ def test_nobody_is_sent_anything_earlier_than_virtual_time() -> None:
 
 @pytest.mark.parametrize("forgotten", ["in_machines", "in_messages"])
 def test_a_wrong_virtual_time_is_caught(forgotten: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(virtual_time, forgotten, lambda *_: virtual_time.Holdings())
+    monkeypatch.setattr(virtual_time, forgotten, lambda *_: Holdings())
     with pytest.raises(AssertionError, match="seed"):
         time_passed()
 

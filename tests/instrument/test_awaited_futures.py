@@ -67,7 +67,9 @@ def _told(scenario: Callable[[], Awaitable[None]]) -> tuple[LongWait, ...]:
         task, loop = asyncio.ensure_future(coroutine), asyncio.get_running_loop()
         await asyncio.sleep(0.2)  # its thread has come to rest
         now = time.time()
-        looks = [awaited_futures(now + later, [(task, coroutine)], threads, loop) for later in (0, LONG_S, 2 * LONG_S)]
+        looks = [
+            awaited_futures(now + later, [(task, coroutine)], threads, (), loop) for later in (0, LONG_S, 2 * LONG_S)
+        ]
         OVER.set()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import suppress
 from typing import Any, Protocol, Self
 
 from ray import ObjectRef
@@ -174,7 +175,8 @@ def _warn(about: dict[str, Any]) -> None:
         reason = f"Ray would repeat calls of the past for ever: bound max_task_retries of {about['endless']}"
     if reason is not None:
         _warned.add(about["kind"])
-        LOGGER.warning(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}")
+        with suppress(Exception):  # of handlers of the app's
+            LOGGER.warning(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}")
 
 
 _warned: set[str] = set()

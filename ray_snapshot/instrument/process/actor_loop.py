@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ray_snapshot.instrument.process.coroutines import (
+    awaits_itself,
     background,
     current_task,
     first_seen,
@@ -19,6 +20,7 @@ from ray_snapshot.instrument.process.coroutines import (
     frames_of,
     goes_on_elsewhere,
     held_up_by,
+    is_tracked,
     note_wait,
     parked_at,
     resolved,
@@ -154,7 +156,8 @@ class ActorLoop:
                 found.append(ledger.wait(call_id, (None,), 1, first_seen(task, now), call_site=site))
             elif running is not None and not running.waits and waits_of_threads:
                 for future in held_up_by(task, coroutine) & waits_of_threads.keys():
-                    found.append(self._await_thread(ledger, call_id, future, waits_of_threads[future]))
+                    if awaits_itself(task, future) and not is_tracked(future):
+                        found.append(self._await_thread(ledger, call_id, future, waits_of_threads[future]))
         return found
 
     def _await_thread(self, ledger: CallLedger, call_id: str, future: Any, wait: ThreadWait) -> int:

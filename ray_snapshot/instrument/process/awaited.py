@@ -20,8 +20,8 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.callbacks import awaited_by, pending_futures
-from ray_snapshot.instrument.process.coroutines import first_seen, held_up_by, site_of
-from ray_snapshot.instrument.process.handed import executed
+from ray_snapshot.instrument.process.coroutines import first_seen, held_up_by, is_tracked, site_of
+from ray_snapshot.instrument.process.handed import executed, is_queued
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.names import LONG_S
@@ -48,45 +48,50 @@ def awaited_objects(
 
 
 def awaited_futures(
-    now: float, calls: Collection[tuple[Any, Any]], threads: BlockedThreads, loop: Any
+    now: float, calls: Collection[tuple[Any, Any]], threads: BlockedThreads, waiting: Collection[int], loop: Any
 ) -> tuple[LongWait, ...]:
     """Each await of a future that has lasted for `LONG_S`, and that nothing seen ends.
 
-    `calls`: (task, coroutine) of those that run and are in no noted wait; `threads`: how long those of the process are blocked.
+    `calls`: (task, coroutine) of those that run and are in no noted wait; `threads`: how long those of the process are blocked;
+    `waiting`: threads in a `ray.get` or `ray.wait`.
     """
     with suppress(Exception):
-        return tuple(_long_awaits(now, calls, threads, loop))
+        return tuple(_long_awaits(now, calls, threads, waiting, loop))
     return ()
 
 
 def _long_awaits(
-    now: float, calls: Collection[tuple[Any, Any]], threads: BlockedThreads, loop: Any
+    now: float, calls: Collection[tuple[Any, Any]], threads: BlockedThreads, waiting: Collection[int], loop: Any
 ) -> Iterator[LongWait]:
-    pending = {
-        task: lacks
-        for task, coroutine in calls
-        if (lacks := held_up_by(task, coroutine)) and now - first_seen(task, now) >= LONG_S
-    }
-    timed = loops.pending(loop) if pending else None
+    held_up = {task: held_up_by(task, coroutine) for task, coroutine in calls}
+    long = [task for task, futures in held_up.items() if futures and now - first_seen(task, now) >= LONG_S]
+    timed = loops.pending(loop) if long else None
     if timed is None:
         return
-    reach = Reach(calls, pending)
+    reach = Reach(calls, long)
     reach.add(timed.timers)
-    frames = frames_of_threads()
-    by_future, by_ident = executed(frames), {thread.ident: thread for thread in own_threads()}
+    frames, by_ident = frames_of_threads(), {thread.ident: thread for thread in own_threads()}
+    by_future = executed(frames)
+    blocked = {
+        ident: _is_blocked(thread, wait, ident in waiting)
+        for ident, thread in by_ident.items()
+        if ident is not None
+        and ((wait := threads.wait_of(thread, frames.get(ident), now)) is not None or ident in waiting)
+    }
+    pool_acts = any(ident not in blocked for ident in by_future.values())
     for task, coroutine in calls:
-        if task not in pending or task in reach or not reach.is_all:
+        lacks = [one for one in held_up[task] if one in by_future or not is_tracked(one)]
+        if task not in long or not lacks or task in reach or not reach.is_all:
             continue
-        doing = [by_future[future] for future in pending[task] if future in by_future]
-        waits = [threads.wait_of(by_ident[one], frames.get(one), now) if one in by_ident else None for one in doing]
-        if None not in waits:
-            said = [
-                _is_blocked(by_ident[one], wait) for one, wait in zip(doing, waits, strict=True) if wait is not None
-            ]
-            yield LongWait(first_seen(task, now), site_of(coroutine) or "", said[0] if said else A_FUTURE)
+        doing = [by_future[one] for one in lacks if one in by_future]
+        if all(ident in blocked for ident in doing) and not (pool_acts and any(map(is_queued, lacks))):
+            said = [blocked[ident] for ident in doing] or [A_FUTURE]
+            yield LongWait(first_seen(task, now), site_of(coroutine) or "", said[0])
 
 
-def _is_blocked(thread: threading.Thread, wait: BlockedThread) -> str:
+def _is_blocked(thread: threading.Thread, wait: BlockedThread | None, is_in_ray: bool) -> str:
+    if wait is None or is_in_ray:
+        return f"for thread {thread.name}, which waits for replies"
     does = f"waits {wait.what}" if wait.what else "is blocked"
     return f"for thread {thread.name}, which {does}{f' ({wait.call_site})' if wait.call_site else ''}"
 

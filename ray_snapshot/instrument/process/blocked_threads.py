@@ -28,7 +28,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ray_snapshot.instrument.here import HARNESS
-from ray_snapshot.instrument.process.handed import is_parked, joins
+from ray_snapshot.instrument.process.handed import is_parked, joins, local_variable
 from ray_snapshot.instrument.process.kernel_waits import (
     A_SIGNAL,
     STANDARD_INPUT,
@@ -187,25 +187,10 @@ def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
 
 def _awaited_object(frame: FrameType, variable: str, attributes: tuple[str, ...]) -> Any:
     """The object of a call in C, as in `self.lock.acquire()`; None if names do not lead to it. Runs no code of the app."""
-    item = _variable(frame, variable)
+    item = local_variable(frame, variable)
     for name in attributes:
         item = inspect.getattr_static(item, name, None)
     return item
-
-
-def _variable(frame: FrameType, name: str) -> Any:
-    """A variable of a frame. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied again, unless the app
-    has it, so that no object of the app lives longer than without us."""
-    names = frame.f_locals
-    item = names[name] if name in names else frame.f_globals.get(name)
-    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(names) <= _REFS_OF_LOCALS:
-        names.clear()
-    return item
-
-
-_KEEPS_LOCALS = sys.version_info < (3, 13)
-_REFS_OF_LOCALS = 3
-"""The frame's, the variable's, and that of `sys.getrefcount`."""
 
 
 @lru_cache(256)

@@ -237,8 +237,11 @@ def awaiting(loop: Any) -> dict[int, str]:
 
 
 def held_up_by(task: Any, coroutine: Any) -> set[Any]:
-    """All futures that must come before a task goes on, as far as can be told; none where one of several is enough."""
+    """All futures that must come before a task goes on, as far as can be told; none where one of several is enough, or the task
+    goes on."""
     frames = frames_of(coroutine)
+    if _goes_on(task):
+        return set()
     parts, needs_all, _ = _children(task, frames[-1]) if frames else ([], False, False)
     waiter = getattr(task, "_fut_waiter", None)
     pending = [one for one in parts or [waiter] if one is not None and not one.done()]
@@ -323,6 +326,13 @@ def note_wait(future: Any, wait_id: int) -> None:
     _WAITS[future] = wait_id
 
 
+def awaits_itself(task: Any, future: Any) -> bool:
+    """Whether a task awaits this future itself, or in a `gather`."""
+    gathered = _gathered(task)
+    parts = [task] if gathered is None else gathered[0]
+    return any(future in (part, getattr(part, "_fut_waiter", None)) for part in parts)
+
+
 def forget_wait(future: Any) -> None:
     """That tracked wait is over, whether or not the future is."""
     _WAITS.pop(future, None)
@@ -333,9 +343,9 @@ def is_tracked(future: Any) -> bool:
     return isinstance(future, asyncio.Future) and future in _WAITS
 
 
-def _wait_of(task: Any) -> int | None:
-    """The tracked wait that a task is in, if it awaits a ref itself."""
-    waiter = getattr(task, "_fut_waiter", None)
+def _wait_of(item: Any) -> int | None:
+    """The tracked wait that a task is in, if it awaits a ref itself, or that a future is of."""
+    waiter = getattr(item, "_fut_waiter", None) if isinstance(item, asyncio.Task) else item
     return None if waiter is None else _WAITS.get(waiter)
 
 

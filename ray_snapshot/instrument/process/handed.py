@@ -8,6 +8,7 @@ library runs) leaves the call active.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections import Counter
@@ -148,9 +149,34 @@ def executed(frames: Mapping[int, FrameType]) -> dict[Any, int]:
     return found
 
 
+def is_queued(future: Any) -> bool:
+    """Whether a future of an event loop awaits work that no thread of its executor has begun."""
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        for cell in getattr(callback, "__closure__", None) or ():
+            source = cell.cell_contents
+            if isinstance(source, Future) and not source.running() and not source.done():
+                return True
+    return False
+
+
 def _futures_run_in(frame: FrameType | None) -> Iterator[Any]:
     """The futures whose work a thread of an executor is doing."""
     while frame is not None:
-        if frame.f_code is _RUN:
-            yield getattr(frame.f_locals.get("self"), "future", None)
+        if frame.f_code is _RUN and (future := getattr(local_variable(frame, "self"), "future", None)) is not None:
+            yield future
         frame = frame.f_back
+
+
+def local_variable(frame: FrameType, name: str) -> Any:
+    """A variable of a frame. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied again, unless the app
+    has it, so that no object of the app lives longer than without us."""
+    names = frame.f_locals
+    item = names[name] if name in names else frame.f_globals.get(name)
+    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(names) <= _REFS_OF_LOCALS:
+        names.clear()
+    return item
+
+
+_KEEPS_LOCALS = sys.version_info < (3, 13)
+_REFS_OF_LOCALS = 3
+"""The frame's, the variable's, and that of `sys.getrefcount`."""

@@ -147,7 +147,11 @@ class Recording:
         free = [
             loop.coroutines[one] for one in ledger.running if one in loop.coroutines and not ledger.running[one].waits
         ]
-        futures = awaited_futures(now, free, process.blocked.threads, loop.loop) if between_steps else ()
+        futures = (
+            awaited_futures(now, free, process.blocked.threads, process.handed.waits, loop.loop)
+            if between_steps
+            else ()
+        )
         awaited = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
         occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}

@@ -199,11 +199,18 @@ class Tables:
         ]
 
     def _stuck_replies(self, resolved: ResolvedWait) -> str:
-        """What a task of an actor's own waits for, for a person; "" if it may go on by itself, or by one that acts."""
-        machines = [self.completed.machines.get(name) for name in resolved.on_machines]
-        acts = any(one is None or one.status == "active" for one in machines)
-        if acts or resolved.wait.is_callback or resolved.wait.may_act or resolved.is_satisfied is not False:
+        """What a task of an actor's own waits for, for a person; "" if it goes on by itself, or one may act whom that needs."""
+        if resolved.wait.is_callback or resolved.wait.may_act or resolved.is_satisfied is not False:
             return ""
+        seen, to_look = {resolved.machine}, list(resolved.on_machines)
+        while to_look:
+            if (name := to_look.pop()) in seen:
+                continue
+            seen.add(name)
+            one = self.completed.machines.get(name)
+            if one is None or one.status == "active":
+                return ""
+            to_look += [on for wait in self.waits_of.get(name, ()) for on in wait.on_machines]
         return f"replies of {', '.join(resolved.on_machines)}"
 
     def _happened(self, one: Mapping[str, Any]) -> dict[str, Any]:
