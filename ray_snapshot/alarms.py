@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from ray_snapshot.errors import SettingError
 from ray_snapshot.evidence import deadlock_evidence
 from ray_snapshot.stderr import say
+from ray_snapshot.streams import shown
 from ray_snapshot.views.report import current_folder, deadlock_report
-from ray_snapshot.views.streams import shown
 
 if TYPE_CHECKING:
     from ray_snapshot.verdicts import Verdict

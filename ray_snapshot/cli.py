@@ -18,12 +18,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ray_snapshot import __version__
+from ray_snapshot import __version__, streams
 from ray_snapshot.errors import RaySnapshotError, SettingError
-from ray_snapshot.views import streams
-from ray_snapshot.views.streams import Shown, StreamError
+from ray_snapshot.streams import Shown, StreamError
 from ray_snapshot.views.tables import one_line
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 _COMMANDS = (
     "demo", "run", "restore", "system", "top", "history", "questions", "report", "serve", "analyze", "simulate", "explore",

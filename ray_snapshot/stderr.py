@@ -10,8 +10,8 @@ import logging
 import sys
 from contextlib import suppress
 
-from ray_snapshot.views.streams import StreamError, shown
-from ray_snapshot.views.wrapping import fitting
+from ray_snapshot.streams import StreamError, shown
+from ray_snapshot.wrapping import fitting
 
 LOGGER = logging.getLogger("ray_snapshot")
 

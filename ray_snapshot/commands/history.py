@@ -17,8 +17,8 @@ import typer
 from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.commands.synth import synth
-from ray_snapshot.views.wrapping import print_text
 from ray_snapshot.waits import SEE_WAITS
+from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

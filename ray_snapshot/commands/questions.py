@@ -18,7 +18,7 @@ from ray_snapshot.commands.opening import open_history
 from ray_snapshot.commands.options import HistoryPath
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

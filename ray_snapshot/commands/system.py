@@ -15,7 +15,7 @@ import typer
 from ray_snapshot.commands.visiting import as_long_as, at_most, visitor
 from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.clusters import Found

@@ -12,7 +12,7 @@ import typer
 from ray_snapshot.errors import SystemNotRunningError
 from ray_snapshot.views.live import STATUSES, lines, screen
 from ray_snapshot.views.tables import is_terminal, print_json
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
     from ray_snapshot.web.live import Clusters

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ray_snapshot.views.streams import Shown
+from ray_snapshot.streams import Shown
 
 ASKED_FOR = "RAY_BACKEND_LOG_LEVEL"
 """Ray's own variable for its log: where it is set, Ray's lines are shown."""

@@ -36,9 +36,9 @@ from ray_snapshot.news import News
 from ray_snapshot.pace import Every
 from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.stderr import say
+from ray_snapshot.streams import give_back
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
-from ray_snapshot.views.streams import give_back
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from ray_snapshot.views.streams import shown
+from ray_snapshot.streams import shown
 
 
 def cut(text: str, most: int) -> str:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.views.streams import shown
-from ray_snapshot.views.wrapping import INDENT, room_on, wrapped
+from ray_snapshot.streams import shown
+from ray_snapshot.wrapping import INDENT, room_on, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console

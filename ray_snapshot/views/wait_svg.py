@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from ray_snapshot.views.streams import shown
+from ray_snapshot.streams import shown
 from ray_snapshot.views.wait_picture import BEHIND, CORE, OTHER, WAITS, Arrow, Box, Picture
 
 BOX = 236.0

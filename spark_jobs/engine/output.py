@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.views.tables import Column, print_json, print_table
-from ray_snapshot.views.wrapping import print_text
+from ray_snapshot.wrapping import print_text
 
 _JSON_BATCH_ROWS = 10_000
 

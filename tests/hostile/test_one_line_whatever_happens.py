@@ -13,7 +13,7 @@ import pytest
 
 from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.views.streams import Shown, shown
+from ray_snapshot.streams import Shown, shown
 from ray_snapshot.views.tables import one_line
 
 COMMAND = shlex.quote(str(Path(sys.executable).with_name("ray-snapshot")))

@@ -70,7 +70,7 @@ class Analyst:
         self.is_kept = Answers(lambda snapshot_id, is_listed: self.found[snapshot_id].snapshot().restorable)
         self.pin = Answers(lambda snapshot_id: None)
 
-    def _add(self, found: Any, place: int, _: None) -> None:
+    def _add(self, found: Any, place: int) -> None:
         if isinstance(found, CollectedCalls):
             self.found[found.header.snapshot_id] = found
 

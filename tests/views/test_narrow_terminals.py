@@ -20,7 +20,7 @@ from ray_snapshot.history import HistoryWriter
 from ray_snapshot.spark_jobs.engine.output import View, print_rows
 from ray_snapshot.stderr import say
 from ray_snapshot.views.tables import print_fields
-from ray_snapshot.views.wrapping import room_on, wrapped
+from ray_snapshot.wrapping import room_on, wrapped
 
 COMMAND = Path(sys.executable).parent / "ray-snapshot"
 SYSTEM = "payments-reconciliation-service"
