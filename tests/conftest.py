@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -47,6 +48,7 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
     left = [entry for entry in sys.path if entry in path], list(sys.argv), sys.modules["__main__"], here
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     sys.argv[:], sys.modules["__main__"] = arguments, main
+    logging.getLogger("ray_snapshot").setLevel(logging.NOTSET)
     os.chdir(folder)
     assert left == (path, arguments, main, folder)
 
