@@ -13,7 +13,7 @@ from spread import spread
 
 ROOT = Path(__file__).parent.parent
 FILES = (
-    "tests/simulation/test_shared_worlds.py",
+    "tests/detectors/test_deadlock_against_the_game.py",
     "tests/history/test_history_crash.py",
     "tests/spark/test_without_rest.py",
 )
@@ -45,7 +45,6 @@ def test_by_day_and_by_night_together_are_all() -> None:
     by_day, by_night = collected("-m", "not nightly"), collected("-m", "nightly")
     assert by_day | by_night == collected()
     assert not by_day & by_night
-    of_worlds = {name for name in by_day if "a_world_that_shares_nothing" in name}
-    assert len(of_worlds) == 6
-    protocols, seeds = zip(*[name.partition("[")[2].rsplit("-", 1) for name in of_worlds], strict=True)
-    assert (len({*protocols}), {*seeds}) == (5, {"0]", "1]"})
+    assert len({name for name in by_day if "test_deadlock_against_the_game" in name}) < len(
+        {name for name in collected() if "test_deadlock_against_the_game" in name}
+    )
