@@ -111,20 +111,6 @@ class Awaits:
         reader, _ = await asyncio.open_connection(*server.getsockname())
         await reader.read(1)
 
-    async def pump(self):
-        """A task of its own gets what another actor never gives, and nothing else wakes who takes it."""
-        self.items = asyncio.Queue()
-        self.pumping = asyncio.ensure_future(self._pump(Awaits.remote()))
-
-    async def _pump(self, other):
-        await self.items.put(await other.never.remote())
-
-    async def take(self):
-        return await self.items.get()
-
-    async def never(self):
-        await asyncio.Event().wait()
-
     async def sleeping(self):
         await asyncio.sleep(MOST_S)
 
@@ -156,8 +142,7 @@ def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
     flag, asks_back, asker = Flag.remote(), AsksBack.remote(), Asker.remote()
     in_a_thread, reading = Awaits.options(name="locked").remote(), Awaits.options(name="reading").remote()
-    pump = Awaits.options(name="pump").remote()
-    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading, pump)
+    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading)
     kinds = ("lock", "condition", "socket", "child", "process_queue", "join")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
     ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), *beside)])
@@ -165,8 +150,7 @@ def hanging():
     refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
     refs += [asker.ask.remote(asks_back), in_a_thread.locked.remote(), reading.reading.remote()]
-    ray.get(pump.pump.remote())
-    refs += [reading.sleeping.remote(), pump.take.remote()]
+    refs += [reading.sleeping.remote()]
     given_up, most_s = Path(sys.argv[2]), time.monotonic() + MOST_S
     while not given_up.exists() and time.monotonic() < most_s:
         ray.wait(refs, num_returns=len(refs), timeout=1.0)

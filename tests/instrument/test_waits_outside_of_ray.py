@@ -48,9 +48,10 @@ def _unexplained(history: Path, verdict: Mapping[str, Any]) -> dict[str, tuple[s
 
 
 def _told(history: Path) -> tuple[set[str], set[str], dict[str, None]]:
-    """Of the fullest verdict that is true: its members, and who is listed beside; and what all verdicts have said."""
+    """Of the latest of the fullest true verdicts: its members, and who is listed beside; and what all verdicts have said."""
     verdicts = _verdicts(history)
-    fullest = max((row for row in verdicts if row["holds"]), key=lambda row: len(_members(row)), default=None)
+    held = [row for row in reversed(verdicts) if row["holds"]]
+    fullest = max(held, key=lambda row: len(_members(row)), default=None)
     said = dict.fromkeys(row["sentence"] for row in verdicts)
     return (set(), set(), said) if fullest is None else (_members(fullest), {*_unexplained(history, fullest)}, said)
 
