@@ -38,7 +38,6 @@ class Terminal:
         return clean_environment(**{"HOME": str(self.home), **more})
 
     def type(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """`ray-snapshot ...`."""
         given = [str(BIN / "ray-snapshot"), *command]
         environment = self.environment(**more)
         return subprocess.run(given, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
@@ -94,7 +93,6 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
-    """Without a token."""
     return Terminal(tmp_path_factory.mktemp("stranger"))
 
 

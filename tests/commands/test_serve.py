@@ -27,7 +27,6 @@ PROGRAM = BIN / "ray-snapshot"
 
 @contextmanager
 def serving(*options: str | Path, home: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, and the address that it has printed."""
     env = clean_environment(HOME=str(home), **more)
     with started([PROGRAM, "serve", *map(str, options)], env=env, seconds=120) as process:
         assert process.stdout is not None

@@ -28,7 +28,6 @@ PROGRAM = Path(sys.executable).parent / "ray-snapshot"
 
 
 def running(*snapshots: Snapshot, trouble: str = "", **about: Any) -> Running:
-    """A system that has judged these."""
     glances = Glances()
     for number, one in enumerate(snapshots):
         glances.add(one, judged(one), generation=number)

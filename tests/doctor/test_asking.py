@@ -63,8 +63,6 @@ def test_what_waits_for_another_program_waits_while_the_others_are_asked() -> No
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`doctor` finds these."""
-
     def told(*found: Finding) -> None:
         named = [Check(one.check, lambda one=one: one, 30.0) for one in found]  # type: ignore[misc]
         monkeypatch.setattr(looking, "all_checks", lambda address, history: named)

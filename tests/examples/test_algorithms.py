@@ -128,7 +128,6 @@ def test_the_leader_of_a_commit_that_dies_leaves_the_others_in_doubt() -> None:
 
 
 def all_stand(system: Any) -> None:
-    """Three members, of which each stands for election once."""
     for name in ("a", "b", "c"):
         others = [system.machine(other) for other in ("a", "b", "c") if other != name]
         system.spawn(raft_election.Member, others, 1, name=name)

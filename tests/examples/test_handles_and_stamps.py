@@ -302,8 +302,6 @@ class Child(rs.SnapshotMixin):
 
 
 class Parent(rs.SnapshotMixin):
-    """Makes two, and keeps one."""
-
     def __init__(self) -> None:
         self.kept: Any = None
 

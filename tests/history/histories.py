@@ -135,7 +135,6 @@ def full_snapshot() -> Snapshot:
 
 
 def verdict(snapshot_id: str, detector: str = "deadlock", **more: Any) -> Verdict:
-    """A verdict with evidence."""
     return Verdict(
         detector=detector,
         snapshot_id=snapshot_id,

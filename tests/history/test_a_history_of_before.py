@@ -43,7 +43,6 @@ KINDS = {
 
 
 def put(address: str) -> None:
-    """The history, in a store."""
     top = parse(address, ValueError)  # type: ignore[type-var]
     for path in BEFORE.rglob("*"):
         if path.is_file():
@@ -57,7 +56,6 @@ def stored(store: Store) -> str:
 
 @pytest.fixture(params=["folder", "store"])
 def history(request: pytest.FixtureRequest) -> str:
-    """Where it is."""
     if request.param == "folder":
         return str(BEFORE)
     request.getfixturevalue("bucket")
@@ -66,8 +64,6 @@ def history(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
-    """A command's exit code, and what it prints as JSON."""
-
     def run(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
         code = cli.main([*arguments, "--json"])
         return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -84,14 +80,12 @@ def its_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def traced() -> list[str]:
-    """The snapshots of the run that has a trace."""
     found = History(BEFORE)
     (run,) = set(found.table("actions")["run_id"].to_pylist())
     return [row.snapshot_id for row in found.snapshots(run_id=run)]
 
 
 def saved() -> str:
-    """The first snapshot that has a checkpoint."""
     return History(BEFORE).restorable()[0]
 
 

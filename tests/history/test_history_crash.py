@@ -157,7 +157,6 @@ def test_the_next_start_removes_only_what_its_own_writer_left(tmp_path: Path) ->
 
 
 def die_in(path: Path, system: str, number: int) -> None:
-    """A writer's process ends in the middle of a flush."""
     code = """if True:
         import os, sys
         sys.path.insert(0, sys.argv[2])

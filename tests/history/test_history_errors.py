@@ -23,7 +23,6 @@ pytestmark = pytest.mark.contract
 
 
 def edit_log(path: Path, table: str, version: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change every action of one commit of a table's log."""
     log = path / table / "_delta_log" / f"{version:020d}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:

@@ -27,7 +27,6 @@ SNAPSHOTS, MACHINES_EACH = 40, 300
 
 
 def large(number: int) -> Snapshot:
-    """A snapshot of many machines without channels."""
     names = [f"m{index:04d}" for index in range(MACHINES_EACH)]
     rows = snapshot(number + 1, machines=1)
     columns = {

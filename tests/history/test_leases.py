@@ -279,8 +279,6 @@ def clean_up(history: StorePath) -> list[str]:
 
 @pytest.fixture(scope="module")
 def pristine(store: Store) -> str:
-    """A history in which a writer has written one snapshot."""
-
     def fill(address: str) -> None:
         with HistoryWriter(address, system="ring") as other:
             other.add(snapshot(1, system="ring"))
@@ -290,14 +288,12 @@ def pristine(store: Store) -> str:
 
 @pytest.fixture
 def written(pristine: str, history: StorePath) -> StorePath:
-    """A copy of it."""
     copy(pristine, str(history))
     return history
 
 
 @pytest.fixture
 def slept(history: StorePath, written: StorePath, never: None) -> HistoryWriter:
-    """A writer in it."""
     writer = HistoryWriter(history, system="bank")
     writer.add(snapshot(2))
     writer.add_verdicts([verdict("bank-00002")])

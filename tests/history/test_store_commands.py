@@ -44,7 +44,6 @@ def address(pristine: str, bucket: str) -> str:
 
 @pytest.fixture
 def local(pristine: str, bucket: str, tmp_path: Path) -> str:
-    """The same in a folder."""
     Mirror(parse(pristine, HistoryNotFoundError), tmp_path / "history").refresh()
     return str(tmp_path / "history")
 
@@ -151,7 +150,6 @@ def test_pages_show_a_history_in_a_store(address: str) -> None:
 
 @pytest.fixture
 def deaf() -> Iterator[str]:
-    """A server that takes connections and says nothing."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as found:

@@ -56,8 +56,6 @@ BEGIN = """if True:
 
 @pytest.fixture(scope="module")
 def pristine(store: Store) -> str:
-    """Three snapshots on two days, each in files of its own, with checkpoints."""
-
     def fill(address: str) -> None:
         with HistoryWriter(address, system="bank") as writer:
             for number in range(3):

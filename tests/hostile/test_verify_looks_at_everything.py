@@ -47,7 +47,6 @@ def history(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def with_column(history: Path, table: str, column: str, change: Callable[[Any], Any]) -> None:
-    """Change every value of a column in all files of a table."""
     for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
         rows = pq.read_table(file, partitioning=None)
         place = rows.schema.get_field_index(column)

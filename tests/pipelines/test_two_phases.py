@@ -20,8 +20,6 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 
 class Out:
-    """A place to write to, and what a reader sees there."""
-
     def __init__(self, kind: Any, path: Path) -> None:
         self.kind, self.path = kind, path
 
@@ -233,7 +231,6 @@ def test_what_was_shown_and_taken_away_by_its_reader_does_not_come_back(out: Out
 
 
 def take(out: Out, number: int) -> None:
-    """A reader takes a part away."""
     next(path for path in out.path.glob(f"*-{number:08d}-*")).unlink()
 
 

@@ -13,8 +13,6 @@ BOUND_S = 60.0
 
 
 class Vault(rs.SnapshotMixin):
-    """Holds tokens, and passes them on for as long as it is told to."""
-
     def __init__(self, tokens: int, peers: tuple[str, ...] = ()) -> None:
         self.tokens = tokens
         self.peers = list(peers)
@@ -43,8 +41,6 @@ class Vault(rs.SnapshotMixin):
 
 
 class Keeper(rs.SnapshotMixin):
-    """Notes what it is sent, with hooks of its own."""
-
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.lock_like = object()
@@ -66,8 +62,6 @@ class Keeper(rs.SnapshotMixin):
 
 
 class Asker(rs.SnapshotMixin):
-    """Waits inside its actions."""
-
     def __init__(self) -> None:
         self.heard: list[Any] = []
         self.ref: Any = None
@@ -89,14 +83,12 @@ def conservation(total: int) -> Any:
 
 
 def total_of(snapshot: rs.Snapshot) -> int:
-    """The tokens in a snapshot, counted by hand."""
     held = sum(machine.state["tokens"] for machine in snapshot.machines.values() if "tokens" in (machine.state or ()))
     moving = sum(message.args[0] for message in snapshot.messages if message.method in ("take", "__init__"))
     return int(held + moving)
 
 
 def vaults(system: rs.System, count: int, tokens: int, per_host: int, prefix: str = "v") -> list[Any]:
-    """Vaults that pass tokens on to each other."""
     names = tuple(f"{prefix}{number}" for number in range(count))
     args = [(tokens, names) for _ in names]
     return system.spawn_many(Vault, args=args, names=list(names), per_host=per_host)

@@ -14,8 +14,6 @@ history, address, per_host = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 
 class Purse(rs.SnapshotMixin):
-    """Passes tokens on, by handles that it keeps in its state."""
-
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
         self.peers = [self.machine(name) for name in NAMES]
@@ -45,7 +43,6 @@ class Purse(rs.SnapshotMixin):
 
 
 def told(snapshot: rs.Snapshot) -> None:
-    """One line of JSON about a snapshot."""
     purses = {name: machine for name, machine in snapshot.machines.items() if machine.class_name == "Purse"}
     moving = [message.args[0] for message in snapshot.messages if message.method in ("take", "__init__")]
     line = {

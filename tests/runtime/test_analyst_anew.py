@@ -33,8 +33,6 @@ EARLIER = Checkpoint({"snapshot_id": "s", "number": 3, "run_id": "earlier", "ali
 
 
 class Silent:
-    """An actor that takes every call and never answers."""
-
     def __getattr__(self, name: str) -> Any:
         return self
 
@@ -111,8 +109,6 @@ class Ends:
 
 
 class Slow:
-    """Whose module takes as long to import as the test wants."""
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _loaded_slowly, ()
 

@@ -36,7 +36,6 @@ LABEL = Label("s", "r", 0)
 
 
 def packed_of(host: str, names: Sequence[str], recorded_at: int = 7) -> Packed:
-    """What a host says of machines at rest that are passive."""
     rows = [
         {"machine": name, "class_name": "Purse", "host": host, "status": "passive", "state": "{}"} for name in names
     ]

@@ -15,8 +15,6 @@ pytestmark = pytest.mark.ray
 
 
 class Till(rs.SnapshotMixin):
-    """Counts what it is given."""
-
     def __init__(self) -> None:
         self.coins = 0
 
@@ -40,7 +38,6 @@ def test_a_program_that_holds_the_interpreter_longer_than_a_snapshot_may_take_ab
 
 @pytest.mark.nightly
 def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
-    """One thread sends now and then, at any moment of a snapshot; another takes one after the other."""
     with rs.System("now-and-then") as system:
         tills = system.spawn_many(Till, count=4, per_host=2)
         system.start()
@@ -69,7 +66,6 @@ def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None
 
 @pytest.mark.contract
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
-    """The driver waits in one thread; another that has sent something ends without a word."""
     with rs.System("ended-thread", detectors=[detectors.Termination()]) as system:
         till = system.spawn(Till)
         system.start()

@@ -73,7 +73,6 @@ RUN = "a run"
 
 
 def unknown() -> MachineHandle[Account]:
-    """A handle of which no class is known yet."""
     forget_handles(RUN)
     return handle_of(RUN, "a")
 

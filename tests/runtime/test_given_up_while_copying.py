@@ -45,7 +45,6 @@ def _act(host: LoneHost, name: str) -> None:
 
 
 def _copy(host: LoneHost, name: str) -> None:
-    """Copy machines up to this one, and not all."""
     core = host.post.core
     with host.post.member.lock:
         while core.machines[name].copied not in (core.colour, None):

@@ -15,8 +15,6 @@ from ray_snapshot.limits import LIMITS
 
 
 class Purse(rs.SnapshotMixin):
-    """Holds coins."""
-
     def __init__(self, coins: int) -> None:
         self.coins = coins
 

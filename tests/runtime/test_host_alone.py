@@ -20,8 +20,6 @@ INSIDE = threading.Event()
 
 
 class Adder(rs.SnapshotMixin):
-    """Adds up, and passes on what it is told to."""
-
     def __init__(self, start: int = 0) -> None:
         self.total = start
 

@@ -49,7 +49,6 @@ class Caller(rs.SnapshotMixin):
         self.colours.append(header.colour)
 
     def ask(self, heard: int) -> None:
-        """Wait for an actor, whose reply has that colour."""
         header, _ = abroad().submit(VAULT, "lend", (1,), False, ())
         call = f"{header.source}/{header.incarnation}/{VAULT}/{header.number}"
         wait = TrackedWait(1, [], False, None, "app.py:7", [call])
@@ -62,7 +61,6 @@ class Caller(rs.SnapshotMixin):
         self.colours.append(post.core.colour)
 
     def make(self) -> None:
-        """Make an actor, while the snapshot is overdue."""
         begun = abroad().begin_creation()
         assert begun is not None
         INSIDE.set()
@@ -87,7 +85,6 @@ def host() -> Any:
 
 
 def calls_of(host: LoneHost, number: int) -> MachineCalls:
-    """What the host has reported of calls."""
     host.report(number)
     (payload,) = [one for (one,) in host.service.of("report") if one.number == number]
     assert payload.calls is not None
@@ -248,8 +245,6 @@ def test_a_machine_that_calls_an_actor_which_had_started_again_before_waits_for_
 
 
 class Actor:
-    """A handle: what is called is written down."""
-
     def __init__(self) -> None:
         self.called: list[tuple[Any, ...]] = []
         self.group: str | None = None

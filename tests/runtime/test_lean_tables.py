@@ -59,7 +59,6 @@ def _all_are_large() -> Iterator[None]:
 
 
 def come(table: Any) -> pa.Table:
-    """As it comes from another process."""
     return whole(pickle.loads(pickle.dumps(lean(table), protocol=5)))
 
 

@@ -35,7 +35,6 @@ def counted() -> Iterator[None]:
 
 
 def taken(host: LoneHost, before: int) -> float:
-    """Bytes a machine, all in all."""
     host.service.heard.clear()
     gc.collect()
     return (tracemalloc.get_traced_memory()[0] - before) / MACHINES

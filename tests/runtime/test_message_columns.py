@@ -31,8 +31,6 @@ class Level(enum.IntEnum):
 
 
 class Word(str):
-    """A text of the program's own class."""
-
     __slots__ = ()
 
 
@@ -96,7 +94,6 @@ def runs(draw: Any) -> list[Run]:
 
 
 def together(found: Sequence[Run]) -> pa.Table:
-    """As columns."""
     rows = InFlight()
     for run in found:
         rows.add(*run)
@@ -104,7 +101,6 @@ def together(found: Sequence[Run]) -> pa.Table:
 
 
 def alone(found: Sequence[Run]) -> pa.Table:
-    """Each message by itself."""
     rows = [
         dict(zip(MESSAGE_ROW, message_row(source, target, kind, message), strict=True))
         for source, target, kind, messages in found

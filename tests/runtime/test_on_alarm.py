@@ -14,8 +14,6 @@ pytestmark = pytest.mark.contract
 
 
 class Purse(rs.SnapshotMixin):
-    """Coins."""
-
     def __init__(self, coins: int) -> None:
         self.coins = coins
 
@@ -25,7 +23,6 @@ class Purse(rs.SnapshotMixin):
 
 @rs.detector(stable=False, alarm_when=False, name="ten")
 def ten_coins(snapshot: rs.Snapshot) -> bool:
-    """Whether there are ten coins."""
     return bool(snapshot.machines["purse"].state["coins"] == 10)
 
 

@@ -24,8 +24,6 @@ from ray_snapshot.schema import MACHINES, MESSAGES
 
 
 class Line:
-    """In place of the analyst: notes what it is handed."""
-
     def __init__(self) -> None:
         self.handed: list[tuple[int, int]] = []
         """(snapshot number, place in the line) in the order of the calls."""

@@ -30,17 +30,14 @@ class Counting(rs.SnapshotMixin):
         self.seen: list[int] = []
 
     def add(self, amount: int) -> int:
-        """What it has then."""
         self.total += amount
         self.seen.append(amount)
         return self.total
 
     def later(self, seconds: float) -> None:
-        """A timer, in which nobody rests."""
         self.handle.add.send_after(seconds, 7)
 
     def pid(self) -> int:
-        """Where it lives."""
         return os.getpid()
 
 
@@ -57,7 +54,6 @@ def _totals(snapshot: rs.Snapshot) -> dict[str, str]:
 
 
 def _kept(system: rs.System, snapshot: rs.Snapshot) -> None:
-    """Until the system would go back to this snapshot."""
     until(lambda: ray.get(system._service.about.remote())["goes_back_to"] >= snapshot.snapshot_id, seconds=BOUND_S)
 
 

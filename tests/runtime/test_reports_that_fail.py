@@ -29,8 +29,6 @@ from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 
 class Adder(rs.SnapshotMixin):
-    """Adds up."""
-
     def __init__(self) -> None:
         self.total = 0
 

@@ -34,7 +34,6 @@ def run(*arguments: Any, key: str = KEY) -> subprocess.CompletedProcess[str]:
 
 
 def await_file(path: Path) -> None:
-    """The analyst writes it, in its own time."""
     until(path.exists)
 
 
@@ -50,7 +49,6 @@ def address(ray_cluster: None) -> str:
 
 @pytest.fixture(scope="module")
 def recorded(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A history of the program, and what it said."""
     history = tmp_path_factory.mktemp("restored") / "history"
     return history, lines(run(PROGRAM, history, address, 4))
 

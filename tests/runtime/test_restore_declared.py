@@ -18,8 +18,6 @@ OTHERS = ("chandy-lamport", "at-least-once-barrier")
 
 
 class Press(rs.SnapshotMixin):
-    """Joins what comes from two sides."""
-
     def __init__(self) -> None:
         self.made: list[str] = []
 
@@ -29,8 +27,6 @@ class Press(rs.SnapshotMixin):
 
 
 class Feeder(rs.SnapshotMixin):
-    """Feeds one side of the press."""
-
     def __init__(self, port: str) -> None:
         self.port = port
 

@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 class Plain(rs.SnapshotMixin):
-    """Keeps what it is given."""
-
     def __init__(self, holds: Any = None) -> None:
         self.holds = holds
 
@@ -36,8 +34,6 @@ class Plain(rs.SnapshotMixin):
 
 
 class Sender(rs.SnapshotMixin):
-    """Its hook tries what hooks must not do."""
-
     def __init__(self) -> None:
         self.how = ""
 
@@ -69,7 +65,6 @@ def settled(system: rs.System) -> rs.Snapshot:
 
 
 def refused(system: rs.System, snapshot: rs.Snapshot, *texts: str) -> None:
-    """The snapshot says why, with the machine's name, and so does the error; nothing has happened."""
     assert not snapshot.restorable
     said = "\n".join(snapshot.obstacles)
     for text in texts:

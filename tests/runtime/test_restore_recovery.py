@@ -24,15 +24,11 @@ TOTAL = COUNT * TOKENS
 
 
 class Mortal(Vault):
-    """Can be asked in which process it lives."""
-
     def pid(self) -> int:
         return os.getpid()
 
 
 class Relay(rs.SnapshotMixin):
-    """Passes on what it gets, numbered as it came."""
-
     def __init__(self, then: str | None = None) -> None:
         self.then = then
         self.seen: list[int] = []
@@ -47,8 +43,6 @@ class Relay(rs.SnapshotMixin):
 
 
 class Noting(Relay):
-    """Says what it has seen."""
-
     def noted(self) -> list[int]:
         return list(self.seen)
 
@@ -73,12 +67,10 @@ def patiently(ask: Callable[[], Any]) -> Any:
 
 
 def kill_host_of(machine: Any) -> None:
-    """Kill -9, once its process is known."""
     os.kill(patiently(lambda: ray.get(machine.pid.remote(), timeout=BOUND_S)), signal.SIGKILL)
 
 
 def await_generation(system: rs.System, generation: int) -> None:
-    """Until everybody goes on in this generation, or one behind it."""
     until(
         lambda: ray.get(system._service.about.remote()),
         good=lambda about: about["generation"] >= generation and not about["rolling"],
@@ -87,7 +79,6 @@ def await_generation(system: rs.System, generation: int) -> None:
 
 
 def await_kept(system: rs.System, snapshot: rs.Snapshot) -> None:
-    """Until the system would go back to this snapshot, or a later one."""
     until(lambda: ray.get(system._service.about.remote())["goes_back_to"] >= snapshot.snapshot_id, seconds=BOUND_S)
 
 
@@ -182,7 +173,6 @@ def test_after_too_many_failures_it_gives_up_with_the_reason(ray_cluster: None) 
 
 
 def await_failure(system: rs.System) -> None:
-    """Wait in the driver until the system gives up; raises that."""
     until(system._check, seconds=BOUND_S)
 
 

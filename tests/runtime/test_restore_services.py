@@ -30,8 +30,6 @@ PATIENCE: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures"
 
 
 class Restless(Mortal):
-    """Passes tokens on until it is told to rest."""
-
     is_resting = False
 
     def pass_on(self, amount: int, hops: int) -> None:
@@ -43,8 +41,6 @@ class Restless(Mortal):
 
 
 def pid_of(actor: Any) -> int:
-    """The process of a service or an analyst, asked again while there is none."""
-
     def asked() -> int:
         return int(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S))
 
@@ -52,7 +48,6 @@ def pid_of(actor: Any) -> int:
 
 
 def kill(actor: Any) -> None:
-    """Kill -9; answers when another process is there."""
     before = pid_of(actor)
     os.kill(before, signal.SIGKILL)
     until(lambda: pid_of(actor) != before)
@@ -73,14 +68,11 @@ def town(system: rs.System, hops: int) -> list[Any]:
 
 
 class Ear:
-    """Hears every verdict of a system."""
-
     def __init__(self, system: rs.System) -> None:
         self.heard: list[rs.Verdict] = []
         system.subscribe(self.heard.append, repeat=True)
 
     def check(self) -> None:
-        """No alarm, and nothing twice."""
         assert [verdict for verdict in self.heard if verdict.alarm] == []
         counts = Counter((verdict.snapshot_id, verdict.detector) for verdict in self.heard)
         assert {key: count for key, count in counts.items() if count > 1} == {}
@@ -156,7 +148,6 @@ def test_what_the_program_has_restored_is_gone_back_to_though_the_analyst_that_k
 
 
 def unleash(system: rs.System, chance: random.Random, many: list[Any], kills: int, pause_s: float) -> Counter[str]:
-    """Kill somebody at random every few seconds, so many times; returns who it was."""
     killed: Counter[str] = Counter()
     for _ in range(kills):
         time.sleep(chance.uniform(0.0, pause_s))

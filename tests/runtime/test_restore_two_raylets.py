@@ -18,7 +18,6 @@ pytestmark = pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_a_node_that_goes_takes_nothing_with_it() -> None:
-    """In a process and a cluster of its own."""
     folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
     try:
         done = subprocess.run(

@@ -93,7 +93,6 @@ def two_paths(protocol: str, *, bell: str | None = None, **settings: Any) -> Ite
 
 
 def begun(system: rs.System, seconds: float) -> Any:
-    """A snapshot that is under way."""
     before = ray.get(system._service.last_number.remote())
     found = system._service.snapshot.remote([], seconds)
     while ray.get(system._service.last_number.remote()) == before:

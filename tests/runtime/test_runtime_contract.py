@@ -87,8 +87,6 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
 
 
 class Doubler(rs.SnapshotMixin):
-    """Joins two ports."""
-
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []
 

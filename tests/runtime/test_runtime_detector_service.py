@@ -71,7 +71,6 @@ def watched(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _verdicts(system: rs.System) -> dict[str, rs.Verdict]:
-    """All verdicts on one snapshot that is taken now."""
     found: dict[str, rs.Verdict] = {}
     is_complete = threading.Event()
     wanted = [""]

@@ -21,8 +21,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 class Clumsy(rs.SnapshotMixin):
-    """Fails in many ways."""
-
     def __init__(self, how: str = "", then: Any = None) -> None:
         self.how = how
         self.number = 5
@@ -199,8 +197,6 @@ def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
 
 
 class Confused(rs.SnapshotMixin):
-    """Says whom it waits for, in the wrong way."""
-
     def waiting_for(self) -> Any:
         return "a"
 

@@ -34,7 +34,6 @@ class Philosopher(rs.SnapshotMixin):
 
 
 def table(system: rs.System, *, declared: bool = True) -> list[Any]:
-    """Philosophers in a circle, each fork between two of them."""
     seats = system.spawn_many(Philosopher, count=COUNT, names=[f"p{number}" for number in range(COUNT)])
     for number, one in enumerate(seats):
         left, right = seats[number - 1], seats[(number + 1) % COUNT]

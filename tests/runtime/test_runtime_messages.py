@@ -16,8 +16,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 class Keeper(rs.SnapshotMixin):
-    """Holds handles in its state."""
-
     def __init__(self, friend: Any, friends: dict[str, list[Any]]) -> None:
         self.friend = friend
         self.friends = friends
@@ -172,8 +170,6 @@ def test_nothing_can_be_sent_to_the_driver_and_names_are_checked(house: House) -
 
 
 class Clockwork(rs.SnapshotMixin):
-    """Sets timers for itself and others."""
-
     def __init__(self) -> None:
         self.rung: list[Any] = []
 

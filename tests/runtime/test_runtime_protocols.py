@@ -50,8 +50,6 @@ class Ring(rs.SnapshotMixin):
 
 
 class Source(rs.SnapshotMixin):
-    """Sends numbers on, a few for each message to itself."""
-
     def __init__(self) -> None:
         self.position = 0
 
@@ -64,8 +62,6 @@ class Source(rs.SnapshotMixin):
 
 
 class Middle(rs.SnapshotMixin):
-    """Counts what comes, and sends it on."""
-
     def __init__(self, target: Any = None) -> None:
         self.target = target
         self.count = self.total = 0

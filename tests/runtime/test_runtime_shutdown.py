@@ -24,8 +24,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 class Here(rs.SnapshotMixin):
-    """Tells which process it is in."""
-
     def pid(self) -> int:
         return os.getpid()
 
@@ -145,7 +143,6 @@ with rs.System("second") as system:
 
 
 def _done(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A script that has been run, with a Ray of its own and the path of a history."""
     script = folder / "script.py"
     script.write_text(text)
     command = [sys.executable, str(script), str(folder / "history")]

@@ -12,8 +12,6 @@ from ray_snapshot.runtime.service.config import ServiceConfig
 
 
 class Silent:
-    """An actor that takes every call and never answers."""
-
     def __getattr__(self, name: str) -> Any:
         return self
 

@@ -43,15 +43,11 @@ class Listener(rs.SnapshotMixin):
 
 
 class Sender(Listener):
-    """Does what a hook may not."""
-
     def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
         self.handle.note.send(1)
 
 
 class Failing(Listener):
-    """Cannot."""
-
     def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
         raise OSError("the disk is full")
 

@@ -34,7 +34,6 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoneHost]:
 
 
 def names_of(part: Any) -> list[str]:
-    """The machines of a report."""
     return sorted(name for name in part.machines["machine"].to_pylist() if name.startswith("m"))
 
 

@@ -85,7 +85,5 @@ def test_who_tells_of_alarms_says_so_once_when_the_analyst_is_gone(monkeypatch: 
 
 
 class SimpleRemote:
-    """A method of an actor that has nothing to say."""
-
     def remote(self) -> tuple[()]:
         return ()

@@ -133,8 +133,6 @@ class Held(rs.SnapshotMixin):
 
 
 class Colour(enum.Enum):
-    """What a state may hold."""
-
     RED = 1
     MANY = [1]  # noqa: RUF012 - a member of an enum
 
@@ -262,8 +260,6 @@ def test_what_is_pickled_must_be_plain_and_its_handles_placed() -> None:
 
 
 class Notebook(Resting):
-    """Has a text under a name."""
-
     def __init__(self, start: int = 0) -> None:
         super().__init__(start)
         self.note = "account-99"

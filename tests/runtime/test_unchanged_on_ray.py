@@ -20,30 +20,23 @@ MACHINES, MONEY = 20, 10
 
 
 class Account(rs.SnapshotMixin):
-    """Pays others."""
-
     def __init__(self) -> None:
         self.balance = MONEY
         self.paid: list[int] = []
 
     def pay(self, to: Any, amount: int) -> None:
-        """One payment."""
         self.balance -= amount
         self.paid.append(amount)
         to.take.send(amount)
 
     def take(self, amount: int) -> None:
-        """The other side of it."""
         self.balance += amount
 
     def own(self) -> int:
-        """What it has, once the messages before have come."""
         return self.balance
 
 
 class AlwaysRead(Account):
-    """The same, of which nothing is kept."""
-
     volatile = True
 
 
@@ -54,12 +47,10 @@ class Counted(rs.SnapshotMixin):
     count = 0
 
     def snapshot_state(self) -> Any:
-        """Nothing."""
         Counted.count += 1
         return {}
 
     def reads(self) -> int:
-        """How often so far."""
         return Counted.count
 
 
@@ -68,7 +59,6 @@ WATCH = detectors.TokenConservation(total=MACHINES * MONEY, state="$.balance", m
 
 
 def _run(kind: type[Account], name: str, history: Path) -> list[list[dict[str, Any]]]:
-    """What each snapshot of a run holds of its machines."""
     found: list[list[dict[str, Any]]] = []
     with rs.System(name, history=str(history), detectors=[WATCH], checkpoint=True) as system:
         machines = system.spawn_many(kind, count=MACHINES, per_host=10, names=[f"a{n}" for n in range(MACHINES)])

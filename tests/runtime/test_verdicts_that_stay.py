@@ -115,8 +115,6 @@ class Waiting(Program):
 
 
 class Done:
-    """Its verdicts are the test's."""
-
     name = "done"
 
     def evaluate(self, snapshot: rs.Snapshot) -> rs.Verdict:

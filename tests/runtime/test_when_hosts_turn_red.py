@@ -29,8 +29,6 @@ BEGUN, MAY_END = threading.Event(), threading.Event()
 
 
 class Slow(Flat):
-    """Stays inside its action."""
-
     def add(self, amount: int) -> int:
         BEGUN.set()
         assert MAY_END.wait(30)
@@ -45,7 +43,6 @@ def gates() -> None:
 
 @contextmanager
 def at_rest() -> Iterator[LoneHost]:
-    """A host whose machines rest."""
     with resting_host() as host:
         for number in range(COUNT):
             host.create(f"m{number}", Flat, number)

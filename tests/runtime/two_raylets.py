@@ -18,8 +18,6 @@ OPTIONS: dict[str, Any] = {"num_cpus": 4, "include_dashboard": False, "object_st
 
 
 class Here(Vault):
-    """Knows the node that it lives on."""
-
     def node(self) -> str:
         return str(ray.get_runtime_context().get_node_id())
 
