@@ -6,7 +6,6 @@ import pickle
 from itertools import chain, groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -81,46 +80,6 @@ def test_a_name_that_is_there_twice_is_one_name() -> None:
     column = runs.column()
     assert column.to_pylist() == ["a", "a", "b", "a"]
     assert column.dictionary.to_pylist() == ["a", "b"]
-
-
-def counts_are_those_of_the_next(patch: pytest.MonkeyPatch) -> None:
-    numbered = joined_ends._numbered
-    patch.setattr(joined_ends, "_numbered", lambda keys: (np.roll(numbered(keys)[0], 1), numbered(keys)[1]))
-
-
-def sums_are_rounded(patch: pytest.MonkeyPatch) -> None:
-    add = np.add
-
-    class Rounded:
-        @staticmethod
-        def at(found: Any, places: Any, values: Any) -> None:
-            add.at(found, places, values.astype(np.float64).astype(np.float32).astype(np.int64))
-
-    patch.setattr(np, "add", Rounded)
-
-
-def one_value_stands_for_one_row(patch: pytest.MonkeyPatch) -> None:
-    add = np.add
-
-    class Once:
-        @staticmethod
-        def at(found: Any, places: Any, values: Any) -> None:
-            add.at(found, places[: len(values)], values)
-
-    patch.setattr(np, "add", Once)
-
-
-MUTANTS = [counts_are_those_of_the_next, sums_are_rounded, one_value_stands_for_one_row]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "LEAST_LEAN", 1)
-    parts = [[(f"m{one}", f"m{other}", "mail", 2**53 + one, 1, 0, 0, 0) for one in range(9) for other in range(9)]] * 2
-    expected = in_order(joined(parts))
-    assert found_in(parts) == expected
-    mutant(monkeypatch)
-    assert found_in(parts) != expected
 
 
 @pytest.mark.parametrize("left", [0, 1, 7])

@@ -8,14 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ray_snapshot import MachineHandle
-from ray_snapshot.parts import reporting
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.mailbox import MAIL
-from ray_snapshot.runtime import ends, message_columns
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.report import BodyCopies, Facts, host_payload, late_payload
 from ray_snapshot.shapes import shape_of
@@ -134,55 +131,3 @@ def test_late_messages_of_several_channels_stay_in_their_order() -> None:
         ("o", 1),
         ("s", 1),
     ]
-
-
-def rows_of_messages_are_swapped(patch: pytest.MonkeyPatch) -> None:
-    add = message_columns.InFlight.add_group
-
-    def swapped(self: message_columns.InFlight, copy: Any) -> None:
-        add(self, copy)
-        self.sources.reverse()
-
-    patch.setattr(message_columns.InFlight, "add_group", swapped)
-
-
-def nothing_waits_at_its_sender(patch: pytest.MonkeyPatch) -> None:
-    add = ends.Ends.add_group
-
-    def without(self: ends.Ends, copy: Any) -> None:
-        add(self, copy)
-        self.held.clear()
-
-    patch.setattr(ends.Ends, "add_group", without)
-
-
-def ends_are_anothers(patch: pytest.MonkeyPatch) -> None:
-    add = ends._Runs.add_all
-    patch.setattr(ends._Runs, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
-
-
-def links_of_groups_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reporting.LinkCounts, "group", lambda self, copy: None)
-
-
-def channels_of_messages_are_shifted(patch: pytest.MonkeyPatch) -> None:
-    repeat = np.repeat
-    patch.setattr(message_columns.np, "repeat", lambda places, counts: np.roll(repeat(places, counts), 1))
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        rows_of_messages_are_swapped,
-        nothing_waits_at_its_sender,
-        ends_are_anothers,
-        links_of_groups_are_not_counted,
-        channels_of_messages_are_shifted,
-    ],
-    ids=lambda mutant: mutant.__name__,
-)
-def test_a_mistake_in_columns_of_groups_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    recordings = [recorded(number) for number in range(30)]
-    expected = [told(one_by_one(recording)) for recording in recordings]
-    mutant(monkeypatch)
-    assert any(told(recording) != right for recording, right in zip(recordings, expected, strict=True))
