@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from typing import Any
 
 import ray_snapshot as rs
@@ -51,7 +52,7 @@ def told(snapshot: rs.Snapshot) -> None:
         "restorable": snapshot.restorable,
         "tokens": sum(machine.state["tokens"] for machine in purses.values()) + sum(moving),
         "moving": len(moving),
-        "hosts": len({machine.host for machine in purses.values()}),
+        "hosts": sorted(Counter(machine.host for machine in purses.values()).values()),
         "machines": sorted(purses),
         "sequence": snapshot.sequence,
     }

@@ -15,14 +15,6 @@ def taken(arrivals: Arrivals) -> list[int]:
     return [arrivals.inbox.get_nowait().collected.header.number for _ in range(arrivals.inbox.qsize())]
 
 
-def test_they_are_evaluated_by_their_places_however_they_come() -> None:
-    arrivals = Arrivals()
-    for place, ready in ((3, []), (2, []), (1, [1, 2, 3]), (4, [4])):
-        assert arrivals.put(handed(arrivals, place))
-        assert taken(arrivals) == ready
-    assert arrivals.received == arrivals.in_order == 4
-
-
 def test_what_is_behind_a_gap_has_come_and_is_not_in_order_and_what_has_no_place_waits_for_nothing() -> None:
     arrivals = Arrivals()
     arrivals.put(handed(arrivals, 2))

@@ -71,6 +71,8 @@ def test_a_snapshot_that_is_given_up_holds_up_nobody() -> None:
     async def play(service: Service) -> None:
         await report(service, 3, 2)
         await service.collecting.abort(service.coordinator.abort(1, "it timed out"))
+        await asyncio.gather(*service.collecting.line.under_way)
+        assert [service.collecting.line.completed_after(number) for number in (0, 2, 3)] == [2, 1, 0]
 
     assert {number for number, _ in with_service(play)} == {1, 2, 3}
 

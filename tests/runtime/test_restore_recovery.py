@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -174,39 +173,6 @@ def test_after_too_many_failures_it_gives_up_with_the_reason(ray_cluster: None) 
 
 def await_failure(system: rs.System) -> None:
     until(system._check, seconds=BOUND_S)
-
-
-@pytest.mark.nightly
-def test_without_recovery_whoever_waits_is_told_which_host_died_and_what_it_carried(ray_cluster: None) -> None:
-    with rs.System("mortal", detectors=[]) as system:
-        many = town(system)
-        os.kill(ray.get(many[0].pid.remote()), signal.SIGKILL)
-        with pytest.raises(rs.HostDiedError, match=r"host-0 with v0, v1, v2 and 1 more") as caught:
-            await_failure(system)
-    assert caught.value.machines == ["v0", "v1", "v2", "v3"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier"])
-def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: str, seed: int) -> None:
-    chance = random.Random(seed)
-    options: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "protocol": protocol}
-    with rs.System("chaos", detectors=[conservation(TOTAL)], **options) as system:
-        alarms: list[rs.Verdict] = []
-        system.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None, repeat=True)
-        many = town(system)
-        for machine in many:
-            for _ in range(5):
-                machine.pass_on.send(1, 5_000)
-        for turn in range(1, 14):
-            time.sleep(chance.uniform(0.0, 1.0))
-            kill_host_of(chance.choice(many))
-            if chance.random() < 0.7:
-                await_generation(system, turn)
-        system.wait_for(detectors.Termination(), timeout=2 * BOUND_S)
-        state = system.snapshot().machines
-        assert sum(state[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
-        assert alarms == []
 
 
 @pytest.mark.nightly

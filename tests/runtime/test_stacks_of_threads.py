@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 from clean import clean_environment
-
-PACKAGE = Path(__file__).parents[2] / "ray_snapshot"
 
 LOOKS_WHILE_GARBAGE_IS_DUE = """
 import faulthandler, gc, threading, time
@@ -63,9 +60,3 @@ def test_a_collection_that_is_due_stops_nobody() -> None:
     )
 
     assert (ran.returncode, ran.stdout) == (0, "seen\n"), ran.stderr
-
-
-def test_there_is_one_place_that_looks() -> None:
-    looking = [path.name for path in PACKAGE.glob("**/*.py") if "_current_frames(" in path.read_text()]
-
-    assert looking == ["here.py"]

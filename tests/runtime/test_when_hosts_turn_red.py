@@ -107,22 +107,38 @@ def test_what_comes_late_to_a_host_at_rest_is_in_its_report(monkeypatch: pytest.
         assert part.messages.num_rows == 1
 
 
+def spend(seconds: float) -> None:
+    until_s = time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        pass
+
+
 def test_processor_time_is_told_once_whoever_has_spent_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
         rows = host.post.at_rest.rows
         beside = rows.beside
-
-        def slow(names: Any) -> Any:
-            until_s = time.thread_time() + 0.1
-            while time.thread_time() < until_s:
-                pass
-            return beside(names)
-
-        monkeypatch.setattr(rows, "beside", slow)
+        monkeypatch.setattr(rows, "beside", lambda names: (spend(0.1), beside(names))[1])
         host.obey(Request(3))
         host.report(3)
         (payload,) = _sent(host, 3)
         assert 0.1 <= payload.cpu_s < 0.18
+
+
+def test_a_machine_that_is_copied_in_front_of_its_action_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        host.create("account", Flat)
+        until(lambda: host.post.constructed() == COUNT + 1)
+        copied: Any = host.post.copier._copied
+        monkeypatch.setattr(host.post.copier, "_copied", lambda machine: (spend(0.02), copied(machine))[1])
+        with host.post.member.lock:
+            core = host.post.core
+            core.request(3)
+            core.boundary()
+            core._copy_if_due(core.machines["account"])  # as `next_action` does
+            host.post.recorder.copy_slice()
+        host.report(3)
+        (payload,) = _sent(host, 3)
+        assert payload.cpu_s >= 0.02
 
 
 def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
