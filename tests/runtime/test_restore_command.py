@@ -55,16 +55,17 @@ def recorded(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 @pytest.mark.contract
 @pytest.mark.nightly
-@pytest.mark.parametrize("hosts", [[9], [3, 3, 3]], ids=len)
-def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, address: str, hosts: list[int]) -> None:
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, address: str, hosts: int) -> None:
     history, (begun, ended) = recorded
     assert begun["restorable"]
     assert begun["moving"] > 0
-    done = run("-c", COMMAND, "restore", "--hosts", len(hosts), history, begun["id"], PROGRAM, history, address, 4)
+    done = run("-c", COMMAND, "restore", "--hosts", hosts, history, begun["id"], PROGRAM, history, address, 4)
     again, last = lines(done)
     assert "8 messages that the program sent before start() were dropped" in done.stderr
     assert [line["tokens"] for line in (begun, ended, again, last)] == [800] * 4
-    assert (again["restored_from"], again["hosts"], again["sequence"]) == (begun["id"], hosts, 1)
+    assert (again["restored_from"], len(again["hosts"]), again["sequence"]) == (begun["id"], hosts, 1)
+    assert again["hosts"][-1] - again["hosts"][0] <= 2, "about as many on each, beside the one that is hired meanwhile"
     assert last["machines"] == ["extra", "hired", *(f"v{number}" for number in range(8))] == ended["machines"]
 
 
