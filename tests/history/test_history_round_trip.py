@@ -161,24 +161,6 @@ def test_reading_one_snapshot_opens_only_the_files_that_may_hold_it(tmp_path: Pa
     assert history.load("bank-00003").machine_count == 3
 
 
-def test_files_are_sorted_zstd_with_statistics_where_they_help(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    with HistoryWriter(tmp_path) as writer:
-        for number in (2, 0, 1):
-            writer.add(snapshot(number + 1, machines=12))
-    (file,) = History(tmp_path).files("machines")
-    parquet = pq.ParquetFile(file)
-    rows = parquet.read(columns=["snapshot_id", "machine"]).to_pylist()
-    assert rows == sorted(rows, key=lambda row: (row["snapshot_id"], row["machine"]))
-    group = parquet.metadata.row_group(0)
-    columns = {group.column(index).path_in_schema: group.column(index) for index in range(group.num_columns)}
-    assert {column.compression for column in columns.values()} == {"ZSTD"}
-    assert columns["machine"].is_stats_set
-    assert columns["machine"].has_column_index
-    assert not columns["state"].is_stats_set
-
-
 @pytest.mark.contract
 def test_of_several_verdicts_of_one_key_the_latest_counts(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ray_snapshot import columns
 from ray_snapshot.columns import Columns, inner, lean, packed, unpacked, unspread
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.runtime import ends, joined_ends
+from ray_snapshot.runtime import joined_ends
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.resting import RestingRows, Rows
 from ray_snapshot.runtime.rows import END_ROW
@@ -71,15 +71,6 @@ def test_a_channel_is_what_both_ends_say(least: int, parts: list[list[Row]]) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "LEAST_LEAN", least)
         assert found_in(parts) == in_order(joined(parts))
-
-
-def test_a_name_that_is_there_twice_is_one_name() -> None:
-    runs = ends._Runs()
-    for name, count in (("a", 2), ("b", 1), ("a", 1)):
-        runs.add(name, count)
-    column = runs.column()
-    assert column.to_pylist() == ["a", "a", "b", "a"]
-    assert column.dictionary.to_pylist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("left", [0, 1, 7])

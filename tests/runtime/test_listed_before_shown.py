@@ -7,27 +7,21 @@ import os
 import pickle
 import threading
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from limited import limit
-from played import Played
 from ray import cloudpickle
 
 from ray_snapshot.columns import inner
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import History
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime.analyst import actor as analysts
 from ray_snapshot.runtime.analyst.keeping import Keeper
-from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.ends import ENDS
 from ray_snapshot.runtime.report import HostPart
-from ray_snapshot.runtime.service.actor import Service
-from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.schema import MACHINES, MESSAGES
 
 
@@ -57,20 +51,6 @@ def test_on_linux_the_threads_that_judge_and_write_come_second(tmp_path: Path) -
     assert found["MainThread"] == own
 
 
-def test_whoever_asks_for_it_is_answered_when_the_history_lists_the_snapshot(tmp_path: Path) -> None:
-    async def play() -> None:
-        analyst = await opened(tmp_path)
-        for number in (1, 2):
-            found = collected(number)
-            await analyst.add(found, number)
-            assert await analyst.is_kept(found.header.snapshot_id, is_listed=True)
-            assert found.header.snapshot_id in [row.snapshot_id for row in History(tmp_path).snapshots()]
-        assert not await analyst.is_kept("another", is_listed=True)
-        analyst.writer.close()
-
-    asyncio.run(asyncio.wait_for(play(), 30))
-
-
 def test_a_commit_that_fails_is_tried_again_before_anybody_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,32 +75,3 @@ def test_a_commit_that_fails_is_tried_again_before_anybody_is_answered(
         analyst.writer.close()
 
     asyncio.run(asyncio.wait_for(play(), 30))
-
-
-async def _asked(*, listens: bool) -> list[bool]:
-    """What the service asks the analyst: whether the snapshot must be listed; at last for somebody who commits."""
-    asked: list[bool] = []
-
-    async def add(*_: Any) -> None: ...
-
-    async def is_kept(_: str, *, is_listed: bool) -> bool:
-        asked.append(is_listed)
-        return True
-
-    analyst = Played(add=add, is_kept=is_kept, watched=asyncio.Event().wait)
-    service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0, True), analyst)
-    number = service.collecting.start(30.0)
-    assert number is not None
-    header = service.collecting.begin(number, [], 30.0, is_driver_asked=True).header
-    service.directory.actors[DRIVER] = Played(kept=lambda *_: asyncio.sleep(0))
-    counts = HostReport(DRIVER, {}, {}, {})
-    await service.report(HostPayload(number, counts, b"", checkpoint=b"x", listens=listens))
-    await service.committed(header.snapshot_id)
-    for task in service.course.tasks:
-        task.cancel()
-    return asked
-
-
-def test_it_must_be_listed_for_sinks_and_for_who_commits_and_costs_others_nothing() -> None:
-    assert asyncio.run(asyncio.wait_for(_asked(listens=True), 10)) == [True, True]
-    assert asyncio.run(asyncio.wait_for(_asked(listens=False), 10)) == [True]

@@ -15,7 +15,6 @@ from until import until
 
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Close, Request
-from ray_snapshot.runtime.host.resting import _of
 
 COUNT = 40
 
@@ -35,20 +34,6 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoneHost]:
 
 def names_of(part: Any) -> list[str]:
     return sorted(name for name in part.machines["machine"].to_pylist() if name.startswith("m"))
-
-
-def test_rows_are_written_while_others_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    with many(monkeypatch) as host:
-        core, written = host.post.core, []
-        take = host.post.at_rest.rows.take
-        monkeypatch.setattr(
-            host.post.at_rest.rows,
-            "take",
-            lambda rested: written.append((len(_of(rested).names), len(core.copying.uncopied))) or take(rested),
-        )
-        host.obey(Request(1))
-        assert names_of(host.report(1)) == sorted(f"m{number}" for number in range(COUNT))
-        assert [count for count, _ in written if count] == [12, 12, 12, 4], "none twice, none left out"
 
 
 def test_machines_are_not_copied_faster_than_rows_are_written(monkeypatch: pytest.MonkeyPatch) -> None:

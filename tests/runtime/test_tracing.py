@@ -43,17 +43,6 @@ class Stand:
         return [] if shipped is None else unpacked(shipped).to_pylist()
 
 
-def test_each_send_of_the_driver_is_an_action_and_over() -> None:
-    stand = Stand()
-    stand.send("a", "b", 1)
-    stand.send("a", "b", 2)
-
-    rows = stand.rows(stand.tracer.take())
-
-    assert [(row["machine"], row["number"], row["accepted"]) for row in rows] == [("a", 1, "[]"), ("a", 2, "[]")]
-    assert [json.loads(row["sent"])[0]["number"] for row in rows] == [1, 2]
-
-
 def test_an_action_is_shipped_once_and_not_before_it_is_over() -> None:
     stand = Stand()
     stand.send("a", "b", 1)
@@ -183,17 +172,3 @@ def test_what_came_of_a_wait_is_told_of_each_kind_and_kept_secret_where_anything
     redaction.redact("password")
     assert json.loads(came_of(wait(raises=True, result=["a secret"]))) == {"values": None}
     assert json.loads(came_of(raised)) == {"error": {"type": "ValueError", "own": False}}
-
-
-def test_no_row_has_what_stands_under_a_redacted_name() -> None:
-    redaction.redact("password")
-    stand = Stand()
-    redaction.know(type("Kept", (), {"take": lambda self, login, password=None: None}))
-    stand.send("a", "b", {1: 2, "password": "hunter2"}, "hunter2")
-    stand.accept()
-    stand.tracer.end("b")
-    rows = stand.rows(stand.tracer.take())
-    (sent,) = json.loads(rows[0]["sent"])
-    assert sent["args"][1] == {"$redacted": "password"}
-    assert len(rows) == 2
-    assert "hunter2" not in json.dumps(rows, default=str)
