@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -86,6 +88,22 @@ def total_of(snapshot: rs.Snapshot) -> int:
     held = sum(machine.state["tokens"] for machine in snapshot.machines.values() if "tokens" in (machine.state or ()))
     moving = sum(message.args[0] for message in snapshot.messages if message.method in ("take", "__init__"))
     return int(held + moving)
+
+
+def settled(system: rs.System) -> rs.Snapshot:
+    system.wait_for(detectors.Termination(), timeout=BOUND_S)
+    return system.snapshot()
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What the driver asks of a system that may be rolled back meanwhile: it asks again."""
+    deadline = time.monotonic() + 2 * BOUND_S
+    while True:
+        try:
+            return ask()
+        except (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def vaults(system: rs.System, count: int, tokens: int, per_host: int, prefix: str = "v") -> list[Any]:

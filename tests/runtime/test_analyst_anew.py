@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lone_service import Program
-from played import Played
+from played import Played, Silent
 from ray import cloudpickle
 
 from ray_snapshot.columns import packed
@@ -30,14 +30,6 @@ from ray_snapshot.schema import TABLES
 from ray_snapshot.verdicts import ReadyMade
 
 EARLIER = Checkpoint({"snapshot_id": "s", "number": 3, "run_id": "earlier", "aliases": ["first"]}, [])
-
-
-class Silent:
-    def __getattr__(self, name: str) -> Any:
-        return self
-
-    def remote(self, *_: Any) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().create_future()
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 import ray
-from restore_machines import BOUND_S
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
 
@@ -32,11 +30,6 @@ class Feeder(rs.SnapshotMixin):
 
     def feed(self, what: str) -> None:
         getattr(self.machine("press"), self.port).send(what)
-
-
-def settled(system: rs.System) -> rs.Snapshot:
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    return system.snapshot()
 
 
 @pytest.mark.nightly

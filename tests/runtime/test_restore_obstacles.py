@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import ray
 from pydantic import SecretStr
-from restore_machines import BOUND_S, Asker
+from restore_machines import BOUND_S, Asker, settled
 from runtime_machines import Gate, pass_gate
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -57,11 +56,6 @@ def system(ray_cluster: None) -> Iterator[rs.System]:
         found.spawn(Asker, name="asker")
         found.start()
         yield found
-
-
-def settled(system: rs.System) -> rs.Snapshot:
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    return system.snapshot()
 
 
 def refused(system: rs.System, snapshot: rs.Snapshot, *texts: str) -> None:
@@ -138,9 +132,7 @@ def test_a_restore_hook_can_neither_send_nor_call_nor_spawn(ray_cluster: None, h
 @pytest.mark.contract
 def test_a_secret_is_never_stored_and_so_an_obstacle(system: rs.System) -> None:
     system.machine("one").hold.send(SecretStr("s3cr3t"))
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    found = system.snapshot()
-
+    found = settled(system)
     assert not found.restorable
     assert any(
         "one: a secret (SecretStr or SecretBytes), which is never stored, in its state" in text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
-from restore_machines import BOUND_S, Vault, conservation, total_of
+from restore_machines import BOUND_S, Vault, conservation, patiently, total_of
 from until import until
 
 import ray_snapshot as rs
@@ -57,12 +57,6 @@ class Fragile(rs.SnapshotMixin):
 
     def pid(self) -> int:
         return os.getpid()
-
-
-def patiently(ask: Callable[[], Any]) -> Any:
-    """What the driver asks of a system that may be rolled back meanwhile: it asks again."""
-    gone_back = (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError)
-    return until(ask, good=lambda _: True, again=gone_back, seconds=BOUND_S)
 
 
 def kill_host_of(machine: Any) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import ray
-from restore_machines import BOUND_S, Asker, Keeper, Vault, conservation, total_of, vaults
+from restore_machines import BOUND_S, Asker, Keeper, Vault, conservation, settled, total_of, vaults
 from runtime_machines import Gate, pass_gate
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
 from ray_snapshot.protocol.commands import Stop
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -41,11 +40,6 @@ def bank(ray_cluster: None) -> Iterator[rs.System]:
         system.spawn(Asker, name="asker")
         system.start()
         yield system
-
-
-def settled(system: rs.System) -> rs.Snapshot:
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    return system.snapshot()
 
 
 def stir(system: rs.System, hops: int = 100) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import RayActorError
-from restore_machines import BOUND_S, conservation, total_of
-from test_restore_recovery import Mortal, Noting, await_generation, await_kept, kill_host_of, patiently
+from restore_machines import BOUND_S, conservation, patiently, total_of
+from test_restore_recovery import Mortal, Noting, await_generation, await_kept, kill_host_of
 from until import until
 
 import ray_snapshot as rs

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+
+from played import Silent
 
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
-
-
-class Silent:
-    def __getattr__(self, name: str) -> Any:
-        return self
-
-    def remote(self, *_: Any) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().create_future()
 
 
 def reported(host: str) -> HostPayload:
