@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import HistoryWriter, checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
@@ -110,6 +113,15 @@ def removal(path: str) -> dict[str, object]:
             "size": 2,
         }
     }
+
+
+def with_texts(file: Path, column: str, text: str) -> None:
+    """Every value of a column of a file becomes this text."""
+    rows = pq.read_table(file, partitioning=None)
+    place = rows.schema.get_field_index(column)
+    pq.write_table(
+        rows.set_column(place, rows.schema.field(place), pa.array([text] * rows.num_rows, pa.string())), file
+    )
 
 
 def replace_by_link(place: Path, target: Path) -> None:

@@ -34,16 +34,6 @@ COMMANDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history")
-
-
-@pytest.fixture
-def history(pristine: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pristine, tmp_path / "history", symlinks=True))
-
-
 @pytest.fixture
 def outside(pristine: Path, tmp_path: Path) -> Path:
     return crafted.sentinel(tmp_path / "outside", pristine)
