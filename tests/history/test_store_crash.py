@@ -192,7 +192,6 @@ for number in range(first, first + 10):
     found = History(address)
     assert len(found.snapshots()) == len(found.verdicts()) == 30
     assert [problems for _, problems in found.verify()] == [[]] * 30
-    assert leases.owners_there(StorePath(bucket, "together")) == set()
 
 
 @pytest.mark.contract
