@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -234,38 +233,3 @@ def test_the_token_may_come_from_the_environment_and_no_file_is_written(
     done = stranger.type("diagnose", "guarded", "--address", both[0].address, RAY_AUTH_TOKEN=TOKEN)
     assert healthy(done, "guarded")
     assert not (stranger.home / ".ray").exists()
-
-
-@pytest.mark.nightly
-def test_two_clusters_that_run_a_system_of_that_name_are_both_named(
-    both: tuple[Watched, Watched], terminal: Terminal
-) -> None:
-    """The second is one that `ray start` has made; its program says `rs.System(address=...)`, with no word of a token."""
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    start = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=1", f"--temp-dir={folder}"]
-    head = subprocess.Popen(
-        [*start, "--include-dashboard=false", "--disable-usage-stats"],
-        env=terminal.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert head.stdout is not None
-        assert any("Ray runtime started" in line for line in head.stdout)
-        with terminal.running(sys.executable, str(HERE / "twin.py"), "guarded", f"127.0.0.1:{port}") as twin:
-            assert twin.stdout is not None
-            assert twin.stdout.readline() == "guarded\n"
-            done = terminal.type("diagnose", "guarded")
-            assert done.returncode == 2, done
-            assert "2 Ray clusters run a system 'guarded': say which with --address" in done.stderr
-            assert both[0].address in done.stderr
-            assert f":{port}" in done.stderr
-            assert terminal.type("diagnose", "guarded", "--address", f"127.0.0.1:{port}").returncode == 0
-    finally:
-        head.terminate()
-        head.communicate(timeout=BOUND_S)
-        shutil.rmtree(folder, ignore_errors=True)

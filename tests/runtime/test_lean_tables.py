@@ -1,4 +1,4 @@
-"""What all rows of a table have in common is sent once, and the table that comes is the one that was sent."""
+"""Tables and large bytes on their way: what is in common is sent once, and what comes is what was sent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ray_snapshot import columns
-from ray_snapshot.columns import PIECE_ROWS, alike, inner, lean, packed, whole
+from ray_snapshot.columns import PIECE_ROWS, alike, inner, lean, packed, squeezed, whole
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.ends import ENDS, NAMES
+from ray_snapshot.runtime.pieces import cut
 from ray_snapshot.schema import MACHINES, MESSAGES
 
 MOMENTS = [
@@ -109,3 +111,28 @@ def test_a_column_of_one_value_takes_no_more_room_than_a_piece_of_it(rows: int, 
     assert found.equals(pa.chunked_array([pa.repeat(value, rows)]))
     assert found.type == value.type
     assert taken < 16 * PIECE_ROWS + 1_000
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        (0, 1),
+        (LIMITS.piece_bytes, 1),
+        (LIMITS.piece_bytes + 1, 2),
+        (LIMITS.pieces_bytes, 17),
+        (LIMITS.pieces_bytes + 1, 1),
+    ],
+)
+def test_a_batch_is_cut_where_that_saves_the_way_through_the_store(size: int, count: int) -> None:
+    whole = bytes(range(256)) * (size // 256 + 1)
+    found = cut(whole[:size])
+    assert (len(found), b"".join(found)) == (count, whole[:size])
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 6_000_000])
+def test_a_squeezed_pickle_yields_the_same(size: int) -> None:
+    value = {"text": "ab" * (size // 2)}
+    plain = pickle.dumps(value, protocol=5)
+    found = squeezed(plain)
+    assert pickle.loads(found) == value
+    assert (len(found) < len(plain) / 10) == (size > 10)

@@ -34,7 +34,6 @@ from resting import (
 from until import until
 
 import ray_snapshot as rs
-from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.handles import handle_of
@@ -140,18 +139,6 @@ def test_of_a_machine_that_rests_nothing_is_asked_again(monkeypatch: pytest.Monk
         first, second = program.run([("snapshot",)])[-2:]
         assert first == second
         assert first["obstacles"] == []
-
-
-def test_a_machine_that_is_in_an_action_is_not_kept() -> None:
-    with resting_host() as host:
-        Program(host).run([("spawn", 0, Trusted)])
-        machine, post = host.post.core.machines["m0"], host.post
-        for is_inside in (True, False):
-            with post.member.lock:
-                post.stage.action = (machine, None, None) if is_inside else None  # type: ignore[assignment]
-                post.copier.copy(machine)
-                post.copier.copy(machine)
-                assert (post.copier.unchanged.copies.get("m0") is None) == is_inside
 
 
 def test_a_machine_that_is_held_when_it_is_loaded_is_blocked() -> None:
@@ -326,24 +313,6 @@ def test_what_is_pickled_must_be_plain_and_its_handles_placed() -> None:
 
 
 # ---- what changes beside it ------------------------------------------------------------------------------------------
-
-
-class Notebook(Resting):
-    def __init__(self, start: int = 0) -> None:
-        super().__init__(start)
-        self.note = "account-99"
-
-
-def test_a_name_that_is_redacted_later_reaches_the_rows_of_machines_at_rest() -> None:
-    with resting_host() as host:
-        program = Program(host)
-        rows = program.run([("spawn", 0, Notebook), *[("snapshot",)] * 3])
-        assert "m0" in host.post.at_rest.rows.shapes
-        redaction.redact("note")
-        rows = program.run([("snapshot",)] * 2)
-        assert host.service.of("fail") == []
-    states = [row["state"] for held in rows for row in held["machines"]]
-    assert ["account-99" in state for state in states] == [True] * 3 + [False] * 2
 
 
 def test_rows_that_are_not_written_stop_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
