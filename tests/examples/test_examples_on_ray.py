@@ -16,14 +16,7 @@ import ray
 from clean import clean_environment, on_cluster
 
 import ray_snapshot as rs
-from ray_snapshot.examples import (
-    bank,
-    dining_philosophers,
-    example_run,
-    shortest_paths,
-    token_ring,
-    work_pool,
-)
+from ray_snapshot.examples import bank, dining_philosophers, example_run, shortest_paths, token_ring, work_pool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -77,13 +77,7 @@ def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> 
     code, out, _ = run("show", history, "bank-00002", "--limit", "2")
     text = "\n".join(out)
     assert code == 0
-    for part in (
-        "snapshot_id            bank-00002",
-        "machines (3)",
-        "messages (3)",
-        "verdicts (2)",
-        "... and 1 more",
-    ):
+    for part in ("snapshot_id            bank-00002", "machines (3)", "messages (3)", "verdicts (2)", "... and 1 more"):
         assert part in text, text
     code, out, _ = run("show", history, "full")
     text = "\n".join(out)
@@ -92,13 +86,7 @@ def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> 
     (row,) = rows("show", history, "-1", "--system", "bank")
     assert row["snapshot_id"] == "bank-00002"
     assert [machine["state"] for machine in row["machines"]] == [{"balance": 2}] * 3
-    assert [len(row[name]) for name in ("channels", "messages", "waits", "calls", "verdicts")] == [
-        3,
-        3,
-        0,
-        0,
-        2,
-    ]
+    assert [len(row[name]) for name in ("channels", "messages", "waits", "calls", "verdicts")] == [3, 3, 0, 0, 2]
     assert rows("show", history)[0]["snapshot_id"] == "bank-00002"
 
 

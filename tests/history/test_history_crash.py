@@ -149,10 +149,7 @@ def test_the_next_start_removes_only_what_its_own_writer_left(tmp_path: Path) ->
     living.close()
     assert {
         row.snapshot_id: problems for row, (_, problems) in zip(history.snapshots(), history.verify(), strict=True)
-    } == {
-        "bank-00001": [],
-        "ring-00005": [],
-    }
+    } == {"bank-00001": [], "ring-00005": []}
     assert list(tmp_path.glob("_writers/*")) == []
 
 

@@ -221,10 +221,7 @@ def test_verify_finds_a_snapshot_that_is_listed_twice(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1), snapshot(2))
     history = History(tmp_path)
     write_deltalake(str(tmp_path / "snapshots"), history.table("snapshots", "bank-00001"), mode="append")
-    assert dict(history.verify()) == {
-        "bank-00002": [],
-        "bank-00001": ["the table snapshots lists it 2 times"],
-    }
+    assert dict(history.verify()) == {"bank-00002": [], "bank-00001": ["the table snapshots lists it 2 times"]}
     with pytest.raises(HistoryFormatError, match="lists it twice"):
         history.load("bank-00001")
 

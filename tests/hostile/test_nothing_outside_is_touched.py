@@ -60,9 +60,7 @@ def test_no_command_touches_what_a_crafted_history_leads_to(
 
 
 @pytest.mark.parametrize(
-    "craft",
-    [craft for craft in crafted.CRAFTS if "linked" in craft.__name__],
-    ids=lambda craft: craft.__name__,
+    "craft", [craft for craft in crafted.CRAFTS if "linked" in craft.__name__], ids=lambda craft: craft.__name__
 )
 def test_a_link_is_refused_by_name_before_upkeep_changes_anything(
     history: Path, outside: Path, craft: Callable[[Path, Path], None]

@@ -42,9 +42,7 @@ def test_what_is_gone_back_to_stays_however_many_come_after_it() -> None:
     assert kept(keeper) == [2, *range(LIMITS.memory_checkpoints + 1, 2 * LIMITS.memory_checkpoints)]
 
 
-def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, memory_checkpoints_bytes=4_000)
     keeper = Keeper("run", None, None)
     keep(keeper, [1], size=1_000)
