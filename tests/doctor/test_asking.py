@@ -70,27 +70,27 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return told
 
 
-def test_it_ends_with_0_if_there_are_only_warnings(
-    finds: Callable[..., None], capsys: pytest.CaptureFixture[str]
+WELL = Finding("ray", OK, "2.60.0")
+ODD = Finding("py-spy", WARNING, "not installed", "pip install it")
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "last"),
+    [
+        ([WELL], 0, "all is well"),
+        ([WELL, ODD], 0, "1 warning"),
+        ([Finding("ray", PROBLEM, "none", "get it"), ODD, ODD], 1, "1 problem, 2 warnings"),
+    ],
+)
+def test_it_ends_with_1_if_there_is_a_problem_and_says_what_there_is(
+    finds: Callable[..., None], capsys: pytest.CaptureFixture[str], found: list[Finding], code: int, last: str
 ) -> None:
-    finds(Finding("ray", OK, "2.60.0"), Finding("py-spy", WARNING, "not installed", "pip install it"))
-    assert main(["doctor"]) == 0
-    first, second, last = capsys.readouterr().out.splitlines()
-    assert first.split() == ["ok", "ray", "2.60.0"]
-    assert second.split(maxsplit=2) == ["warning", "py-spy", "not installed; to do: pip install it"]
-    assert last == "1 warning"
-
-
-def test_it_ends_with_1_if_there_is_a_problem(finds: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    finds(Finding("ray", PROBLEM, "none", "get it"), Finding("a", WARNING, "b", "c"), Finding("d", WARNING, "e", "f"))
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "1 problem, 2 warnings"
-
-
-def test_it_is_said_if_all_is_well(finds: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    finds(Finding("ray", OK, "2.60.0"))
-    assert main(["doctor"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "all is well"
+    finds(*found)
+    assert main(["doctor"]) == code
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == last
+    if ODD in found:
+        assert out[1].split(maxsplit=2) == ["warning", "py-spy", "not installed; to do: pip install it"]
 
 
 def test_json_is_one_object_a_line_and_nothing_else(

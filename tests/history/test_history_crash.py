@@ -56,7 +56,6 @@ def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(
         writer.flush()
     assert writer._owner.file is not None
     writer._owner.file.close()  # the lock on its record goes with the process
-
     history = History(tmp_path)
     listed = {row.snapshot_id for row in history.snapshots()}
     whole = step + after > COMMITS.index("snapshots")
@@ -64,7 +63,6 @@ def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(
     for name in (*COMMITS[:5], "verdicts"):
         assert set(history.table(name)["snapshot_id"].to_pylist()) <= listed, f"rows of {name} came out of nowhere"
     assert dict(history.verify()) == {name: [] for name in listed}
-
     with HistoryWriter(tmp_path) as after_it:  # the next writer goes on, with that snapshot too
         after_it.add(snapshot(2))
         if not whole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from limited import limit
 from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter, bounds, compaction, files, tables
 from ray_snapshot.history.files import group_lengths
+from ray_snapshot.history.verification import row_batches
 from ray_snapshot.schema import MACHINES
 
 SNAPSHOTS, MACHINES_EACH = 40, 300
@@ -242,3 +243,20 @@ def test_ids_are_in_the_order_of_time() -> None:
         SnapshotHeader(1, "bank", "0123456789", "observer", [], moment.timestamp()).snapshot_id for moment in moments
     ]
     assert ids == sorted(ids)
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 100))
+def test_each_is_read_once_in_order_and_no_more_rows_than_may_be(rows: list[int], most: int) -> None:
+    sizes = {f"s-{place}": count for place, count in enumerate(rows)}
+    found = list(row_batches(sizes, most))
+    assert [*chain.from_iterable(found)] == [*sizes]
+    assert all(len(batch) == 1 or sum(sizes[one] for one in batch) <= most for batch in found)
+
+
+def test_none_of_them_is_left_over() -> None:
+    sizes = {f"s-{place}": 24_500 for place in range(256)}
+    assert [len(batch) for batch in row_batches(sizes, 3_000_000)] == [86, 86, 84]
+
+
+def test_snapshots_without_rows_are_read_together() -> None:
+    assert len(list(row_batches({f"s-{place}": 0 for place in range(400)}))) == 1

@@ -154,7 +154,6 @@ def test_a_stream_that_is_closed_full_or_gone_ends_it_quietly(
 ) -> None:
     name, *options = command.split()
     given = f"{COMMAND} {name} {shlex.quote(str(history))} {' '.join(options)} {where}"
-
     assert in_shell(given, history.parent) == (code, line)
 
 
@@ -177,7 +176,6 @@ def test_a_fault_of_ours_is_one_line_that_says_so_and_has_a_code_of_its_own(
     code, _, err = said(capsys, "list", str(history))
     assert (code, err.count("\n")) == (cli.OURS, 1)
     assert r"a fault of ray-snapshot: ZeroDivisionError: broken\x1b here; please report it" in err
-
     monkeypatch.setenv(cli.DEBUG, "1")
     assert cli.main(["list", str(history)]) == cli.OURS
     assert "Traceback" in capsys.readouterr().err

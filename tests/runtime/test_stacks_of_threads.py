@@ -58,5 +58,4 @@ def test_a_collection_that_is_due_stops_nobody() -> None:
         timeout=120,
         check=False,
     )
-
     assert (ran.returncode, ran.stdout) == (0, "seen\n"), ran.stderr

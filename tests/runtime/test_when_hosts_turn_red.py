@@ -223,19 +223,17 @@ def test_who_asks_twice_is_answered_once() -> None:
         assert payload.number == 3
 
 
-def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_report_and_one_of_many_links_go_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
-        limit(monkeypatch, piece_bytes=10)
-        assert _asked(host, 3).result(30) is None
-        assert until(lambda: _sent(host, 3))
-
-
-def test_the_counts_of_many_links_make_a_report_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    with at_rest() as host:
+        with monkeypatch.context() as patch:
+            limit(patch, piece_bytes=10)
+            assert _asked(host, 3).result(30) is None
+            assert until(lambda: _sent(host, 3))
+        host.obey(Close(3))
         host.send("m0", "add", 1)  # now there is a link
         monkeypatch.setattr(answers, "LINK_BYTES", LIMITS.piece_bytes)
-        assert _asked(host, 3).result(30) is None
-        assert until(lambda: _sent(host, 3))
+        assert _asked(host, 4).result(30) is None
+        assert until(lambda: _sent(host, 4))
 
 
 def test_a_report_with_a_trace_goes_by_a_call() -> None:
