@@ -131,13 +131,6 @@ def test_a_watcher_of_another_version_is_named_in_one_line(stranger: Terminal) -
         assert "the answer of other cannot be read here (AttributeError: " in line
 
 
-@pytest.mark.nightly
-def test_the_cluster_that_has_the_system_answers(both: tuple[Watched, Watched], terminal: Terminal) -> None:
-    assert healthy(terminal.type("diagnose", "guarded"), "guarded")
-    taken = terminal.type("snapshot", "open", "--json")
-    assert (taken.returncode, json.loads(taken.stdout)["machines"]) == (0, 2), taken
-
-
 def test_systems_lists_those_of_every_cluster_with_its_address(
     both: tuple[Watched, Watched], terminal: Terminal
 ) -> None:

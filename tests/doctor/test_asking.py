@@ -79,7 +79,7 @@ ODD = Finding("py-spy", WARNING, "not installed", "pip install it")
     [
         ([WELL], 0, "all is well"),
         ([WELL, ODD], 0, "1 warning"),
-        ([Finding("ray", PROBLEM, "none", "get it"), ODD, ODD], 1, "1 problem, 2 warnings"),
+        ([Finding("ray", PROBLEM, "none", "get it"), ODD, Finding("a", WARNING, "b", "c")], 1, "1 problem, 2 warnings"),
     ],
 )
 def test_it_ends_with_1_if_there_is_a_problem_and_says_what_there_is(

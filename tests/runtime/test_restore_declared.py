@@ -12,9 +12,6 @@ import ray_snapshot as rs
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
 
 
-OTHERS = ("chandy-lamport", "at-least-once-barrier")
-
-
 class Press(rs.SnapshotMixin):
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -33,9 +30,7 @@ class Feeder(rs.SnapshotMixin):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "protocol", ["aligned-barrier", *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)]
-)
+@pytest.mark.parametrize("protocol", ["aligned-barrier", "chandy-lamport", "at-least-once-barrier"])
 def test_half_a_join_waits_on_and_what_was_declared_is_declared_again(ray_cluster: None, protocol: str) -> None:
     with rs.System("presses", protocol=protocol, checkpoint=True, detectors=[]) as system:
         system.spawn(Press, name="press")

@@ -37,13 +37,11 @@ class Relay(rs.SnapshotMixin):
         if self.then is not None:
             self.machine(self.then).relay.send(number)
 
-    def pid(self) -> int:
-        return os.getpid()
-
-
-class Noting(Relay):
     def noted(self) -> list[int]:
         return list(self.seen)
+
+    def pid(self) -> int:
+        return os.getpid()
 
 
 class Fragile(rs.SnapshotMixin):
@@ -172,7 +170,7 @@ def await_failure(system: rs.System) -> None:
 @pytest.mark.nightly
 def test_a_machine_that_the_driver_has_stopped_stays_stopped_behind_what_it_had_done() -> None:
     with rs.System("stopped-for-good", recover="rollback") as system:
-        noting = system.spawn(Noting, name="noting")
+        noting = system.spawn(Relay, name="noting")
         system.start()
         noting.relay.send(1)
         until(lambda: ray.get(noting.noted.remote(), timeout=BOUND_S) == [1])

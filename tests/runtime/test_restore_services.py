@@ -16,7 +16,7 @@ import pytest
 import ray
 from ray.exceptions import RayActorError
 from restore_machines import BOUND_S, conservation, patiently, total_of
-from test_restore_recovery import Mortal, Noting, await_generation, await_kept, kill_host_of
+from test_restore_recovery import Mortal, Relay, await_generation, await_kept, kill_host_of
 from until import until
 
 import ray_snapshot as rs
@@ -132,7 +132,7 @@ def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(fol
 def test_what_the_program_has_restored_is_gone_back_to_though_the_analyst_that_kept_it_has_died() -> None:
     """Nobody takes a snapshot meanwhile, and there is no history: the driver has the copy."""
     with rs.System("restored", recover="rollback", detectors=[]) as system:
-        noting = system.spawn(Noting, name="noting")
+        noting = system.spawn(Relay, name="noting")
         system.start()
         taken = []
         for number in (1, 2):

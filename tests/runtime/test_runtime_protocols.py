@@ -74,9 +74,6 @@ class Middle(rs.SnapshotMixin):
     def stay(self, gate: str) -> None:
         pass_gate(gate)
 
-    def counted(self) -> int:
-        return self.count
-
 
 @pytest.fixture
 def system(request: pytest.FixtureRequest, ray_cluster: None, tmp_path: Path) -> Iterator[rs.System]:
@@ -198,9 +195,7 @@ def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_pa
 
 @pytest.mark.contract
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "system", ["observer", pytest.param("aligned-barrier", marks=pytest.mark.nightly)], indirect=True
-)
+@pytest.mark.parametrize("system", ["observer", "aligned-barrier"], indirect=True)
 def test_named_initiators_record_first(system: rs.System) -> None:
     _pipeline(system, items=50)
     names = ["sink"] if system.settings.protocol == "observer" else ["source-0", "source-1"]
