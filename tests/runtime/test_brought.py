@@ -141,17 +141,9 @@ def test_a_cut_with_a_machine_on_two_hosts_is_not_consistent() -> None:
     assert not assembled(header, parts, Also()).consistent
 
 
-def test_the_same_bytes_are_read_once_and_no_more_is_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
-    kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
-    one, other = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
-    assert one._parts[0].table is other._parts[0].table
-    limit(monkeypatch, brought_bytes=1)
-    BroughtRows(LABEL, [packed_of("k", ["k"])])._parts[0]
-    assert len(brought._REMEMBERED._read) == 1
-
-
-def test_what_the_last_snapshot_has_is_remembered_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bytes_are_read_once_and_what_the_last_snapshot_has_is_remembered_however_much_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
     limit(monkeypatch, brought_bytes=1)
     kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]

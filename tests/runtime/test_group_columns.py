@@ -102,21 +102,6 @@ def test_together_as_one_by_one(times: int, seed: int) -> None:
     assert groups > times
 
 
-def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
-    recording = recorded(0)
-    core = HostCore("here")
-    machine, sender = core.born("m", object()), core.born("s", object())
-    box = core.channel(sender, "m", MAIL).way
-    late: Any = [(box, machine, (0, number, "m", (number, "a"), 1.5, 0)) for number in (1, 2)]
-    part = pickle.loads(host_payload("here", recording, Facts(7.0, 1), late=late).part)
-    alone = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
-    ends = ["s", "m", MAIL, 0, 0, 2, 0, 0]
-    for found in (part, alone):
-        assert [[*row.values()] for row in found.table_of_ends.to_pylist()].count(ends) == 1
-        told = [(row["source"], row["target"], row["args"]) for row in found.messages.to_pylist()]
-        assert [row for row in told if row[0] == "s"] == [("s", "m", '[1,"a"]'), ("s", "m", '[2,"a"]')]
-
-
 def test_late_messages_of_several_channels_stay_in_their_order() -> None:
     core = HostCore("here")
     machine, *senders = (core.born(name, object()) for name in ("m", "s", "o"))

@@ -180,13 +180,6 @@ def test_few_are_written_by_themselves_for_one_that_must_be(value: Any, monkeypa
     assert 0 < len(seen) <= LIMITS.special_arguments
 
 
-def test_wide_ones_are_written_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = one_by_one(monkeypatch)
-    found = mail(*[(0,) * (PLAIN_ITEMS + 1)] * 20)
-    assert together(found).to_pylist() == alone(found).to_pylist()
-    assert len(seen) == 20
-
-
 def test_no_text_of_plain_arguments_is_longer_than_any_may_be() -> None:
     """So nothing looks at the length of those that are written together."""
     assert PLAIN_ITEMS * (PLAIN_CHARACTERS * len("\\u0000") + len('{"$machine":""},')) < MOST_BYTES

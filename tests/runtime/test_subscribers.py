@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from played import Played
 
 from ray_snapshot import Verdict
 from ray_snapshot.alarms import Notifier
@@ -36,23 +37,14 @@ def test_who_waits_for_verdicts_is_answered_when_woken() -> None:
 
 
 def test_subscribers_that_close_wake_their_analyst(monkeypatch: pytest.MonkeyPatch) -> None:
-    woken = threading.Event()
-
-    class Analyst:
-        def __init__(self) -> None:
-            self.wake = self.subscribe = self.verdicts_after = self
-
-        def remote(self, *about: Any, **_: Any) -> Any:
-            if about:
-                woken.wait(BOUND_S)
-                return about[0], []
-            if closing:
-                woken.set()
-            return 0
-
-    closing: list[bool] = []
+    woken, closing = threading.Event(), list[bool]()
+    analyst = Played(
+        subscribe=lambda: 0,
+        wake=lambda: closing and woken.set(),
+        verdicts_after=lambda seen, *_, **__: (woken.wait(BOUND_S), (seen, []))[1],
+    )
     monkeypatch.setattr(waits, "answer_of", lambda ref: ref)
-    subscribers = Subscribers(Analyst())
+    subscribers = Subscribers(analyst)
     closing.append(True)
     subscribers.close(BOUND_S)
     assert woken.is_set()
@@ -60,14 +52,6 @@ def test_subscribers_that_close_wake_their_analyst(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_tells_of_alarms_says_so_once_when_the_analyst_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone:
-        def __init__(self) -> None:
-            self.wake = self.subscribe = self.verdicts_after = self
-
-        def remote(self, *about: Any, **_: Any) -> Any:
-            hearing.wait(BOUND_S)
-            return about
-
     def answer(asked: Any) -> Any:
         if asked:
             raise HostDiedError("the analyst has died", host=None)
@@ -76,18 +60,12 @@ def test_who_tells_of_alarms_says_so_once_when_the_analyst_is_gone(monkeypatch: 
     lines: list[str] = []
     hearing = threading.Event()
     monkeypatch.setattr(waits, "answer_of", answer)
-    analyst = Gone()
-    analyst.subscribe = SimpleRemote()  # type: ignore[assignment]
+    analyst = Played(subscribe=tuple, wake=tuple, verdicts_after=lambda *about, **_: (hearing.wait(BOUND_S), about)[1])
     subscribers = Subscribers(analyst)
     subscribers.hearing.append(AlarmTeller(Notifier("exit 0", lines.append), "bank", None, News(lambda _: True)))
     hearing.set()
     subscribers.thread.join(BOUND_S)
     assert lines == ["ray-snapshot: the analyst of bank is gone: no more alarms are told"]
-
-
-class SimpleRemote:
-    def remote(self) -> tuple[()]:
-        return ()
 
 
 ALARMS = {"deadlock": True, "money": False, "termination": None}
