@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 
 from ray_snapshot.tested import minor
 
@@ -39,7 +39,7 @@ class Terminal:
     def type(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
         given = [str(BIN / "ray-snapshot"), *command]
         environment = self.environment(**more)
-        return subprocess.run(given, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+        return ran(*given, env=environment, seconds=BOUND_S)
 
     @contextmanager
     def running(self, *command: str, **more: str) -> Iterator[subprocess.Popen[str]]:

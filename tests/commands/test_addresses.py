@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from limited import limit
 
 from ray_snapshot import ClusterError
@@ -192,7 +192,7 @@ def test_a_cluster_that_is_gone_ends_the_command_before_ray_does() -> None:
 def _python(code: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
     environment = clean_environment(**more)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    return ran(*command, env=environment, seconds=BOUND_S)
 
 
 @pytest.mark.parametrize("version", ["2.44.1", "3.0.0"])

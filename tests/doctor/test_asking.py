@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from terminals import typed
 
 from ray_snapshot.cli import main
@@ -120,9 +119,7 @@ NAMES = ["ray", "java", "py-spy", "shared memory", "history", "token", "cluster"
 def test_this_machine_is_looked_at_from_an_environment_made_of_nothing(tmp_path: Path) -> None:
     """And a cluster that was named and does not answer is a problem."""
     command = [str(COMMAND), "doctor", "--json", str(tmp_path / "new"), "--address", "127.0.0.1:1"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=BOUND_S, check=False
-    )
+    done = ran(*command, cwd=tmp_path, seconds=BOUND_S)
     assert (done.returncode, done.stderr) == (1, "")
     rows = {row["check"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert [*rows] == NAMES
@@ -147,9 +144,7 @@ def test_what_hangs_does_not_keep_the_command(tmp_path: Path) -> None:
         "from ray_snapshot.cli import main\n"
         "sys.exit(main(['doctor']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=60.0, check=False
-    )
+    done = ran(sys.executable, "-c", code, seconds=60.0)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "1 problem, 1 warning"
 

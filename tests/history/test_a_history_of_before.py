@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pickletools
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment, on_cluster
+from clean import clean_environment, on_cluster, ran
 from stored import Store, environment
 
 from ray_snapshot import cli, detectors
@@ -144,14 +143,16 @@ def test_it_is_restored_and_its_handles_lead_to_its_machines(
             store = request.getfixturevalue("store")
             source = request.getfixturevalue("stored")
             variables = clean_environment(**environment(store.address), RAY_TMPDIR=folder)
-        done = subprocess.run(
-            [PROGRAM, "restore", source, saved(), "program_of_before.py", str(tmp_path / "new"), "saved"],
+        done = ran(
+            PROGRAM,
+            "restore",
+            source,
+            saved(),
+            "program_of_before.py",
+            str(tmp_path / "new"),
+            "saved",
             env={**variables, checkpoints.KEY_VARIABLE: KEY},
             cwd=HISTORIES,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
         )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
 from started import started
@@ -223,7 +223,7 @@ def test_of_a_snapshot_that_was_removed_it_is_said_that_it_may_have_been(run: An
 
 def execute(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment(**more))
+    return ran(*command, env=clean_environment(**more))
 
 
 def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:

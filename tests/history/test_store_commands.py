@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from histories import full_snapshot, snapshot, verdict
 from limited import limit
 from stored import Proxy, Store, copy, environment
@@ -189,14 +188,7 @@ def test_a_process_with_nothing_but_the_store_in_its_environment_says_the_same(s
         (pristine, 0, ""),
         ("s3://no-such-bucket/h", 2, "make it first, or give another address"),
     ):
-        done = subprocess.run(
-            [PROGRAM, "verify", address],
-            capture_output=True,
-            text=True,
-            env=clean_environment(**environment(store.address)),
-            timeout=120,
-            check=False,
-        )
+        done = ran(PROGRAM, "verify", address, env=clean_environment(**environment(store.address)))
         assert (done.returncode, len(done.stderr.splitlines())) == (code, code // 2), done.stderr
         assert said in done.stderr
 

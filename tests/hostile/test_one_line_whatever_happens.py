@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clean import ran
 
 from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.history import HistoryWriter
@@ -55,9 +55,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def in_shell(line: str, folder: Path) -> tuple[int, str]:
     """(exit code, stderr) of a line of the shell, with an environment made from nothing."""
     environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran("bash", "-c", line, env=environment, cwd=folder, seconds=60)
     return done.returncode, done.stderr
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 import pickle
-import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from clean import ran
 
 from ray_snapshot import MachineHandle
 from ray_snapshot.names import check_machine_name
@@ -128,9 +128,7 @@ print(early, bytes_each("late"))
 
 def test_what_a_handle_and_a_sender_of_its_own_take() -> None:
     """Python shares the keys of dictionaries of one class, as long as there are few different ones."""
-    done = subprocess.run(
-        [sys.executable, "-c", SIZES], env={}, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran(sys.executable, "-c", SIZES, env={})
     assert done.returncode == 0, done.stderr
     early, late = map(float, done.stdout.split())
     assert early < 250

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from restore_machines import Keeper
 from until import until
 
@@ -30,7 +30,7 @@ KEY = "the key of these tests"
 def run(*arguments: Any, key: str = KEY) -> subprocess.CompletedProcess[str]:
     environment = clean_environment(**{"RAY_SNAPSHOT_KEY": key})
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    return ran(*command, env=environment)
 
 
 def await_file(path: Path) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import ran
 from runtime_machines import BOUND_S, Gate, pass_gate
 from until import until
 
@@ -197,9 +196,7 @@ def test_joins_with_declared_inputs_align_and_are_diagnosed_from_another_termina
         address = ray.get_runtime_context().gcs_address
         for command, code in ((["snapshot", name, "--json"], 0), (["diagnose", name], 3)):
             arguments = [sys.executable, "-m", "ray_snapshot.cli", *command, "--address", address]
-            done = subprocess.run(
-                arguments, capture_output=True, text=True, timeout=BOUND_S, check=False, env=clean_environment()
-            )
+            done = ran(*arguments, seconds=BOUND_S)
             assert done.returncode == code, done.stderr
             if code == 0:
                 told = json.loads(done.stdout)

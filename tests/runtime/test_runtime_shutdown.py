@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from runtime_machines import BOUND_S, House, Log
 from started import started
 from until import until
@@ -146,9 +146,7 @@ def _done(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
     script.write_text(text)
     command = [sys.executable, str(script), str(folder / "history")]
-    found = subprocess.run(
-        command, env=clean_environment(), capture_output=True, text=True, timeout=2 * BOUND_S, check=False
-    )
+    found = ran(*command, seconds=2 * BOUND_S)
     assert found.returncode == 0, found.stderr
     return found
 
@@ -209,9 +207,7 @@ def shown(house: House) -> House:
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=BOUND_S, check=False, env=clean_environment()
-    )
+    return ran(*command, seconds=BOUND_S)
 
 
 @pytest.mark.contract
