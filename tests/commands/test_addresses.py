@@ -100,10 +100,12 @@ def test_where_nothing_runs_it_says_how_to_start(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for remains in ([], ["127.0.0.1:1"]):
         monkeypatch.setattr(cluster_shape, "running_clusters", lambda remains=remains: remains)
-        assert main(["diagnose", "app"]) == 2
-        said = capsys.readouterr().err
-        assert "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`" in said
-        assert said.count("\n") == 1
+        for command in (["diagnose", "app"], ["snapshot", "app"], ["systems"]):
+            assert main(command) == 2
+            (said,) = capsys.readouterr().err.splitlines()
+            assert (
+                "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`" in said
+            )
 
 
 def test_a_cluster_that_does_not_answer_is_named_once_with_the_reason(

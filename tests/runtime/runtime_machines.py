@@ -76,6 +76,15 @@ class Account(rs.SnapshotMixin):
         to.deposit.send(amount)
 
 
+class Press(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.made = 0
+
+    @rs.join("left", "right")
+    def close(self, left: int, right: int) -> None:
+        self.made += 1
+
+
 class House:
     """The system, and one machine on each host that creates others there."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import ray
 from clean import ran
-from runtime_machines import BOUND_S, Gate, pass_gate
+from runtime_machines import BOUND_S, Gate, Press, pass_gate
 from until import until
 
 import ray_snapshot as rs
@@ -65,15 +65,6 @@ class Step(rs.SnapshotMixin):
 
     def process(self) -> int:
         return os.getpid()
-
-
-class Press(rs.SnapshotMixin):
-    def __init__(self) -> None:
-        self.made = 0
-
-    @rs.join("left", "right")
-    def close(self, left: int, right: int) -> None:
-        self.made += 1
 
 
 @contextlib.contextmanager

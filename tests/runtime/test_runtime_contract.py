@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import ray
+import runtime_machines
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -13,18 +14,7 @@ from ray_snapshot.instrument.clusters import check_answers
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
-
-@rs.remote
-class Account(rs.SnapshotMixin):
-    def __init__(self, balance: int) -> None:
-        self.balance = balance
-
-    def deposit(self, amount: int) -> None:
-        self.balance += amount
-
-    def transfer(self, to: object, amount: int) -> None:
-        self.balance -= amount
-        to.deposit.send(amount)  # type: ignore[attr-defined]
+Account = rs.remote(runtime_machines.Account)
 
 
 @pytest.mark.contract
