@@ -93,7 +93,7 @@ def write(path: Path, *snapshots: Snapshot) -> None:
             writer.flush()
 
 
-def actions(run_id: str, *times: datetime) -> pa.Table:
+def acted(run_id: str, *times: datetime) -> pa.Table:
     """Of one machine, the latest first."""
     row = {"run_id": run_id, "machine": "a", "method": "move", "accepted": "[]", "sent": "[]", "colour": 0}
     rows = [{**row, "number": number, "acted_at": when} for number, when in enumerate(times, 1)]

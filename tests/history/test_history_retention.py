@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import START, actions, full_snapshot, snapshot, verdict, write
+from histories import START, acted, full_snapshot, snapshot, verdict, write
 
 from ray_snapshot import cli
 from ray_snapshot.errors import SettingError
@@ -91,7 +91,7 @@ def test_the_trace_of_a_run_goes_with_its_last_snapshot(tmp_path: Path) -> None:
         writer.add(snapshot(0, run_id="old"))
         writer.add(snapshot(10 * HOUR, run_id="new"))
         for run in ("old", "new"):
-            writer.add_actions(actions(run, START), system="bank")
+            writer.add_actions(acted(run, START), system="bank")
     gone = History(tmp_path).retain(timedelta(hours=1), now=START + timedelta(hours=10, minutes=1))
     assert gone.rows["actions"] == 1
     assert [len(History(tmp_path).actions(run)) for run in ("old", "new")] == [0, 1]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from histories import START, actions, full_snapshot, snapshot, verdict, write
+from histories import START, acted, full_snapshot, snapshot, verdict, write
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, columns
@@ -271,8 +271,8 @@ def test_no_snapshots_at_all_may_be_asked_for(tmp_path: Path) -> None:
 def test_actions_are_read_by_run_in_the_order_of_each_machine(tmp_path: Path) -> None:
     late, early = datetime(2026, 3, 1, 23, 59, tzinfo=UTC), datetime(2026, 3, 2, 0, 1, tzinfo=UTC)
     with HistoryWriter(tmp_path) as writer:
-        writer.add_actions(actions("run-1", late, early), system="bank")
-        writer.add_actions(actions("run-2", late), system="bank")
+        writer.add_actions(acted("run-1", late, early), system="bank")
+        writer.add_actions(acted("run-2", late), system="bank")
     history = History(tmp_path)
     assert [(row.number, row.date) for row in history.actions("run-1")] == [
         (1, date(2026, 3, 1)),
@@ -294,5 +294,5 @@ def test_a_history_from_before_there_were_traces_is_read_kept_small_and_written_
     assert "actions" not in history.compact()
     assert "actions" not in history.vacuum()
     with HistoryWriter(tmp_path) as writer:
-        writer.add_actions(actions("run-1", datetime(2026, 3, 1, tzinfo=UTC)), system="bank")
+        writer.add_actions(acted("run-1", datetime(2026, 3, 1, tzinfo=UTC)), system="bank")
     assert len(history.actions("run-1")) == 1
