@@ -87,10 +87,15 @@ def verdict(snapshot_id: str, detector: str = "deadlock", **more: Any) -> Verdic
 
 def write(path: Path, *snapshots: Snapshot) -> None:
     """Write each snapshot in a commit of its own."""
-    with HistoryWriter(path) as writer:
-        for item in snapshots:
-            writer.add(item)
-            writer.flush()
+    from once import content, once
+
+    def make(path: Path) -> None:
+        with HistoryWriter(path) as writer:
+            for item in snapshots:
+                writer.add(item)
+                writer.flush()
+
+    once(path, content(snapshots), make)
 
 
 def acted(run_id: str, *times: datetime) -> pa.Table:

@@ -14,6 +14,7 @@ import pytest
 from clean import clean_environment, ran
 from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
+from once import once
 from started import started
 
 from ray_snapshot import Snapshot
@@ -23,17 +24,19 @@ from ray_snapshot.schema import TABLES
 
 @pytest.fixture
 def history(tmp_path: Path) -> str:
-    with HistoryWriter(tmp_path / "history") as writer:
-        for number in range(3):
-            writer.add(snapshot(number, run_id="run-a"))
-        writer.add(snapshot(0, system="ring", run_id="run-b"))
-        writer.add(full_snapshot())
-        writer.add_verdicts(
-            [verdict(f"bank-{number:05d}", holds=number == 2, alarm=number == 2) for number in range(3)]
-        )
-        writer.add_verdicts([verdict("bank-00002", "termination", holds=None, alarm=False)])
-        writer.add_verdicts([verdict("ring-00000", sentence="[red]\x1b[31mred\nline")])
-    return str(tmp_path / "history")
+    def make(path: Path) -> None:
+        with HistoryWriter(path) as writer:
+            for number in range(3):
+                writer.add(snapshot(number, run_id="run-a"))
+            writer.add(snapshot(0, system="ring", run_id="run-b"))
+            writer.add(full_snapshot())
+            writer.add_verdicts(
+                [verdict(f"bank-{number:05d}", holds=number == 2, alarm=number == 2) for number in range(3)]
+            )
+            writer.add_verdicts([verdict("bank-00002", "termination", holds=None, alarm=False)])
+            writer.add_verdicts([verdict("ring-00000", sentence="[red]\x1b[31mred\nline")])
+
+    return str(once(tmp_path / "history", __name__, make))
 
 
 def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, history: str) -> None:

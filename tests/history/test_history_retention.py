@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from histories import START, acted, full_snapshot, snapshot, verdict, write
+from once import once
 
 from ray_snapshot import cli
 from ray_snapshot.errors import SettingError
@@ -31,12 +32,15 @@ def ids_in_all_tables(path: Path) -> dict[str, set[str]]:
 def history(tmp_path: Path) -> Path:
     """A snapshot every half hour for six hours, each with a verdict; the last two in one commit."""
     numbers = [index * HOUR // 2 for index in range(12)]
-    write(tmp_path, *(snapshot(number) for number in numbers[:10]))
-    with HistoryWriter(tmp_path) as writer:
-        for number in numbers[10:]:
-            writer.add(snapshot(number))
-        writer.add_verdicts([verdict(f"bank-{number:05d}") for number in numbers])
-    return tmp_path
+
+    def make(path: Path) -> None:
+        write(path, *(snapshot(number) for number in numbers[:10]))
+        with HistoryWriter(path) as writer:
+            for number in numbers[10:]:
+                writer.add(snapshot(number))
+            writer.add_verdicts([verdict(f"bank-{number:05d}") for number in numbers])
+
+    return once(tmp_path, __name__, make)
 
 
 @pytest.mark.contract
