@@ -130,7 +130,7 @@ def test_the_traced_run_is_witnessed_and_blamed(said: Callable[..., Any], its_mo
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("place", ["folder", "store"])
+@pytest.mark.parametrize("place", ["folder", pytest.param("store", marks=pytest.mark.nightly)])
 def test_it_is_restored_and_its_handles_lead_to_its_machines(
     request: pytest.FixtureRequest, tmp_path: Path, place: str
 ) -> None:
@@ -172,6 +172,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.spark
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_reads_it(spark: Any, its_modules: None, job: str) -> None:
     answer = import_module(f"ray_snapshot.spark_jobs.{job}").run(spark, History(BEFORE), **NEEDS.get(job, {}))

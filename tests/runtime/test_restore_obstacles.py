@@ -52,7 +52,7 @@ class Sender(rs.SnapshotMixin):
 @pytest.fixture(scope="module")
 def system(ray_cluster: None) -> Iterator[rs.System]:
     with rs.System("obstacles", checkpoint=True, detectors=[]) as found:
-        found.spawn_many(Plain, names=["one", "two"], per_host=1)
+        found.spawn_many(Plain, names=["one", "two"])
         found.spawn(Asker, name="asker")
         found.start()
         yield found

@@ -23,8 +23,17 @@ TOTAL = COUNT * TOKENS
 
 
 class Mortal(Vault):
+    is_resting = False
+
     def pid(self) -> int:
         return os.getpid()
+
+    def pass_on(self, amount: int, hops: int) -> None:
+        if not self.is_resting:
+            super().pass_on(amount, hops)
+
+    def rest(self) -> None:
+        self.is_resting = True
 
 
 class Relay(rs.SnapshotMixin):
@@ -93,13 +102,14 @@ def test_a_killed_host_costs_nothing_but_time_and_a_line_says_so(
     bank.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None, repeat=True)
     many = town(bank)
     for machine in many:
-        for _ in range(5):
-            machine.pass_on.send(1, 2_000)
+        machine.pass_on.send(1, 10**9)
     many[2].hire.send("hired", 5)
     for turn, machine in enumerate((many[0], many[7]), 1):
         await_kept(bank, patiently(bank.snapshot))
         kill_host_of(machine)
         await_generation(bank, turn)
+    for machine in many:
+        machine.rest.send()
     bank.wait_for(detectors.Termination(), timeout=BOUND_S)
     last = bank.snapshot()
     assert total_of(last) == TOTAL

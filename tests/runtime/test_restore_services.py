@@ -30,17 +30,6 @@ KILLS = 50
 PATIENCE: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 1_000}
 
 
-class Restless(Mortal):
-    is_resting = False
-
-    def pass_on(self, amount: int, hops: int) -> None:
-        if not self.is_resting:
-            super().pass_on(amount, hops)
-
-    def rest(self) -> None:
-        self.is_resting = True
-
-
 def pid_of(actor: Any) -> int:
     def asked() -> int:
         return int(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S))
@@ -60,7 +49,7 @@ def patiently_kill(actor: Any) -> None:
 
 def town(system: rs.System, hops: int) -> list[Any]:
     names = tuple(f"v{number}" for number in range(COUNT))
-    many = system.spawn_many(Restless, args=[(TOKENS, names) for _ in names], names=list(names), per_host=COUNT // 2)
+    many = system.spawn_many(Mortal, args=[(TOKENS, names) for _ in names], names=list(names), per_host=COUNT // 2)
     system.start()
     for machine in many:
         for _ in range(5):

@@ -16,6 +16,7 @@ from runtime_machines import BOUND_S, Account, Gate, House, Log, Nursery, Sender
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.runtime.driver import recorder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -308,6 +309,18 @@ def test_what_does_not_fit_a_method_is_refused_where_it_is_sent_and_the_system_g
     account.deposit.send(1)
     house.system.wait_for("termination", timeout=BOUND_S)
     assert house.system.snapshot().machines["precise"].state == {"balance": 2}
+
+
+def test_a_driver_that_cannot_report_learns_so_and_may_ask_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_given: Any, **_options: Any) -> Any:
+        raise MemoryError("malloc of size 4000000000 failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "host_payload", no_room)
+        told = "driver could not report: MemoryError: malloc of size 4000000000"
+        with pytest.raises(rs.SnapshotAbortedError, match=told):
+            house.system.snapshot()
+    assert house.system.snapshot().status == "complete"
 
 
 @pytest.mark.contract

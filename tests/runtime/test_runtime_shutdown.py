@@ -151,6 +151,7 @@ def _done(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return found
 
 
+@pytest.mark.nightly
 def test_what_is_open_when_the_program_shuts_ray_down_is_closed_first(tmp_path: Path) -> None:
     said = _done(SHUT_DOWN + CLOSED_FIRST, tmp_path).stdout.splitlines()
     assert said[0] == "SystemNotRunningError system first was closed"
