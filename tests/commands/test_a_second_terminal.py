@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +99,10 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 @pytest.fixture(scope="module")
 def both(terminal: Terminal, stranger: Terminal) -> Iterator[tuple[Watched, Watched]]:
     """A cluster that asks for the token, and one that does not: as a bare `ray.init()` makes them."""
-    with ExitStack() as stack:
-        guarded = stack.enter_context(watched(terminal, "guarded", **ASKED_FOR))
-        yield guarded, stack.enter_context(watched(stranger, "open", RAY_AUTH_MODE="disabled"))
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        guarded = pool.submit(stack.enter_context, watched(terminal, "guarded", **ASKED_FOR))
+        free = pool.submit(stack.enter_context, watched(stranger, "open", RAY_AUTH_MODE="disabled"))
+        yield guarded.result(), free.result()
 
 
 def healthy(done: subprocess.CompletedProcess[str], system: str) -> bool:
