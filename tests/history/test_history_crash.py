@@ -92,12 +92,12 @@ def test_a_commit_that_fails_is_the_one_that_the_next_flush_begins_with(tmp_path
 
 @pytest.mark.parametrize(
     ("scenario", "every"),
-    [("flush", 96), *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in crash_steps.SCENARIOS)],
+    [("flush", 240), *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in crash_steps.SCENARIOS)],
 )
 def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_absent(
     tmp_path: Path, scenario: str, every: int
 ) -> None:
-    """Every night at each change; every day at one in ninety-six, and at the last ones, which are behind the commit."""
+    """Every night at each change; every day at one in many, and at the last ones, which are behind the commit."""
     script = str(Path(__file__).with_name("crash_steps.py"))
     done = subprocess.run(
         [sys.executable, script, scenario, str(tmp_path), str(every)],
