@@ -14,7 +14,6 @@ from ray_snapshot.simulation.mail.machines import Input, Output, Send
 from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check
 
 
-
 def three() -> Net:
     return Net({"p": "P", "q": "Q", "r": "R"})
 
