@@ -53,15 +53,23 @@ def test_who_held_a_permit_and_died_is_told_with_time_and_cause(runner: Runner, 
     assert [(one["machine"], one["cause"]) for one in died] == [("Embedder-0", cause)]
 
 
-def test_an_error_that_nobody_has_read_is_told_with_its_line(runner: Runner) -> None:
+def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_told(runner: Runner) -> None:
     report, found, as_json, _ = _reported(runner, "unread")
-    said = rf"\n    painter-1.paint raised ZeroDivisionError at {CLOCK} \(before.py:\d+\); nobody has read it\n"
-    assert re.search(said, report), report
-    assert re.search(said, found.output), found.output
-    raised = [one for one in map(json.loads, as_json.output.splitlines()) if one.get("kind") == "raised"]
-    assert [(one["machine"], one["method"], one["error"]) for one in raised] == [
-        ("painter-1", "paint", "ZeroDivisionError")
-    ]
+    for said in (
+        rf"\n    painter-1.paint raised ZeroDivisionError at {CLOCK} \(before.py:\d+\); nobody has read it\n",
+        rf"\n    painter-1: thread brush was ended by ZeroDivisionError at {CLOCK} \(before.py:\d+\)\n",
+        r"\n    painter-1: child process \d+ \(python\S*\) has ended with exit code 3; nobody has asked how\n",
+        rf"\n    Retried-0.tries raised KeyError \d+ times, the last time at {CLOCK} \(before.py:\d+\); Ray runs it again\n",
+    ):
+        assert re.search(said, report), report
+        assert re.search(said, found.output), found.output
+    told = [one for one in map(json.loads, as_json.output.splitlines()) if "kind" in one]
+    assert {(one["kind"], one.get("error") or one["how"]) for one in told} == {
+        ("raised", "ZeroDivisionError"),
+        ("raised", "KeyError"),
+        ("thread_ended", "ZeroDivisionError"),
+        ("child_ended", "exit code 3"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -87,7 +95,8 @@ def test_an_actor_that_is_started_again_and_again_is_told_with_its_call(
 
     found = until(diagnosed, good=lambda one: said.search(one.output) is not None, seconds=100.0)
     app.send_signal(signal.SIGINT)
-    runner.finish(app)
+    errors = runner.finish(app).errors
+    assert f"ray-snapshot: Restarting: {call.partition('.')[0]}-0 has been restarted " in errors
     assert found.exit_code == 4, found.output
 
 
