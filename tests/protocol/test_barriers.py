@@ -161,16 +161,6 @@ def test_a_machine_has_the_colour_that_it_is_born_with() -> None:
     assert found.step(Injected(6)) == (AskForBoundary((6,)),)
 
 
-def test_a_copy_of_a_machine_goes_its_own_way() -> None:
-    found = machine(ALIGNED, "numbered", "one delivered")
-    other = found.copy()
-    other.step(BarrierArrived("v", 1))
-
-    assert other.must_record
-    assert not found.must_record
-    assert found.fingerprint() != other.fingerprint()
-
-
 # ---- hosts -----------------------------------------------------------------------------------------------------------
 
 THREE = {"a": "A", "b": "B", "c": "C"}
