@@ -287,6 +287,7 @@ def test_a_history_without_snapshots_gives_empty_tables(
     assert ("Busiest channels: none" in capsys.readouterr().out) == (job == "traffic")
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("job", ["conservation", "detections"])
 @pytest.mark.usefixtures("spark")
