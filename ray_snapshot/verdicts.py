@@ -101,17 +101,23 @@ class ReadyMade:
     Arrow and numpy are loaded with the detector, which takes a third of a second.
     """
 
-    def __init__(self, name: str) -> None:
-        """`name`: one of `READY_MADE`."""
+    def __init__(self, name: str, **settings: Any) -> None:
+        """`name`: one of `READY_MADE`; `settings`: what its class takes."""
         self.name = name
         self.alarm_when, self.stable = READY_MADE[name]
-        self.spec = {"type": name, "name": name}
+        self.spec = {"type": name, "name": name, **settings}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load_detector, (self.name,)
+        return _from_spec, (self.spec,)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        return load_detector(self.name).evaluate(snapshot)
+        return _from_spec(self.spec).evaluate(snapshot)
+
+
+def _from_spec(spec: dict[str, Any]) -> Detector:
+    from ray_snapshot import detectors
+
+    return detectors.from_spec(spec)
 
 
 READY_MADE: dict[str, tuple[bool | None, bool]] = {
@@ -119,6 +125,7 @@ READY_MADE: dict[str, tuple[bool | None, bool]] = {
     "deadlock": (True, True),
     "infeasible": (True, False),
     "restarting": (True, False),
+    "stall": (True, False),
 }
 """The answer of each that is an alarm, and whether it is stable."""
 

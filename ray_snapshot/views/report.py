@@ -56,6 +56,14 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     return "\n".join(lines)
 
 
+def stall_report(sentence: str, evidence: Mapping[str, Any], diagnose: str) -> str:
+    """What an app does that stands still: where each group is, what has happened before, and what to type (`diagnose`)."""
+    lines = [f"ray-snapshot: {sentence}", *(f"  {short_sites(line)}" for line in evidence["places"][:MOST_LINES])]
+    if (more := len(evidence["places"]) - MOST_LINES) > 0:
+        lines.append(f"  ... and {more:,} more")
+    return "\n".join([*lines, *happened_lines(evidence["happened"]), f"  from another terminal: {diagnose}"])
+
+
 def happened_lines(sentences: Iterable[str]) -> list[str]:
     """What has happened before, the newest first."""
     shown = [f"    {short_sites(text)}" for text in sentences][:MOST_LINES]

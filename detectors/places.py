@@ -1,0 +1,62 @@
+"""Where the actors of an app stand: "Rank-[0-6] (7 of 8) in Rank.step (train.py:99) for 37 s"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
+
+from ray_snapshot.detectors.common import lasted, with_workers
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import DRIVER
+from ray_snapshot.snapshot import Snapshot
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def places(snapshot: Snapshot) -> list[str]:
+    """A line for each class, method and line of the user's, the smallest group first; then those that run nothing."""
+    kinds = dict(
+        zip(*(snapshot.tables["machines"][name].to_pylist() for name in ("machine", "class_name")), strict=True)
+    )
+    primitives = snapshot.coverage.get("primitives") or {}
+    groups: dict[tuple[str, str], dict[str, float]] = {}
+    for row in snapshot.calls:
+        machine, kind = row["machine"], str(kinds.get(row["machine"]) or "")
+        method = row["method"] if row["method"].startswith("(") or not kind else f"{kind}.{row['method']}"
+        inside = primitives.get(row["call_id"] or machine)
+        about = [row["call_site"], inside and f"in {inside}"]
+        site = f" ({', '.join(filter(None, about))})" if any(about) else ""
+        seconds = (snapshot.started_at - row["started_at"]).total_seconds()
+        there = groups.setdefault((kind, f"{method}{site}"), {})
+        there[machine] = max(seconds, there.get(machine, 0.0))
+    busy = {machine for there in groups.values() for machine in there}
+    sizes = {kind: sum(1 for of in kinds.values() if of == kind) for kind in {*kinds.values()}}
+    lines = []
+    for (kind, place), there in sorted(groups.items(), key=lambda one: (len(one[1]), one[0])):
+        of = f" ({len(there):,} of {sizes[kind]:,})" if sizes.get(kind, 1) > 1 else ""
+        lines.append(f"{name_ranges(there)}{of} in {place} for {lasted(max(there.values()))}")
+    idle = [name for name in kinds if name not in busy and name != DRIVER]
+    lines += [f"{name_ranges(idle)}: no call"] if idle else []
+    return [with_workers(snapshot, line) for line in lines][: LIMITS.listed]
+
+
+def name_ranges(names: Iterable[str]) -> str:
+    """ "driver, rollout-[0-61,63]" of names that differ in their last number."""
+    numbered, found = {}, []
+    for name in names:
+        parts = _NUMBERED.fullmatch(name)
+        if parts is None or str(int(parts[2])) != parts[2]:
+            found.append(name)
+        else:
+            numbered.setdefault(parts[1], set()).add(int(parts[2]))
+    for prefix, numbers in numbered.items():
+        if len(numbers) == 1:
+            found.append(f"{prefix}{min(numbers)}")
+            continue
+        runs = []
+        for _, run in groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0]):
+            first, *_, last = [number for _, number in run] * 2
+            runs.append(f"{first}-{last}" if last > first else f"{first}")
+        found.append(f"{prefix}[{','.join(runs)}]")
+    return ", ".join(sorted(found))
