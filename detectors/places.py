@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from itertools import groupby
-
 from ray_snapshot.detectors.common import lasted, with_workers
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, name_ranges
 from ray_snapshot.snapshot import Snapshot
-
-_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def places(snapshot: Snapshot) -> list[str]:
@@ -39,24 +33,3 @@ def places(snapshot: Snapshot) -> list[str]:
     idle = [name for name in kinds if name not in busy and name != DRIVER]
     lines += [f"{name_ranges(idle)}: no call"] if idle else []
     return [with_workers(snapshot, line) for line in lines][: LIMITS.listed]
-
-
-def name_ranges(names: Iterable[str]) -> str:
-    """ "driver, rollout-[0-61,63]" of names that differ in their last number."""
-    numbered, found = {}, []
-    for name in names:
-        parts = _NUMBERED.fullmatch(name)
-        if parts is None or str(int(parts[2])) != parts[2]:
-            found.append(name)
-        else:
-            numbered.setdefault(parts[1], set()).add(int(parts[2]))
-    for prefix, numbers in numbered.items():
-        if len(numbers) == 1:
-            found.append(f"{prefix}{min(numbers)}")
-            continue
-        runs = []
-        for _, run in groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0]):
-            first, *_, last = [number for _, number in run] * 2
-            runs.append(f"{first}-{last}" if last > first else f"{first}")
-        found.append(f"{prefix}[{','.join(runs)}]")
-    return ", ".join(sorted(found))

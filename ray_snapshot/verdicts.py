@@ -115,9 +115,14 @@ class ReadyMade:
 
 
 def _from_spec(spec: dict[str, Any]) -> Detector:
+    made: Detector = _detectors().from_spec(spec)
+    return made
+
+
+def _detectors() -> Any:
     from ray_snapshot import detectors
 
-    return detectors.from_spec(spec)
+    return detectors
 
 
 READY_MADE: dict[str, tuple[bool | None, bool]] = {
@@ -268,9 +273,7 @@ def load_detector(reference: str) -> Detector:
     """Load the detector that `module:name` names, or a ready-made one by its own name; raises `DetectorError`."""
     module, colon, name = reference.partition(":")
     if not colon:
-        from ray_snapshot import detectors
-
-        return detectors.by_name(reference)
+        return _detectors().by_name(reference)  # type: ignore[no-any-return]
     try:
         found = getattr(import_module(module), name)
         is_ours = inspect.isclass(found) and hasattr(found, "evaluate")  # another class is never called

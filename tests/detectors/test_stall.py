@@ -9,8 +9,9 @@ import pytest
 
 import ray_snapshot as rs
 from ray_snapshot.detectors import Stall
-from ray_snapshot.detectors.places import name_ranges, places
+from ray_snapshot.detectors.places import places
 from ray_snapshot.errors import SettingError
+from ray_snapshot.names import name_ranges
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
