@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import platform
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ _TASKS = Path("/proc/self/task")
 
 _LOCK, _FILE, _FILES, _SELECT, _CHILD, _SIGNAL = "lock", "file", "files", "select", "child", "signal"
 
-STANDARD_INPUT, A_SIGNAL = "its standard input", "a signal"
+STANDARD_INPUT, A_SIGNAL, LISTENS = "its standard input", "a signal", "that listens on"
 """What only a person, or another program, gives."""
 
 _NO_TIMEOUT = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
@@ -81,7 +82,9 @@ class KernelWait(NamedTuple):
             return described_file(self.about)
         if self.kind == _CHILD:
             return described_child(self.about)
-        return {_LOCK: "", _SIGNAL: A_SIGNAL}.get(self.kind, "sockets, pipes or timers")
+        if self.kind == _FILES and self.about >= 0:
+            return _described_set(self.about)
+        return {_LOCK: "", _SIGNAL: A_SIGNAL}.get(self.kind, _SEVERAL)
 
 
 def kernel_wait(thread: int) -> KernelWait | None:
@@ -120,6 +123,19 @@ def described_file(descriptor: int) -> str:
     return "a pipe" if target.startswith("pipe:") else f"the file {target}"
 
 
+_SEVERAL = "sockets, pipes or timers"
+
+
+def _described_set(descriptor: int) -> str:
+    """What is in a set of epoll's: the socket that listens, if one does."""
+    try:
+        text = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    except OSError:
+        return _SEVERAL
+    found = (described_file(int(one)) for one in re.findall(r"^tfd:\s*(\d+)", text, re.MULTILINE))
+    return next((one for one in found if LISTENS in one), _SEVERAL)
+
+
 def _described_socket(inode: str) -> str:
     """What the kernel's tables say of a socket; the socket itself is not touched, for its flags are the app's."""
     for table in ("tcp", "tcp6"):
@@ -129,7 +145,7 @@ def _described_socket(inode: str) -> str:
                 if words[9] == inode:
                     is_listening = words[3] == _LISTENS
                     place = _address(words[1] if is_listening else words[2])
-                    return f"a socket {'that listens on' if is_listening else 'connected to'} {place}"
+                    return f"a socket {LISTENS if is_listening else 'connected to'} {place}"
     return "a socket"
 
 
