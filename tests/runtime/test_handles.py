@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 import pickle
+import sys
 import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from clean import ran
 
 from ray_snapshot import MachineHandle
 from ray_snapshot.names import check_machine_name
@@ -102,6 +104,35 @@ def test_a_name_of_a_class_of_the_users_is_a_plain_one() -> None:
     channel = core.send(sender, OfTheUser("m-1"), MAIL, "add", (), 0.0)
     assert (channel.target, channel.kind) == ("m-1", MAIL)
     assert core.next_action() is not None
+
+
+SIZES = """
+import tracemalloc
+from ray_snapshot.runtime.handles import handle_of
+
+def bytes_each(method):
+    names = [f"{method}-{number}" for number in range(1000)]
+    tracemalloc.start()
+    for name in names:
+        getattr(handle_of("run", name), method)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return taken / len(names)
+
+early = bytes_each("add")
+for number in range(40):
+    getattr(handle_of("run", "m"), f"method_{number}")
+print(early, bytes_each("late"))
+"""
+
+
+def test_what_a_handle_and_a_sender_of_its_own_take() -> None:
+    """Python shares the keys of dictionaries of one class, as long as there are few different ones."""
+    done = ran(sys.executable, "-c", SIZES, env={})
+    assert done.returncode == 0, done.stderr
+    early, late = map(float, done.stdout.split())
+    assert early < 250
+    assert late < 450
 
 
 def test_a_handle_that_says_where_its_machine_lives_is_kept_and_hears_that_it_may_have_moved() -> None:
