@@ -144,22 +144,6 @@ def test_a_lower_number_waits_for_no_back_edge_and_so_is_aligned_though_one_is_b
     assert queued(found, "w", 7) == ()
 
 
-def test_snapshots_that_cross_at_different_inputs_stay_aligned_as_long_as_no_barrier_is_stuck() -> None:
-    found = machine(ALIGNED, "independent", "new")
-    found.step(Injected(7))
-
-    assert delivered(found, "u", 7) == (Block("u"),)
-    assert delivered(found, "v", 8) == (Block("v"),)
-    assert not found.must_record
-
-
-def test_a_machine_has_the_colour_that_it_is_born_with() -> None:
-    found = Alignment(ALIGNED, born=5)
-
-    assert found.step(Injected(5)) == ()
-    assert found.step(Injected(6)) == (AskForBoundary((6,)),)
-
-
 # ---- hosts -----------------------------------------------------------------------------------------------------------
 
 THREE = {"a": "A", "b": "B", "c": "C"}
