@@ -461,9 +461,6 @@ def test_a_red_message_is_refused_in_a_white_action() -> None:
         core._check_white(net.machine("c"), mailbox, (1, 1, "m", "red", 0.0, 1))
 
 
-# ---- claims of the texts ---------------------------------------------------------------------------------------------
-
-
 def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() -> None:
     """barrier-snapshots.txt, marker-sending rule; "before anything else"."""
     net = barrier_net(ALIGNED, {"a": "A", "b": "B"}, ("a", "b"))
