@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from typing import Any
 
 import pytest
@@ -89,21 +88,6 @@ def test_what_a_log_keeps_does_not_change_with_the_programs_objects() -> None:
     assert frozen(object()) == "<object>"
     assert frozen("x" * 300) == "<str of 300>"
     assert frozen((0,) * 300) == "<tuple of 300>"
-
-
-def test_a_report_does_not_change_when_the_ledger_does() -> None:
-    """Trap 8."""
-    a, b = ledger("a"), ledger("b")
-    running = deliver(a, b)
-    b.wait(running, (None,), 1, 0.0)
-    report, sent = recorded(b, 1), recorded(a, 1)
-    before = pickle.dumps((report, sent))
-    b.finish(running)
-    deliver(b, a)
-    deliver(a, b)
-    a.settle("b", 1)
-
-    assert pickle.dumps((report, sent)) == before
 
 
 def test_a_reply_that_its_caller_has_read_acknowledges_its_call() -> None:

@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[History, dict[str, A
     folder = tmp_path_factory.mktemp("planted") / "h"
     found = synthesise(folder, Settings(MACHINES, SNAPSHOTS, tuple(ANOMALIES), SEED, "planted"))
     for system in ("clean", "calm"):
-        assert synthesise(folder, Settings(MACHINES, SNAPSHOTS, (), SEED + len(system), system)) == []
+        assert synthesise(folder, Settings(60, SNAPSHOTS, (), SEED + len(system), system)) == []
     return History(folder), {one["anomaly"]: one for one in found}
 
 
