@@ -123,7 +123,6 @@ def killed_unborn():
 
 
 def is_first(place):
-    """Whether this was not tried before."""
     try:
         Path(place).touch(exist_ok=False)
     except FileExistsError:

@@ -17,8 +17,6 @@ import ray_snapshot as rs
 
 @ray.remote
 class Vault:
-    """An ordinary actor."""
-
     def __init__(self, tokens=0, seed=0):
         self.tokens = tokens
         self.others = []
@@ -72,8 +70,6 @@ class Vault:
 
 @ray.remote
 class Loop:
-    """An async actor."""
-
     async def sum_of(self, machines):
         found = await asyncio.gather(*(machine.sign.remote() for machine in machines))
         for machine in machines:
@@ -82,8 +78,6 @@ class Loop:
 
 
 class Purse(rs.SnapshotMixin):
-    """A machine."""
-
     def __init__(self, tokens=0, seed=0):
         self.tokens = tokens
         self.others = []

@@ -61,7 +61,6 @@ def twice(invoke):
 
 
 def by_name(invoke):
-    """A method's, which travels with every handle."""
     return lambda args, kwargs: invoke(args, {"unit": "km", **kwargs})
 
 

@@ -1,19 +1,15 @@
-"""What a program can find out about Ray's functions, its own classes, its refs and its errors."""
+"""What a program can find out about its own classes and its errors."""
 
 import abc
 import asyncio
 import dataclasses
 import functools
 import inspect
-import pickle
 import re
 import traceback
 
 import pydantic
 import ray
-from ray import cloudpickle
-from ray.util import ActorPool
-from ray.util.queue import Empty, Queue
 
 MADE = []
 
@@ -185,53 +181,11 @@ class AsyncErrors:
         return type(refs[0]).__name__, type(await refs[0]).__name__
 
 
-class Stays:
-    def where(self, refs=None):
-        return [type(ref) is ray.ObjectRef for ref in refs or ()]
-
-    def back(self):
-        return [ray.get_runtime_context().current_actor.where.remote()]
-
-    def method(self, a, b=2, *args, c, **more):
-        """Its text."""
-        return a, b, args, c, more
-
-    def looked_at(self):
-        found = inspect.signature(self.method)
-        return self.method.__name__, self.method.__qualname__, self.method.__doc__, list(found.parameters)
-
-
 def numbers_out(text):
     """Addresses, process ids and ids of actors differ from run to run."""
     text = re.sub(r"_base.py\", line \d+", "_base.py", text)
     text = re.sub(r"0x[0-9a-f]+", "0x", re.sub(r"pid=\d+", "pid=", re.sub(r"actor_id=[0-9a-f]+", "actor_id=", text)))
     return re.sub(r"\x1b\[\d+m|\b[0-9a-f]{32,}\b", "", text)
-
-
-def how_pickled(module, function):
-    try:
-        found = module.loads(module.dumps(function))
-    except pickle.PicklingError as error:
-        return numbers_out(str(error))
-    return found is function, found.__qualname__
-
-
-def functions():
-    for function in (ray.get, ray.wait, ray.put, ray.init, ray.shutdown, ray.remote):
-        print(function.__module__, function.__qualname__, function.__name__, inspect.signature(function))
-        print(len(function.__doc__ or ""), function.__defaults__, function.__kwdefaults__, sorted(vars(function)))
-        print(how_pickled(pickle, function), how_pickled(cloudpickle, function))
-        print(inspect.unwrap(function).__code__.co_name, sorted(function.__annotations__), inspect.isfunction(function))
-    for owner, name in (
-        (ray.actor.ActorHandle, "_actor_method_call"),
-        (ray.actor.ActorHandle, "__init__"),
-        (ray.actor.ActorClass, "_remote"),
-        (ray.remote_function.RemoteFunction, "_remote"),
-        (ray.actor, "_make_actor"),
-        (ray.actor, "_modify_class"),
-    ):
-        found = getattr(owner, name)
-        print(found.__qualname__, found.__module__, found.__name__, inspect.signature(found))
 
 
 def classes():
@@ -268,38 +222,6 @@ def classes():
         print(type(error).__name__, "no beginning" in str(error), numbers_out(str(error)))
 
 
-def references(stays):
-    ref = stays.where.remote()
-    print(type(ref) is ray.ObjectRef, type(ref).__mro__, sorted(set(dir(ref)) - set(dir(ray.ObjectRef))))
-    print(ref.task_id() == ray.ObjectRef(ref.binary()).task_id(), len({ref, ray.ObjectRef(ref.binary())}))
-    print(
-        ray.get(stays.where.remote([ref, stays.where.remote()])),
-        [type(one).__name__ for one in ray.get(stays.back.remote())],
-    )
-    print(type(cloudpickle.loads(cloudpickle.dumps(ref))).__name__, type(ray.get(ray.put([ref]))[0]).__name__)
-    print(
-        ray.get(stays.looked_at.remote())[:3],
-        inspect.signature(stays.method._signature) if hasattr(stays.method, "_sig") else "",
-    )
-
-    async def awaited():
-        return await asyncio.gather(ref, stays.where.remote([]), asyncio.wait_for(stays.where.remote(), 60))
-
-    print(asyncio.run(awaited()), ref.future().result(60))
-
-
-def libraries():
-    pool = ActorPool([ray.remote(num_cpus=0)(Number).remote() for _ in range(2)])
-    print(sorted(pool.map_unordered(lambda actor, _: actor.value.remote(), range(4))))
-    queue = Queue(maxsize=2)
-    queue.put("one")
-    print(queue.get(), queue.empty(), queue.size())
-    try:
-        queue.get_nowait()
-    except Empty as error:
-        print(type(error).__name__, error)
-
-
 def errors():
     actor, other = (ray.remote(num_cpus=0)(kind).remote() for kind in (Errors, AsyncErrors))
     helper = ray.remote(num_cpus=0)(Errors).remote()
@@ -333,10 +255,7 @@ def errors():
 
 
 def main():
-    functions()
     classes()
-    references(ray.remote(num_cpus=0)(Stays).remote())
-    libraries()
     errors()
 
 

@@ -218,7 +218,6 @@ class Reader:
 
 
 def gathered():
-    """Two generators are read side by side."""
     sources = [Reader.remote() for _ in range(2)]
     return ray.get(Reader.remote().read.remote(sources, 3, 0.7))
 

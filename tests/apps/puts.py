@@ -56,7 +56,6 @@ def prepare(trainer: Any, *refs: Any) -> Any:
 
 
 def healthy() -> None:
-    """All of it goes on, always."""
     mine, keeper, reader = ray.put("mine"), Keeper.remote(), Reader.remote()
     (other,) = ray.get(keeper.give.remote())
     refs = [mine, other]

@@ -239,7 +239,6 @@ def ended_by_others():
 
 
 def many_at_once():
-    """Ten wait for one ref."""
     a, b = two()
     refs = [a.pay.remote(), b.pay.remote()]
 

@@ -28,17 +28,14 @@ class Account:
         self.gifts: list[int] = []
 
     def give(self, gift: int) -> int:
-        """Take a coin of the program's."""
         self.coins += 1
         self.gifts.append(gift)
         return gift
 
     def take(self, coins: int) -> None:
-        """Take what another sends."""
         self.coins += coins
 
     def pay(self, other: Any, coins: int) -> None:
-        """Send coins, and wait for nothing."""
         self.coins -= coins
         other.take.remote(coins)
 
@@ -47,25 +44,20 @@ class Account:
         return self.coins, self.gifts
 
     def pid(self) -> int:
-        """Its process."""
         return os.getpid()
 
 
 @ray.remote(max_restarts=-1)
 class Teller:
-    """Awaits what it passes on."""
-
     def __init__(self) -> None:
         self.served = 0
 
     async def serve(self, account: Any, gift: int) -> int:
-        """Have a coin given."""
         answer: int = await account.give.remote(gift)
         self.served += 1
         return answer
 
     async def pid(self) -> int:
-        """Its process."""
         return os.getpid()
 
 

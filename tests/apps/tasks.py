@@ -93,7 +93,6 @@ def open_later(gate: Any, seconds: float) -> None:
 
 
 def a_task_and_an_actor() -> None:
-    """They wait for each other."""
     trainer = Trainer.remote()
     ray.get(trainer.go.remote(trainer))
 

@@ -39,13 +39,10 @@ class Holder:
 
 
 class Vault(Holder):
-    """An ordinary actor."""
-
     def confirm(self, desk):
         return ray.get(desk.sign.remote())
 
     def compute(self, come, go):
-        """Long, and without a wait of Ray's."""
         with open(come, "wb", buffering=0) as arrival, open(go, "rb", buffering=0) as departure:
             arrival.write(b"x")
             departure.read(1)
@@ -56,8 +53,6 @@ class Vault(Holder):
 
 
 class Purse(Holder, rs.SnapshotMixin):
-    """A machine."""
-
     def sign(self):
         return 1
 
@@ -82,7 +77,6 @@ def give(other, hops):
 
 
 def held(snapshot):
-    """What is held, by name."""
     return {name: m.state["tokens"] for name, m in snapshot.machines.items() if m.state and "tokens" in m.state}
 
 
@@ -210,7 +204,6 @@ def stuck(protocol="chandy-lamport"):
 
 
 def error_of(work):
-    """What it raises."""
     try:
         work()
     except rs.RaySnapshotError as error:

@@ -8,7 +8,6 @@ from app_runner import Runner
 
 @pytest.fixture(scope="session")
 def runner(ray_cluster: None) -> Runner:
-    """Runs programs on the tests' cluster."""
     import ray
 
     return Runner(ray.get_runtime_context().gcs_address)

@@ -34,7 +34,6 @@ class Node:
         self.peer = peer
 
     def add(self, amount: int) -> None:
-        """Count, and pass on."""
         self.count += amount
         if self.peer is not None:
             self.peer.add.remote(amount)
@@ -55,7 +54,6 @@ class Node:
         return "computed"
 
     def read(self) -> int:
-        """What it has counted."""
         return self.count
 
 
@@ -94,13 +92,10 @@ class Ledger:
 
 @rs.remote
 class Parked:
-    """An asynchronous actor."""
-
     def __init__(self) -> None:
         self.count = 0
 
     async def park(self) -> None:
-        """Wait for what never comes."""
         self.count += 1
         await asyncio.Event().wait()
 
@@ -112,22 +107,18 @@ class Parked:
             await asyncio.Event().wait()
 
     async def ask(self, other: Any, path: str) -> Any:
-        """Wait for a reply that never comes."""
         self.count += 1
         return await other.meet.remote(path)
 
     async def read(self) -> int:
-        """How many have begun to wait."""
         return self.count
 
 
 def say(what: str, **about: Any) -> None:
-    """A line for the test."""
     print(json.dumps({"what": what, **about}), flush=True)
 
 
 def error_of(work: Any) -> dict[str, str]:
-    """What a call raises."""
     try:
         work()
     except rs.RaySnapshotError as error:
@@ -138,12 +129,10 @@ def error_of(work: Any) -> dict[str, str]:
 
 
 def stream(parked: Any, count: int, **options: Any) -> Any:
-    """What it gives, one by one."""
     return parked.items.options(num_returns="streaming").remote(count, **options)
 
 
 def counts(*nodes: Any) -> list[int]:
-    """What they have counted."""
     found: list[int] = ray.get([node.read.remote() for node in nodes], timeout=BOUND_S)
     return found
 
@@ -155,7 +144,6 @@ def await_count(system: rs.System, node: Any) -> None:
 
 
 def fifo(folder: str, name: str) -> str:
-    """A gate."""
     path = str(Path(folder) / name)
     os.mkfifo(path)
     return path

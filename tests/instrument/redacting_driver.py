@@ -27,11 +27,9 @@ class Door:
         self.seen: list[Any] = []
 
     def login(self, user: str, password: str) -> None:
-        """Keep it under its name."""
         self.seen.append({"user": user, "password": password})
 
     def ask(self, other: Any, password: str) -> None:
-        """Send it on, and wait for that."""
         ray.get(other.login.remote("bob", password=password))
 
 

@@ -82,7 +82,6 @@ async def hosts_report(watcher: Watcher, number: int) -> None:
 
 
 async def taken(world: World, watcher: Watcher, number: int) -> None:
-    """Every process reports."""
     for machine in (DRIVER, "A:a"):
         await world.record(watcher, machine, number)
 

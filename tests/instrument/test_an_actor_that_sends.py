@@ -86,8 +86,6 @@ def _attached(found: Process) -> Iterator[Process]:
 
 
 class Terms:
-    """What the watcher answers."""
-
     def remote(self, machine: str) -> Any:
         assert machine, "the watcher notes who may send"
         return self

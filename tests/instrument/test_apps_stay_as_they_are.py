@@ -23,7 +23,7 @@ SEEN = {
     "asyncio.wrap_future",
 }
 """What differs for a program that looks; `docs/reference/watched.md` has a line on each."""
-APPS = ("kinds", "methods", "introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
+APPS = ("methods", "introspection", "names", "lifetimes")
 
 
 @pytest.mark.contract

@@ -29,8 +29,6 @@ Line = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Expected:
-    """What a report must say."""
-
     members: Counter[Line]
     behind: Counter[Line]
     advice: str

@@ -38,11 +38,9 @@ class Asking:
     """An actor that awaits what it is given."""
 
     async def one(self, ref: Ref) -> Any:
-        """Its reply."""
         return await ref
 
     async def both(self, *refs: Ref) -> Any:
-        """All replies."""
         return await asyncio.gather(*refs)
 
 

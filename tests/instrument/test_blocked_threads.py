@@ -58,7 +58,6 @@ class Waits:
         self.thread.start()
 
     def end(self) -> None:
-        """Whatever waits goes on."""
         self.lock.release()
         self.rlock.release()
         with self.condition:
@@ -152,8 +151,6 @@ def waits() -> Iterator[Waits]:
 
 
 class Worker:
-    """A thread that waits."""
-
     def __init__(self, way: Callable[[Waits], Any], waits: Waits) -> None:
         self.thread = threading.Thread(target=way, args=(waits,), daemon=True)
         self.thread.start()

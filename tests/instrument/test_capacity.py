@@ -116,7 +116,6 @@ def test_the_cluster_is_told_as_it_is_and_that_nothing_will_make_it_grow() -> No
     group = placement_group([{"CPU": 10_000}], strategy="STRICT_PACK")
     found = capacity.cluster()
     node = ray.get_runtime_context().get_node_id()
-
     assert found.nodes[node].amounts["CPU"] == ray.cluster_resources()["CPU"]
     pending = found.groups[group.id.hex()]
     assert (pending.bundles, pending.is_created, pending.strategy) == (({"CPU": 10_000.0},), False, "STRICT_PACK")
@@ -134,7 +133,6 @@ def test_living_actors_are_told_with_what_they_have_and_whether_they_outlive_the
     ray.get(actor.ping.remote())
     cluster = capacity.cluster()
     (found,) = [one for one in cluster.actors if one.name == "outliving"]
-
     assert (found.kind.rpartition(".")[2], found.is_detached, found.amounts) == ("Outliving", True, {"CPU": 1.0})
     assert (found.job, found.node) == (ray.get_runtime_context().get_job_id(), ray.get_runtime_context().get_node_id())
     assert found.node in cluster.free

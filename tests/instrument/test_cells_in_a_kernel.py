@@ -80,7 +80,6 @@ class Notebook:
         return "".join(shown)
 
     def begin(self, cell: str) -> None:
-        """Run a cell that does not end."""
         self.client.execute(cell, allow_stdin=False, stop_on_error=False)
 
 

@@ -38,7 +38,6 @@ on_an_app = played_by(lambda _, scenario: played(scenario), "app")
 
 
 async def taken(app: App) -> Any:
-    """A snapshot, once it is complete."""
     await app.snapshot()
     await app.quiet()
     return list(app.analyst.found.values())[-1]

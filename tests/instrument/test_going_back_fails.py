@@ -22,7 +22,6 @@ A, B, C = ACTORS
 
 
 def play(story: Callable[[App], Awaitable[None]], seed: int = 1) -> None:
-    """Act a story."""
     app = App(seed)
 
     async def whole() -> None:
@@ -49,7 +48,6 @@ async def settled(app: App, but: str | None = None) -> None:
 
 
 async def snapshot(app: App) -> str:
-    """One that can be restored."""
     before = set(app.analyst.found)
     await app.snapshot()
     while not (found := set(app.analyst.found) - before):
@@ -205,14 +203,10 @@ async def test_who_keeps_arguments_for_a_restore_is_told_at_once_that_they_are_n
 
 
 class Slow:
-    """Answers, but not at once."""
-
     def __init__(self, answers: Any) -> None:
         self.answers = answers
 
     def remote(self, *args: Any) -> Any:
-        """As of an actor's method."""
-
         async def answer() -> Any:
             await asyncio.sleep(0)
             return await self.answers.remote(*args)

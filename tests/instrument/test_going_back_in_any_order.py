@@ -47,7 +47,6 @@ async def story(app: App) -> tuple[int, int]:
 
 
 def play(seed: int, deaths: int) -> tuple[int, int]:
-    """One run."""
     app = App(seed, deaths)
     with pytest.MonkeyPatch.context() as patch:
         on_paper(patch, app)

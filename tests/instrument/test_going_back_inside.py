@@ -38,34 +38,26 @@ class Hooked:
         self.count = 5
 
     def add(self) -> None:
-        """Count."""
         self.count += 1
 
     def read(self) -> int:
-        """What it has counted."""
         return self.count
 
     def snapshot_state(self) -> int:
-        """The state."""
         return self.read()
 
     def restore_state(self, state: int) -> None:
-        """Take it back."""
         self.count = state
 
 
 class Asking:
-    """Asks itself for its state."""
-
     def __init__(self) -> None:
         self.count = 5
 
     def add(self) -> None:
-        """Count."""
         self.count += 1
 
     def read(self) -> int:
-        """What it has counted."""
         return self.count
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,7 +85,6 @@ def roll(process: Process, generation: int) -> None:
 
 @pytest.fixture
 def driver() -> Iterator[Process]:
-    """A program's part."""
     with lone_process(CallLedger(DRIVER, acts_unasked=True), Terms(keeps=True)) as found:
         yield found
 

@@ -132,12 +132,10 @@ class App:
         return [(int(one.asked.step), one.asked.generation) for one in commands if isinstance(one, Roll)]
 
     def share(self, machine: str) -> Any:
-        """What a process is to load."""
         commands = self.watcher.processes.outboxes.boxes[machine].commands
         return [one.share for one in commands if isinstance(one, Roll) and one.asked.step is Step.LOAD][-1]
 
     async def until(self, holds: Callable[[], Any]) -> None:
-        """Let everything go on until that holds."""
         async with asyncio.timeout(BOUND_S):
             while not holds():
                 await asyncio.sleep(0)

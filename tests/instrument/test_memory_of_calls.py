@@ -131,7 +131,6 @@ def forget(_: Any) -> None:
 
 
 def fetch(ref: Any) -> None:
-    """The app reads the reply."""
     tracking.get(lambda *_, **__: None, ref)
 
 
@@ -140,7 +139,6 @@ def test_nothing_is_kept_of_a_call_that_is_over(pair: Pair, then: Callable[[Any]
     pair.make(FEW, then)
     kept = pair.kept()
     pair.make(MANY, then)
-
     assert pair.driver.ledger.outputs["Account:00"].last == FEW + MANY
     assert pair.actor.ledger.inputs["driver", 0].count == FEW + MANY
     assert pair.kept() == kept

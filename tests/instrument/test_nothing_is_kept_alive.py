@@ -31,7 +31,6 @@ class Kept:
 
 @pytest.fixture(autouse=True)
 def _no_collection() -> Iterator[None]:
-    """As training loops have it."""
     gc.disable()
     yield
     gc.enable()
@@ -84,7 +83,6 @@ def test_behind_a_look_at_the_threads() -> None:
 def test_behind_a_look_at_what_threads_wait_for() -> None:
     ledger, handed = CallLedger("A"), HandedWork()
     call_id = ledger.accept(Header("driver", 0, 1, 0, 1), "step", 0.0)
-
     assert _is_dropped_behind(lambda: handed.park(ledger, {call_id: threading.get_ident()}))
 
 
@@ -92,7 +90,6 @@ def test_behind_a_look_at_callbacks() -> None:
     future = future_made(Future)
     future.add_done_callback(print)
     future.set_result(1)
-
     assert _is_dropped_behind(callback_wait)
 
 

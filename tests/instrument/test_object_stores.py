@@ -294,7 +294,6 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
         "; the largest owners: driver 40.0 MiB in 1 object; add-0 20.0 MiB in 1 object\n",
     )
     found, done = _watched(runner, "hang", *texts)
-
     assert [text for text in texts if text not in done.errors] == []
     assert "No deadlock" in found.output
     assert (found.exit_code, done.exit_code) == (0, 130)
@@ -305,7 +304,6 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
 @pytest.mark.nightly
 def test_an_app_that_crawls_for_arrays_keep_all_that_is_read_in_the_store_gets_a_hint(runner: Runner) -> None:
     found, done = _watched(runner, "crawl", "; the largest owners: driver ")
-
     for text in (found.output, done.errors):
         assert " is short of room: " in text
         assert "; the largest owners: driver " in text

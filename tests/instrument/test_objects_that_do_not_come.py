@@ -36,7 +36,6 @@ STRANGE = object()
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    """It runs a call."""
     monkeypatch.setattr(waiting.task_shape, "is_own", lambda ref: ref is MINE)
     callbacks._FUTURES.clear()  # other tests of this run leave theirs
     with lone_process() as found:

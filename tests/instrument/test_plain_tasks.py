@@ -56,7 +56,6 @@ def test_a_deadlock_of_a_task_and_an_actor_is_found_with_its_call_sites(runner: 
 @pytest.mark.nightly
 def test_a_deadlock_through_a_task_of_a_task_is_found(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_in_a_task", tmp_path / "h")
-
     assert {
         ("prepare", "return ray.get(trainer.finish.remote())", "Starter.finish"),
         ("outer", "return ray.get(prepare.remote(trainer))", "prepare"),
@@ -67,7 +66,6 @@ def test_a_deadlock_through_a_task_of_a_task_is_found(runner: Runner, tmp_path: 
 @pytest.mark.nightly
 def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_that_waits_for_its_argument", tmp_path / "h")
-
     assert PREPARE in found
     assert ("(the program)", "ray.get(after.remote(stuck))", "after") in found
 
@@ -83,7 +81,6 @@ def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Run
     finally:
         process.kill()
         process.communicate()
-
     assert PREPARE in found
 
 
@@ -91,7 +88,6 @@ def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Run
 @pytest.mark.parametrize("scenario", ["opened_by_a_handle_in_a_reply", "opened_by_a_coroutine_of_the_task"])
 def test_what_a_task_may_yet_do_is_never_taken_for_a_deadlock(runner: Runner, tmp_path: Path, scenario: str) -> None:
     done = _watched(runner, scenario, tmp_path / "h")
-
     assert done.output.startswith("through"), done.errors
     assert "deadlock" not in done.errors
 
@@ -101,42 +97,36 @@ def test_all_is_done_when_the_tasks_of_a_worker_that_has_ended_are_and_the_items
     runner: Runner,
 ) -> None:
     done = runner.plain("tasks.py", "done_when_all_are", "later")
-
     assert (done.output, done.exit_code) == ("1 1\n3 3\nthe end\n", 0), done.errors
 
 
 @pytest.mark.nightly
 def test_all_is_done_when_a_task_without_a_ref_is_that_a_task_has_started(runner: Runner) -> None:
     done = runner.plain("tasks.py", "done_without_a_ref", "done")
-
     assert (done.output, done.exit_code) == ("told with 1\nthe end\n", 0), done.errors
 
 
 @pytest.mark.nightly
 def test_a_task_without_a_ref_is_known_to_be_stuck(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_without_a_ref", tmp_path / "h")
-
     assert ("waits_for_good", "ray.get(trainer.go.remote(trainer))", "Trainer.go") in found
 
 
 @pytest.mark.nightly
 def test_a_worker_that_ends_behind_its_task_is_not_kept_by_its_poll(runner: Runner, tmp_path: Path) -> None:
     done = _watched(runner, "held_by_no_poll", tmp_path / "h")
-
     assert (done.output, done.exit_code) == ("the end\n", 0), done.errors
 
 
 @pytest.mark.nightly
 def test_that_tasks_are_done_is_known_though_nobody_reads_their_results(runner: Runner) -> None:
     done = runner.plain("tasks.py", "done_unread", "done")
-
     assert (done.output, done.exit_code) == ("termination True 20\nthe end\n", 0), done.errors
 
 
 @pytest.mark.nightly
 def test_who_is_parked_is_not_stuck_while_a_task_may_wake_it(runner: Runner, tmp_path: Path) -> None:
     done = _watched(runner, "opened_by_a_task", tmp_path / "h")
-
     assert (done.output, done.exit_code) == ("through\nthe end\n", 0), done.errors
     assert "deadlock" not in done.errors
 
@@ -147,7 +137,6 @@ def test_tasks_of_all_kinds_run_as_they_do_unwatched_and_most_verdicts_are_defin
 ) -> None:
     expected = runner.plain("tasks.py", "as_without_us")
     done = _watched(runner, "as_without_us", tmp_path / "h")
-
     assert (done.output, done.exit_code) == (expected.output, 0), done.errors
     assert "of ours True" not in done.output
     assert "fault of ours" not in done.errors

@@ -61,7 +61,6 @@ class Asking:
         self.outcome: Any = None
 
     def ask(self) -> None:
-        """Its method."""
         refs = []
         for mark in (b"1", b"2"):
             header, _ = self.process.submit("B:1", "reply", (), False, ())
@@ -88,7 +87,6 @@ KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
 
 
 def asked(process: Process, read: Read = lambda: REPLY, kind: str = "get") -> tuple[Asking, threading.Thread]:
-    """It waits."""
     body = Asking(process, read, kind)
     thread = threading.Thread(target=Called(body).ask, kwargs={"_ray_snapshot_header": wire(process, 1)}, daemon=True)
     thread.start()
@@ -97,7 +95,6 @@ def asked(process: Process, read: Read = lambda: REPLY, kind: str = "get") -> tu
 
 
 def ended(body: Asking, thread: threading.Thread) -> Any:
-    """What has become of its wait."""
     body.arrives.set()
     thread.join(BOUND_S)
     assert not thread.is_alive()
@@ -105,7 +102,6 @@ def ended(body: Asking, thread: threading.Thread) -> Any:
 
 
 def is_over(process: Process) -> bool:
-    """Whether nothing is left of any wait."""
     return not (process.ledger.waits or process.waiting.plain)
 
 

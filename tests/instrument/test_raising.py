@@ -54,9 +54,7 @@ def test_a_wait_that_a_snapshot_has_seen_ends_once_and_another_one_does_not() ->
         seen, bounded = begun(process, a_ref()), begun(process, a_ref(), timeout=5.0)
         recorded(process, 1)
         later = begun(process, a_ref())
-
         process.condemn(1, None, ERROR)
-
         assert set(process.raising.errors) == {seen}, "not one with a timeout, nor one that began behind the snapshot"
         with pytest.raises(rs.DeadlockError, match="deadlock in app") as caught:
             process.raising.check(seen)

@@ -60,7 +60,6 @@ async def story(app: App, counts: Counter[str]) -> None:
 
 
 def play(seed: int, counts: Counter[str]) -> None:
-    """One run."""
     app = App(seed, recovers=True)
     with pytest.MonkeyPatch.context() as patch:
         on_paper(patch, app)
@@ -68,7 +67,6 @@ def play(seed: int, counts: Counter[str]) -> None:
 
 
 def play_all() -> Counter[str]:
-    """One run after the other."""
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
         play(seed, counts)
@@ -92,7 +90,6 @@ def test_each_call_counts_once_in_thousands_of_runs(seed: int) -> None:
 
 
 async def died_too_often(app: App) -> None:
-    """Twice, and once is borne."""
     await app.begin()
     for _ in range(2):
         await app.run(20)

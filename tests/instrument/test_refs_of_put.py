@@ -36,7 +36,6 @@ def _put(number: int = 0) -> Any:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    """It runs a call."""
     with lone_process() as found:
         CURRENT.set(found.enter(None, "m"))
         yield found
@@ -158,11 +157,9 @@ class App:
         self.asks = asks
 
     def running(self, source: str, target: str) -> str:
-        """A call that its target has accepted."""
         return self.ledgers[target].accept(self.ledgers[source].submit(target, "m", None, 0.0), "m", 0.0)
 
     def verdict(self) -> bool | None:
-        """What is said of a deadlock."""
         facts = {name: {"shown": name, "max_concurrency": 1} for name in self.ledgers}
         return Deadlock().evaluate(snapshot_of(self.coordinator, self.ledgers, facts)).holds
 

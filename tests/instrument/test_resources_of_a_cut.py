@@ -98,7 +98,6 @@ def trainer() -> Cut:
 
 def test_demands_holdings_and_nodes_are_told_and_that_nobody_can_move_is_concluded() -> None:
     snapshot = trainer().snapshot()
-
     told = snapshot.coverage["resources"]
     assert told["demands"] == [
         {
@@ -152,7 +151,6 @@ def test_actors_that_are_no_machines_and_what_else_is_taken_while_other_programs
 )
 def test_what_may_bring_room_makes_the_verdict_unknown(looks: Looks, why: str) -> None:
     verdict = Deadlock().evaluate(trainer().snapshot(looks))
-
     assert verdict.holds in (None, False)
     if verdict.holds is None:
         assert any(why in text for text in verdict.evidence["depends_on"])
@@ -197,7 +195,6 @@ def test_bundles_of_a_group_are_told_under_the_names_of_ray() -> None:
 def test_each_node_has_one_of_a_resource_that_ray_does_not_list() -> None:
     cut = Cut()
     cut.starts(DRIVER, "1", demand({f"{IMPLICIT}app": 0.5}))
-
     assert resources_of(cut)["nodes"] == {"n": {f"{IMPLICIT}app": 1.0}}
     assert IMPLICIT == ray._raylet.IMPLICIT_RESOURCE_PREFIX  # type: ignore[attr-defined]
 
@@ -215,7 +212,6 @@ def test_a_task_whose_thread_or_loop_waits_keeps_its_cpu(keeps: bool) -> None:
     call = cut.ledgers[name].accept_task(outer, "f", 0.0)
     cut.ledgers[name].wait(call, [call_of_task(cut.starts(name, "2"))], 1, 0.0, keeps_cpu=keeps)
     cut.waits(DRIVER, call_of_task(outer))
-
     assert Deadlock().evaluate(cut.snapshot()).holds is keeps
 
 

@@ -22,7 +22,6 @@ class App:
         self.asks = self.running("driver", "a")
 
     def running(self, source: str, target: str) -> str:
-        """A call that its target has accepted."""
         return self.ledgers[target].accept(self.ledgers[source].submit(target, "m", None, 0.0), "m", 0.0)
 
     def calling_back(self, target: str) -> str:

@@ -41,8 +41,6 @@ TIMEOUT_S = 60.0
 
 
 class Analyst:
-    """Takes what is complete."""
-
     def __init__(self) -> None:
         self.taken: list[Any] = []
         self.add = self
@@ -91,7 +89,6 @@ class World:
         self.ledgers[machine] = ledger
 
     async def record(self, watcher: Watcher, machine: str, number: int, held: Held | None = None) -> None:
-        """A machine reports."""
         ledger = self.ledgers[machine]
         ledger.request(number)
         ledger.record(lambda: None)

@@ -95,7 +95,6 @@ async def together(world: World) -> None:
 
 
 async def together_with_exceptions(world: World) -> None:
-    """One of them has failed already."""
     await asyncio.gather(world.reply(), failing(), world.reply(), return_exceptions=True)
 
 
@@ -157,7 +156,6 @@ class Scope:
         self.tasks = {asyncio.current_task()}
 
     def expire(self) -> None:
-        """The time is over."""
         for task in self.tasks:
             task.cancel()  # type: ignore[union-attr]
 
@@ -451,7 +449,6 @@ def test_a_uvloop_that_keeps_its_timers_elsewhere_is_one_of_another_kind(monkeyp
 
 @pytest.fixture
 def elsewhere() -> Iterator[asyncio.AbstractEventLoop]:
-    """The loop of another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -48,7 +48,6 @@ class App:
         return Deadlock().evaluate(self._snapshot()).holds
 
     def status_of(self, machine: str) -> str:
-        """As its row has it."""
         return str(self._snapshot().machines[machine].status)
 
     def _snapshot(self) -> Snapshot:
@@ -168,7 +167,6 @@ def test_an_actor_with_a_name_is_called_by_tasks_that_run_or_are_to_begin_and_by
     app.ledgers[worker] = CallLedger(worker, colour=app.coordinator.join(worker))
     app.facts[worker] = {"shown": "ray-worker-1", "class": "ray-worker"}
     assert app.verdict() is True
-
     app.ledgers["driver"].start_task("f", task, (), 0.0)
     assert app.verdict() is False, "it is about to begin"
     call = app.ledgers[worker].accept_task(task, "f", 0.0)

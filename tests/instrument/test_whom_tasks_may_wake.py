@@ -46,7 +46,6 @@ async def under_a_callback_that_cancels(world: World) -> None:
 
 
 async def cancel_after(wait: Any, item: Any) -> None:
-    """Once this has come, cancel that."""
     await wait
     item.cancel()
 
@@ -61,7 +60,6 @@ async def beside_a_task_that_awaits_and_cancels(world: World) -> None:
 
 
 async def beside_a_task_that_gathers_and_cancels(world: World) -> None:
-    """It waits for tasks that await replies."""
     both = [await begun_beside(world, only([world.reply()])) for _ in range(2)]
     await begun_beside(world, cancel_after(asyncio.gather(*both), asyncio.current_task()))
     await world.reply()
@@ -119,7 +117,6 @@ async def under_a_watchdog_with_a_coroutine_in_hand(world: World) -> None:
 
 
 async def under_a_watchdog_with_a_large_cache(world: World) -> None:
-    """What holds much is opened last."""
     state = Scope()
     state.before, state.held = [[] for _ in range(100_000)], [[[asyncio.current_task()]]]  # type: ignore[attr-defined]
     state.tasks = set()

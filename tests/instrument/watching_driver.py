@@ -34,12 +34,10 @@ class Watcher:
     """An actor of a name that one of ours has, too; nobody wrapped it."""
 
     def ready(self) -> bool:
-        """It lives."""
         return True
 
 
 def main(history: str) -> dict[str, Any]:
-    """Watch, move money, and look."""
     kind, stranger = ray.remote(Account), ray.remote(Watcher)
     with rs.watch("bank", history=history, detectors=[detectors.Termination(), detectors.Deadlock()]) as system:
         a, b = kind.remote(100), kind.remote(0)
@@ -69,13 +67,11 @@ def main(history: str) -> dict[str, Any]:
 
 @rs.detector
 def unwatched(snapshot: rs.Snapshot) -> Any:
-    """Whether the coverage names an actor."""
     found = [line for line in snapshot.coverage["uncovered"] if line.startswith("actor ")]
     return bool(found), {"actors": found}
 
 
 def refusal(work: Any) -> str:
-    """What an error of ours says."""
     try:
         work()
     except rs.RaySnapshotError as error:

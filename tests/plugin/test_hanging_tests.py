@@ -53,7 +53,6 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
     ):
         assert said in ran.text, ran.text
     _of_its_own_alone(ran.text)
-
     kept = {path.read_text(encoding="utf-8").splitlines()[0] for path in pytester.path.glob("kept/*/report.txt")}
     assert kept == {f"test_bank.py::{name}" for name, outcome in ran.outcomes.items() if outcome != "PASSED"}
     (found,) = pytester.path.glob("kept/test-bank-py-test-hangs-*-main/report.txt")

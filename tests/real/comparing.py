@@ -32,7 +32,6 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Wall time watched over plain."""
         return self.watched_seconds / self.plain_seconds
 
     def as_json(self) -> str:

@@ -66,7 +66,6 @@ class Terminal:
         )
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """By the name of the program."""
         done = self.diagnose("--json")
         assert done.returncode in (0, 3, 4), done
         rows = {row["entrypoint"].rpartition(" ")[2]: row for row in map(json.loads, done.stdout.splitlines())}
@@ -172,7 +171,6 @@ def test_where_stacks_are_refused_it_says_what_to_set(terminal: Terminal) -> Non
 
 @contextmanager
 def a_cluster(env: dict[str, str]) -> Iterator[str]:
-    """The address of another cluster."""
     folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
     try:
         with started([sys.executable, HERE / "head.py", folder], env=env, seconds=600, takes_input=True) as head:
@@ -284,7 +282,7 @@ def test_what_is_asked_wrongly_is_told_in_one_line(terminal: Terminal) -> None:
 
 
 BATCH = 6
-NAMES = {"hanging.py": [one.__name__ for one in HANGS], "healthy_programs.py": [one.__name__ for one in HEALTHY]}
+NAMES = {"hanging.py": [*HANGS], "healthy_programs.py": [*HEALTHY]}
 
 
 @pytest.mark.nightly

@@ -283,7 +283,6 @@ def test_room_that_an_actor_of_an_ended_program_holds_makes_it_unknown_and_the_a
     key, actor = made.actors.popitem()
     made.actors[key] = replace(actor, job=other, name="cache-0", is_detached=True)
     need = made.task(made.driver, LACKS_ROOM, "train", needs={"CPU": 1.0})
-
     assert made.judged().verdict == "unknown"
     assert (
         "has waited for 90 s: it needs CPU 1, and cache-0 (a detached Cache of job 02000000) holds CPU 2 of 2"
@@ -334,7 +333,6 @@ def test_an_actor_that_is_started_again_and_again_is_named_and_makes_it_unknown(
     made.call(key, made.driver, method="Model.load")
     made.process(made.actors[key].pid, user("load"))
     assert made.judged().verdict == "none"
-
     often = replace(made.actors[key], restarts=41, began_ms=10_000, changed_ms=99_000)
     made.actors[key] = often
     assert made.judged().verdict == "unknown"
@@ -353,7 +351,6 @@ def test_a_demand_that_no_node_can_meet_is_an_alarm_though_the_driver_still_acts
     made.process(1, user("main", "time.sleep(9)"))
     made.task(made.driver, LACKS_ROOM, "big", needs={"CPU": 4.0})
     row = report.row(made.judged(), made.look(), "", 3.0)
-
     assert (row["verdict"], exit_code([row])) == ("none", 3)
     assert "it waits for what no node can ever give" in told(made)
     for more in ({"grows": True}, {"grows": None}):
