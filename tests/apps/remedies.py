@@ -1,6 +1,6 @@
-"""Deadlocks, each with what a report advises against it: `remedies.py NAME REMEDY`; without a remedy it hangs.
+"""Deadlocks, each with what a report advises against it: `remedies.py NAME` hangs, as it is without.
 
-`remedies.py all` runs each with each of its remedies, side by side on one cluster, and prints those that have ended.
+`remedies.py 'NAME: REMEDY' ...` runs these side by side on one cluster, and prints those that have ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -351,31 +350,16 @@ def detached(remedy: str) -> Any:
     return answer or _bounded(read, remedy)
 
 
-PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
-    "slots": (slots, ("9", "a group of its own")),
-    "relock": (relock, ("leaves the lock",)),
-    "order": (order, ("the same order",)),
-    "behind_get": (behind_get, ("2", "a group of its own")),
-    "occupied": (occupied, ("async", "in a thread")),
-    "on_loop": (on_loop, ("in a thread",)),
-    "as_an_id": (as_an_id, ("the ref itself",)),
-    "too_large": (too_large, ("less",)),
-    "detached": (detached, ("ray.kill",)),
-    "asks_back": (asks_back, ("2", "async", "with its value", "without waiting")),
-}
-"""By name: the program, and what ends it."""
-
-
-def main() -> None:
+def main(*wanted: str) -> None:
     ray.init()
-    if sys.argv[1] != "all":
-        print(PROGRAMS[sys.argv[1]][0](HANGS))
+    if len(wanted) == 1:
+        print(globals()[wanted[0]](HANGS))
         return
-    pairs = [(name, remedy) for name, (_, remedies) in PROGRAMS.items() for remedy in remedies]
+    pairs = [one.split(": ") for one in wanted]
     with ThreadPoolExecutor(len(pairs)) as pool:
-        for pair, _ in zip(pairs, pool.map(lambda one: PROGRAMS[one[0]][0](one[1]), pairs), strict=True):
-            print(*pair, sep=": ", flush=True)
+        for pair, _ in zip(wanted, pool.map(lambda one: globals()[one[0]](one[1]), pairs), strict=True):
+            print(pair, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

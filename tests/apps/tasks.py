@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -379,26 +379,7 @@ def as_without_us() -> None:
     print("signature", inspect.signature(add._function), add._function(2, 3))
 
 
-SCENARIOS: dict[str, Callable[[], None]] = {
-    one.__name__: one
-    for one in (
-        a_task_and_an_actor,
-        a_task_in_a_task,
-        a_task_that_waits_for_its_argument,
-        one_of_a_list,
-        done_unread,
-        opened_by_a_task,
-        opened_by_a_handle_in_a_reply,
-        opened_by_a_coroutine_of_the_task,
-        done_without_a_ref,
-        a_task_without_a_ref,
-        done_when_all_are,
-        held_by_no_poll,
-        as_without_us,
-    )
-}
-
 if __name__ == "__main__":
     ray.init()
-    SCENARIOS[sys.argv[1]]()
+    globals()[sys.argv[1]]()
     print("the end")

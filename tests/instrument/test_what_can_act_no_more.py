@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 BY_NIGHT = ("named_queue", "running_task")
 MAY_ACT = ("handle_in_a_file", "woken_thread")
-"""The other ways are tried without Ray, in `test_what_wakes_a_parked_call` and beside it."""
+"""The other ways are tried without Ray, in `test_verdicts_from_ledgers` and beside it."""
 
 
 @pytest.mark.nightly
