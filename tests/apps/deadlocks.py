@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 import sys
 import tempfile
 import threading
@@ -206,6 +207,10 @@ def named_group():
 
 
 def queues():
+    """Beside what can act no more: a task that has ended, an object in the store, a thread that is parked."""
+    ray.get(ray.remote(lambda x: x + 1).remote(1))
+    ray.put({"plain": list(range(1_000)), "others": os})
+    threading.Thread(target=queue.Queue().get, daemon=True).start()
     left, right = Queue(maxsize=1), Queue(maxsize=1)
     a, b = Courier.remote(left, right), Courier.remote(right, left)
     return ray.get([a.deliver.remote(), b.deliver.remote()])

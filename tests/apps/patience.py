@@ -46,17 +46,6 @@ class Waker:
         ray.get(ray.get(box[0]).wake.remote())
 
 
-@ray.remote(concurrency_groups={"io": 2})
-class Groups:
-    async def ask(self, me):
-        return ray.get(me.answer.remote())  # blocks the loop of its own group only
-
-    @ray.method(concurrency_group="io")
-    async def answer(self):
-        await asyncio.sleep(2.5)
-        return "answered"
-
-
 @ray.remote
 class Asker:
     def end(self):
@@ -141,11 +130,6 @@ def called_back():
     ray.get([hub.ready.remote(), waker.ready.remote()])
     waker.pause.remote().future().add_done_callback(lambda answer: hub.wake.remote())
     return ray.get(hub.wait.remote())
-
-
-def groups():
-    actor = Groups.remote()
-    return ray.get(actor.ask.remote(actor))
 
 
 BOUND_ON_LOOPS = (

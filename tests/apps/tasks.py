@@ -379,6 +379,76 @@ def as_without_us() -> None:
     print("signature", inspect.signature(add._function), add._function(2, 3))
 
 
+# ---- refs of `ray.put` as arguments, in lists, and from other processes -----------------------------------------------------
+
+
+@ray.remote
+def slowly(*_: Any) -> int:
+    time.sleep(0.7)
+    return 1
+
+
+@ray.remote
+class Putter:
+    def __init__(self) -> None:
+        self.ref = ray.put("the keeper's")
+
+    def give(self) -> list[Any]:
+        return [self.ref]
+
+    def add(self, *_: Any) -> int:
+        time.sleep(0.7)
+        return 1
+
+    def read(self, refs: list[Any]) -> int:
+        return len(ray.get([*refs, slowly.remote(*refs)]))
+
+
+@ray.remote
+class Reader:
+    async def read(self, refs: list[Any]) -> int:
+        return len(await asyncio.gather(*refs, slowly.remote(*refs)))
+
+
+@ray.remote
+class PuttingTrainer:
+    """Waits for a task that waits for it; each has what was put among what it waits for."""
+
+    def go(self, me: Any, refs: list[Any]) -> Any:
+        return ray.get([*refs, ray.put("mine"), prepare_with_puts.remote(me, *refs)])
+
+    def finish(self, *_: Any) -> int:
+        return 1
+
+
+@ray.remote
+def prepare_with_puts(trainer: Any, *refs: Any) -> Any:
+    ready, _ = ray.wait([ray.put(1), trainer.finish.remote(ray.put(2), *refs)], num_returns=2)
+    return ready
+
+
+def healthy_with_puts() -> None:
+    mine, keeper, reader = ray.put("mine"), Putter.remote(), Reader.remote()
+    (other,) = ray.get(keeper.give.remote())
+    refs = [mine, other]
+    print(ray.get([slowly.remote(ref) for ref in refs]), ray.get(keeper.add.remote(*refs)))
+    print(ray.get([*refs, slowly.remote(*refs)]), len(ray.wait([slowly.remote(), *refs], num_returns=3)[0]))
+    print(ray.get([keeper.read.remote(refs), reader.read.remote(refs)]))
+
+
+def deadlock_with_puts() -> None:
+    trainer = PuttingTrainer.remote()
+    ray.get(trainer.go.remote(trainer, []))
+
+
+def deadlock_behind_anothers_put() -> None:
+    """The task's argument was put by another process."""
+    keeper, trainer = Putter.remote(), PuttingTrainer.remote()
+    (other,) = ray.get(keeper.give.remote())
+    first = trainer.go.remote(trainer, [])
+    ray.get(slowly.remote(other, first))
+
+
 if __name__ == "__main__":
     ray.init()
     globals()[sys.argv[1]]()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -361,6 +362,13 @@ class Handle:
         self.app.send(self.app.acting, self.machine, amount)
 
 
+def played(app: App, story: Callable[..., Awaitable[Any]], *given: Any, patch: pytest.MonkeyPatch | None = None) -> Any:
+    """What comes of a story."""
+    with pytest.MonkeyPatch.context() as own:
+        on_paper(patch or own, app)
+        return asyncio.run(asyncio.wait_for(story(app, *given), 2 * BOUND_S))
+
+
 def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     """Nothing here starts a thread, asks Ray, or waits for the time."""
     patch.setattr(controls.Control, "start", lambda _: None)
@@ -371,11 +379,8 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
     patch.setattr(shape, "actor_key", lambda handle: "a host's")
     patch.setattr(surroundings, "living_nodes", dict)
-    limit(patch, deaths_look_s=0.0)
-    limit(patch, heard_s=0.0)
-    limit(patch, heard_look_s=0.0)
-    limit(patch, rolling_look_s=0.0)
-    limit(patch, recovering_look_s=0.0)
+    looks = ("deaths_look_s", "heard_s", "heard_look_s", "rolling_look_s", "recovering_look_s")
+    limit(patch, **dict.fromkeys(looks, 0.0))
     patch.setattr(rolling.ray, "kill", app.killed.append)
     patch.setattr(shape, "has_crashed", app.crashed.__contains__)
     patch.setattr(shape, "ids_in_use", set)

@@ -37,7 +37,6 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
         pytest.param("threads", "['stepped', 'stepped']", marks=pytest.mark.nightly),
         pytest.param("inherited", "left", marks=pytest.mark.nightly),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
-        pytest.param("groups", "answered", marks=pytest.mark.nightly),
         pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
     ],
 )

@@ -146,3 +146,22 @@ def test_tasks_of_all_kinds_run_as_they_do_unwatched_and_most_verdicts_are_defin
     unknown = [one.sentence for one in verdicts if one.holds is None]
     assert len(unknown) <= len(verdicts) / 10, unknown
     assert runner.command("verify", str(tmp_path / "h")).exit_code == 0
+
+
+@pytest.mark.nightly
+def test_a_program_that_waits_among_what_was_put_is_told_to_be_healthy(runner: Runner, tmp_path: Path) -> None:
+    done = _watched(runner, "healthy_with_puts", tmp_path / "h", "--every", "0.25", "--detect", "deadlock")
+    assert done.output == "[1, 1] 1\n['mine', \"the keeper's\", 1] 3\n[3, 3]\nthe end\n", done.errors
+    found = rs.History(tmp_path / "h").verdicts()
+    assert len(found) >= 5, "hardly looked at"
+    assert [one.sentence for one in found if one.holds is not False] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", ["deadlock_with_puts", "deadlock_behind_anothers_put"])
+def test_a_deadlock_is_found_though_each_has_something_that_was_put(
+    runner: Runner, tmp_path: Path, scenario: str
+) -> None:
+    methods = {one[0] for one in _stuck(runner, scenario, tmp_path / "h")}
+    assert methods >= {"prepare_with_puts", "go"}
+    assert ("slowly" in str(_told(tmp_path / "h"))) is scenario.endswith("put")
