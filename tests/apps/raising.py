@@ -116,22 +116,6 @@ def uncaught():
     print("app:", ray.get([a.pay.remote(), b.pay.remote()]))
 
 
-def again_and_again():
-    """A program that waits for the same ref whatever happens."""
-    a, b = two()
-    refs = [a.pay.remote(), b.pay.remote()]
-    for _ in range(3):
-        try:
-            ray.get(refs[0])
-        except Exception as error:
-            print("app:", type(error).__name__)
-    threading.Timer(4.0, lambda: ray.kill(a)).start()
-    try:
-        ray.get(refs[0])
-    except ray.exceptions.RayActorError:
-        print("app: killed")
-
-
 def outcomes(refs):
     for ref in refs:
         try:
@@ -162,22 +146,6 @@ def retried():
     try:
         ray.get(refs)
     except Exception as error:
-        print("app:", type(error).__name__)
-
-
-def watchdog():
-    """Someone else ends it, later than the grace."""
-    a, b = two()
-    refs = [a.pay.remote(), b.pay.remote()]
-
-    def bark():
-        time.sleep(6.0)
-        ray.kill(a)
-
-    threading.Thread(target=bark).start()
-    try:
-        ray.get(refs)
-    except ray.exceptions.RayError as error:
         print("app:", type(error).__name__)
 
 
@@ -236,19 +204,6 @@ def ended_by_others():
         ray.get([a.pay.remote(), b.pay.remote()])
     except ray.exceptions.RayError as error:
         print("app: by a thread", isinstance(error, ray.exceptions.RayActorError))
-
-
-def many_at_once():
-    a, b = two()
-    refs = [a.pay.remote(), b.pay.remote()]
-
-    async def waits():
-        return await refs[0]
-
-    async def main():
-        return await asyncio.gather(*(waits() for _ in range(10)), return_exceptions=True)
-
-    print("app:", {type(one).__name__ for one in asyncio.run(main())})
 
 
 def compiled():

@@ -71,29 +71,11 @@ def test_what_ray_would_run_again_is_no_victim_and_the_program_gets_it(runner: R
 
 
 @by_night
-def test_who_waits_for_the_same_again_and_again_is_told_three_times(runner: Runner) -> None:
-    done = _run(runner, "again_and_again", "raise")
-    assert _said(done) == ["DeadlockError"] * 3 + ["killed", "the end"], done.errors
-
-
-@by_night
-def test_nothing_is_raised_while_a_watchdog_may_end_it(runner: Runner) -> None:
-    done = _run(runner, "watchdog", "raise")
-    assert _said(done) == ["ActorDiedError", "the end"], done.errors
-    assert "nothing is raised: the deadlock may yet be broken by thread Thread-" in done.errors
-
-
-@by_night
 def test_nothing_is_raised_while_others_may_end_it_by_a_ref_a_group_or_a_thread(runner: Runner) -> None:
     done = _run(runner, "ended_by_others", "raise")
     said = ["by a ref TaskCancelledError", "by a group True", "by a thread True", "the end"]
     assert _said(done) == said, done.errors
-
-
-@by_night
-def test_ten_that_wait_for_one_ref_get_it_all(runner: Runner) -> None:
-    done = _run(runner, "many_at_once", "raise")
-    assert _said(done) == ["{'DeadlockError'}", "the end"], done.errors
+    assert "nothing is raised: the deadlock may yet be broken by " in done.errors
 
 
 @by_night
@@ -113,7 +95,7 @@ def test_a_program_may_be_ended(runner: Runner) -> None:
 
 @pytest.mark.nightly
 def test_a_program_has_its_deadlocks_broken_with_no_more_said_than_how(runner: Runner) -> None:
-    done = runner.plain(str(Path(__file__).parent / "raising_driver.py"))
+    done = runner.plain(str(Path(__file__).parent / "own_watch_driver.py"))
     assert done.exit_code == 0, done.errors
     of_a_call, of_the_program = json.loads(done.output)
     assert (of_a_call["how"], of_the_program["how"]) == ("of a call", "of the program"), done.errors

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from app_runner import APPS, Runner
@@ -180,15 +181,24 @@ def test_diagnose_of_a_system_that_nobody_runs_says_so_in_one_line(runner: Runne
     assert found.errors.count("\n") == 1
 
 
-def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
-    history = tmp_path / "history"
-    done = runner.plain(str(Path(__file__).parent / "watching_driver.py"), str(history))
+SECRETS = ("hunter2-first", "hunter2-second", "hunter2-third")
+
+
+@pytest.fixture(scope="module")
+def own_watch(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, Path]:
+    """What a program that watches itself saw, and its histories."""
+    folder = tmp_path_factory.mktemp("own-watch")
+    program = str(Path(__file__).parent / "own_watch_driver.py")
+    done = runner.plain(program, str(folder / "bank"), str(folder / "doors"), *SECRETS)
     assert done.exit_code == 0, done.errors
-    seen = json.loads(done.output)
+    return json.loads(done.output), folder / "bank", folder / "doors"
+
+
+def test_a_program_can_watch_itself(own_watch: tuple[dict[str, Any], Path, Path]) -> None:
+    seen, history, _ = own_watch
     assert (seen["moved"], seen["in_flight"], seen["terminated"]) == (30, 0, True)
     assert sorted(state["balance"] for state in seen["states"].values()) == [30, 70]
     assert [line.rpartition(" ")[0] for line in seen["uncovered"]] == ["actor Watcher"]
-    assert seen["actors"] == ["Account", "Account", "Watcher"], "one process of ours, whatever it does"
     assert "rs.install() comes before ray.init()" in seen["late"]
     assert "watched already" in seen["twice"]
     assert seen["can"] == []  # what is for machines of one's own is not there
@@ -206,14 +216,12 @@ def test_a_first_cell_may_run_again(runner: Runner) -> None:
     assert "is watched already, as 'notebook'" in seen["said"][1]
 
 
-def test_no_secret_of_a_watched_program_reaches_its_history(runner: Runner, tmp_path: Path) -> None:
-    history, secrets = tmp_path / "history", ("hunter2-first", "hunter2-second", "hunter2-third")
-    done = runner.plain(str(Path(__file__).parent / "redacting_driver.py"), str(history), *secrets)
-    assert done.exit_code == 0, done.errors
+def test_no_secret_of_a_watched_program_reaches_its_history(own_watch: tuple[dict[str, Any], Path, Path]) -> None:
+    _, _, history = own_watch
     kept = rs.History(history)
     files = [file.read_bytes() for file in history.rglob("*") if file.is_file() and file.suffix != ".parquet"]
     rows = [json.dumps(kept.table(name).to_pylist(), default=str).encode() for name in TABLES]
-    assert [secret for secret in secrets for content in (*files, *rows) if secret.encode() in content] == []
+    assert [secret for secret in SECRETS for content in (*files, *rows) if secret.encode() in content] == []
     states = [row.state for row in kept.machines(kept.resolve("latest")) if row.machine != "driver"]
     assert [state["password"] for state in states] == [{"$redacted": "password"}] * 2
     assert [state["vault"]["key"] for state in states] == [{"$redacted": "SecretStr"}] * 2

@@ -113,27 +113,3 @@ def test_workers_that_ask_each_other_in_threads_are_told_to_be_stuck_when_both_d
     for here, there in ((0, 1), (1, 0)):
         where = f"Worker-{here} in Worker.step (lock_step.py:{asking}) waits for Worker-{there} (Worker.at)"
         assert where in done.errors
-
-
-@pytest.mark.nightly
-def test_the_same_job_queue_with_fewer_files_ends_by_itself(runner: Runner) -> None:
-    folder = Path(__file__).parents[2] / "examples"
-    done = runner.command("run", "--exit-on", "deadlock", "--name", "few-jobs", "job_queue.py", "24", folder=folder)
-    assert (done.exit_code, done.output.splitlines()[0]) == (0, "counting the words of 24 files"), done.errors
-    assert done.output.splitlines()[1].startswith("24 files, ")
-
-
-@pytest.mark.nightly
-def test_the_job_queue_hangs_at_its_25th_file_and_is_told_why(runner: Runner) -> None:
-    folder = Path(__file__).parents[2] / "examples"
-    done = runner.command("run", "--exit-on", "deadlock", "--name", "jobs", "job_queue.py", folder=folder)
-    assert (done.exit_code, done.output) == (3, "counting the words of 40 files\n"), done.errors
-    report = done.errors[done.errors.index("ray-snapshot: deadlock in jobs") :]
-    assert "Dispatcher-0 in Dispatcher.finished (job_queue.py:" in report
-    assert "waits for ResultStore-0 (ResultStore.total)" in report
-    assert "ResultStore-0 in ResultStore.add (job_queue.py:" in report
-    assert "waits for Dispatcher-0 (Dispatcher.finished)" in report
-    members, _, behind = report.partition("stuck behind them:")
-    assert "ResultStore-0 in " in members
-    assert "driver in (the program)" not in members  # it is behind, unless a worker that it waits for counted just then
-    assert "in Worker.run (job_queue.py:" in behind

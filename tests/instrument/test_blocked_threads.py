@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import multiprocessing
 import os
 import queue
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from lone_process import lone_process
+from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
@@ -229,6 +231,40 @@ def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest
     assert not signals.signals_may_act()
     handlers[signal.SIGHUP] = lambda *_: None
     assert signals.signals_may_act()
+
+
+# ---- threads of the app's own -------------------------------------------------------------------------------------------
+
+
+def _told(looks: BlockedThreads, thread: threading.Thread, now: float = 0.0) -> str:
+    """What a report says of it: a thread that waits in Python without a bound is parked, any other may act."""
+    found = looks.report([thread], now)
+    return " ".join(["acts"] * len(found.acting) + ["parked"] * len(found.parked))
+
+
+@pytest.mark.parametrize("function", ["queue.Queue.get", "threading.Condition.wait"])
+def test_a_thread_that_waits_in_python_without_a_bound_is_parked_until_it_is_notified(
+    waits: Waits, function: str
+) -> None:
+    worker = Worker(LOCAL[function], waits)
+    worker.blocked(function)
+    until(lambda: _told(BlockedThreads(), worker.thread) == "parked")
+    if function == "threading.Condition.wait":
+        with waits.condition:
+            waits.condition.notify()
+            assert _told(BlockedThreads(), worker.thread) == "acts"
+
+
+def test_a_thread_that_waits_with_a_bound_may_act(waits: Waits) -> None:
+    worker = Worker(GOES_ON["an event for a time"], waits)
+    assert _told(BlockedThreads(), worker.thread) == "acts"
+
+
+def test_a_thread_that_waits_for_a_lock_may_act_unless_it_has_not_run_since_the_look_before(waits: Waits) -> None:
+    worker, looks = Worker(_enters, waits), BlockedThreads()
+    assert _told(looks, worker.thread) == "acts"
+    now = itertools.count(1.0)
+    until(lambda: _told(looks, worker.thread, next(now)) == "parked")
 
 
 # ---- what is recorded of a call ----------------------------------------------------------------------------------------
