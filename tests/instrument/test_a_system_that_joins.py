@@ -30,17 +30,7 @@ from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, Header
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.protocol.commands import (
-    Abort,
-    Acknowledged,
-    Close,
-    Died,
-    HostsLeft,
-    Release,
-    Request,
-    Roll,
-    Stopped,
-)
+from ray_snapshot.protocol.commands import Abort, Acknowledged, Close, Died, HostsLeft, Release, Request, Roll, Stopped
 from ray_snapshot.protocol.rollback import Step
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.planning import Ground, Share, planned
@@ -293,12 +283,7 @@ async def test_machines_that_have_stopped_cannot_go_on_as_they_were(app: App) ->
 @on_an_app
 async def test_a_machine_that_does_not_take_its_state_back_ends_the_restore_and_the_next_begins_anew(app: App) -> None:
     app.host.fault = MachineFailedError(
-        "n does not take its state back",
-        machine="n",
-        method="restore_state",
-        message=None,
-        source=None,
-        traceback="",
+        "n does not take its state back", machine="n", method="restore_state", message=None, source=None, traceback=""
     )
     back = app.go_back()
     await app.take(STOP)
@@ -405,11 +390,7 @@ async def test_a_snapshot_awaits_hosts_by_counts_and_processes_by_logs(watcher: 
     assert number not in watcher.collecting.collections
     await watcher.collecting.handed_over("")
     (found,) = watcher.processes.analyst.taken
-    assert (len(found.parts), found.header.protocol, sorted(found.recorded)) == (
-        2,
-        "chandy-lamport",
-        [ACTOR, DRIVER],
-    )
+    assert (len(found.parts), found.header.protocol, sorted(found.recorded)) == (2, "chandy-lamport", [ACTOR, DRIVER])
 
 
 @in_a_world

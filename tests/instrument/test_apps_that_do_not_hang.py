@@ -68,11 +68,9 @@ def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_d
     """The last of them lies in garbage: that is collected, for it may be what the program waits for."""
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
     done = runner.command("run", *options, "patience.py", "generators")
-    assert done.output.splitlines() == [
-        "paused line 8",
-        "[3, 'line 3', 'line 3', 'line 3'] [0, 1, 2, 3]",
-        "paused",
-    ], done.errors
+    assert done.output.splitlines() == ["paused line 8", "[3, 'line 3', 'line 3', 'line 3'] [0, 1, 2, 3]", "paused"], (
+        done.errors
+    )
     assert done.exit_code == 0, done.errors
     verdicts = [row for row in rs.History(tmp_path / "history").verdicts() if row["detector"] == "deadlock"]
     assert len(verdicts) >= 10, "hardly looked at"

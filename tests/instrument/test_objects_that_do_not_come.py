@@ -86,8 +86,7 @@ class Output:
 
 
 @pytest.mark.parametrize(
-    ("bound_of_the_graph", "timeout", "objects"),
-    [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)],
+    ("bound_of_the_graph", "timeout", "objects"), [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)]
 )
 def test_the_output_of_a_compiled_graph_is_waited_for_as_what_it_is_unless_the_wait_is_bounded(
     process: Process, bound_of_the_graph: float, timeout: float | None, objects: int

@@ -44,9 +44,7 @@ def test_deployments_that_wait_for_each_other_are_named_as_what_cannot_be_told(s
     place = re.compile(r"waits for ServeReplica:stock:Stock-0 in \S+ \(\S*serve_in_a_ring\.py:33\)")
     try:
         found = until(
-            diagnosis,
-            good=lambda found: all(one.search(found.output) for one in (stuck, place)),
-            seconds=LONGEST_S,
+            diagnosis, good=lambda found: all(one.search(found.output) for one in (stuck, place)), seconds=LONGEST_S
         )
     finally:
         program.kill()

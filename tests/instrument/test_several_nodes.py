@@ -210,9 +210,6 @@ def test_of_a_node_that_was_not_there_at_the_start_nothing_is_known_until_it_ans
         return [before, nodes.uncovered(alive), sorted(answers.asked)]
 
     before, after, asked = asyncio.run(scenario())
-    assert [line.split(":")[0] for line in before] == [
-        "actors on node b (10.0.0.2)",
-        "actors on node c (10.0.0.3)",
-    ]
+    assert [line.split(":")[0] for line in before] == ["actors on node b (10.0.0.2)", "actors on node c (10.0.0.3)"]
     assert after == [f"actors on node c (10.0.0.3): it has ray-snapshot 0.0.9, and this program has {rs.__version__}"]
     assert asked == ["b", "c"], "each is asked once, and a ready one never"

@@ -38,10 +38,7 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [one if one == "last_cpu" else pytest.param(one, marks=by_night) for one in FOUND],
-)
+@pytest.mark.parametrize("scenario", [one if one == "last_cpu" else pytest.param(one, marks=by_night) for one in FOUND])
 def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
     runner: Runner, tmp_path: Path, scenario: str
 ) -> None:

@@ -164,7 +164,7 @@ def test_without_the_option_nothing_is_watched_and_who_needs_it_is_told(suite) -
         "test_bank.py::test_that_expects_it_in_vain",
     )
     assert {name: outcome for name, outcome in ran.outcomes.items() if outcome != "FAILED"} == {
-        "test_that_ends_beside_what_is_stuck": "ERROR",
+        "test_that_ends_beside_what_is_stuck": "ERROR"
     }, ran.text
     assert "1 skipped" in ran.text
     assert "the fixture ray_snapshot needs --ray-snapshot" in ran.text

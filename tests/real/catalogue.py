@@ -43,11 +43,7 @@ def _with_and_without_uvloop(name: str, uses: str, **more: bool) -> list[Program
     return [
         Program(name, f"{uses}; asyncio", environment={"RAY_USE_UVLOOP": "0"}, **more),
         Program(
-            f"{name} on uvloop",
-            f"{uses}; uvloop",
-            file=name,
-            environment={"RAY_USE_UVLOOP": "1"},
-            needs_libraries=True,
+            f"{name} on uvloop", f"{uses}; uvloop", file=name, environment={"RAY_USE_UVLOOP": "1"}, needs_libraries=True
         ),
     ]
 
