@@ -178,22 +178,7 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 """Ray runs async actors on uvloop where that is installed; the first of them is looked at on both loops."""
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
-BY_NIGHT = (
-    "two",
-    "constructor",
-    "held_async_generator",
-    "queues",
-    "async_next_item",
-    "restart",
-    "threaded_slots",
-    "named_group",
-    "held_generators",
-    "next_item",
-    "votes",
-    "awaited_slots",
-    "again",
-    *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
-)
+BY_DAY = ("self_call", "queues.uvloop")
 HELD_ON_LOOPS = (2, 60)
 """The first Ray that holds asynchronous generators, and has what reads them in Python, where a coroutine can be followed."""
 if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
@@ -201,7 +186,7 @@ if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
         name: one for name, one in SCENARIOS.items() if name not in ("held_async_generator", "async_next_item")
     }
 
-BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
+BY_DAY_AND_NIGHT = [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in SCENARIOS]
 
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]
 
@@ -223,16 +208,8 @@ def _is_scenario(item: Any) -> bool:
 
 
 def _run(runner: Runner, scenario: str, history: Path) -> Done:
-    options = [
-        "--every",
-        "0.5",
-        "--exit-on",
-        "deadlock",
-        "--history",
-        str(history),
-        "--name",
-        scenario.replace("_", "-").replace(".", "-"),
-    ]
+    name = scenario.replace("_", "-").replace(".", "-")
+    options = ["--every", "0.5", "--exit-on", "deadlock", "--history", str(history), "--name", name]
     return runner.command("run", *options, "deadlocks.py", scenario)
 
 
