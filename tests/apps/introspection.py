@@ -8,7 +8,6 @@ import inspect
 import re
 import traceback
 
-import pydantic
 import ray
 
 MADE = []
@@ -81,13 +80,6 @@ class Data:
 
     def fields(self):
         return [one.name for one in dataclasses.fields(self)], repr(self), self == Data(self.a, self.b)
-
-
-class Model(pydantic.BaseModel):
-    a: int = 1
-
-    def dump(self):
-        return self.model_dump(), sorted(type(self).model_fields)
 
 
 class Items(dict):
@@ -176,9 +168,6 @@ class AsyncErrors:
 
     async def both(self, other):
         return await asyncio.gather(other.deep.remote(0), other.deep.remote(1), return_exceptions=True)
-
-    async def kind(self, refs):
-        return type(refs[0]).__name__, type(await refs[0]).__name__
 
 
 def numbers_out(text):

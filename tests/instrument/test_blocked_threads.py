@@ -394,37 +394,37 @@ def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) 
     assert [one.what.partition(",")[0] for one in told.long_waits] == [f"in {function}"]
 
 
-def test_a_thread_of_the_apps_that_acts_is_no_reason_why_it_would_end(actor: Actor) -> None:
-    """It may be a heartbeat: neither a deadlock, nor an all-clear."""
-    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
-    beside = threading.Thread(target=actor.waits.event.wait, args=(BOUND_S,), daemon=True)
-    beside.start()
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside])
+def _a_heartbeat(waits: Waits) -> threading.Thread:
+    """Neither a deadlock, nor an all-clear."""
+    return Worker(GOES_ON["an event for a time"], waits).thread
+
+
+def _waits_outside(waits: Waits) -> threading.Thread:
+    worker = Worker(OUTSIDE["waits.here.recv"][0], waits)
+    worker.blocked("waits.here.recv")
+    return worker.thread
+
+
+@pytest.mark.parametrize(
+    ("function", "beside", "told"),
+    [
+        ("queue.Queue.get", _a_heartbeat, ["in queue.Queue.get"]),
+        ("queue.Queue.get", _waits_outside, ["in queue.Queue.get", "in waits.here.recv"]),
+        ("threading.Thread.join", lambda waits: waits.thread, ["in threading.Thread.join, for the end of thread "]),
+    ],
+)
+def test_a_long_wait_beside_a_thread_of_the_apps_is_told_with_where_that_one_is(
+    actor: Actor, function: str, beside: Callable[[Waits], threading.Thread], told: list[str]
+) -> None:
+    actor.run(LOCAL[function], function)
+    thread = beside(actor.waits)
+    actor.patch.setattr(blocked_calls, "own_threads", lambda: [thread])
     actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
-    assert (told.report.status, [one.what for one in told.long_waits]) == ("active", ["in queue.Queue.get"])
-
-
-def test_a_long_wait_for_a_thread_that_goes_on_is_told_with_where_that_one_is(actor: Actor) -> None:
-    actor.run(LOCAL["threading.Thread.join"], "threading.Thread.join")
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [actor.waits.thread])
-    actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
-    (wait_,) = told.long_waits
-    assert told.report.status == "active"
-    about = f"in threading.Thread.join, for the end of thread {actor.waits.thread.name}, which is in "
-    assert wait_.what.startswith(about)
-
-
-def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor) -> None:
-    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
-    beside = Worker(OUTSIDE["waits.here.recv"][0], actor.waits)
-    beside.blocked("waits.here.recv")
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside.thread])
-    actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
-    assert told.report.status == "active"
-    assert [one.what.partition(",")[0] for one in told.long_waits] == ["in queue.Queue.get", "in waits.here.recv"]
+    found = actor.recorded(LONG_S + 1)
+    assert found.report.status == "active"
+    assert len(found.long_waits) == len(told)
+    assert all(one.what.startswith(text) for one, text in zip(found.long_waits, told, strict=True))
+    assert (f"{thread.name}, which is in " in found.long_waits[0].what) is (function == "threading.Thread.join")
 
 
 def test_a_state_that_was_copied_while_the_thread_went_on_is_not_recorded(actor: Actor) -> None:

@@ -85,50 +85,43 @@ def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Run
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("scenario", ["opened_by_a_handle_in_a_reply", "opened_by_a_coroutine_of_the_task"])
-def test_what_a_task_may_yet_do_is_never_taken_for_a_deadlock(runner: Runner, tmp_path: Path, scenario: str) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "output"),
+    [
+        ("opened_by_a_handle_in_a_reply", "through None\n"),
+        ("opened_by_a_coroutine_of_the_task", "through\n"),
+        ("opened_by_a_task", "through\n"),
+        ("held_by_no_poll", ""),
+    ],
+)
+def test_what_a_task_may_yet_do_is_never_taken_for_a_deadlock_and_a_worker_that_ends_is_not_kept_by_its_poll(
+    runner: Runner, tmp_path: Path, scenario: str, output: str
+) -> None:
     done = _watched(runner, scenario, tmp_path / "h")
-    assert done.output.startswith("through"), done.errors
+    assert (done.output, done.exit_code) == (f"{output}the end\n", 0), done.errors
     assert "deadlock" not in done.errors
 
 
 @pytest.mark.nightly
-def test_all_is_done_when_the_tasks_of_a_worker_that_has_ended_are_and_the_items_that_a_task_gives(
-    runner: Runner,
+@pytest.mark.parametrize(
+    ("scenario", "output"),
+    [
+        ("done_when_all_are", "1 1\n3 3\n"),
+        ("done_without_a_ref", "told with 1\n"),
+        ("done_unread", "termination True 20\n"),
+    ],
+)
+def test_all_is_done_when_every_task_is_and_all_items_are_given_though_nobody_reads_them(
+    runner: Runner, scenario: str, output: str
 ) -> None:
-    done = runner.plain("tasks.py", "done_when_all_are", "later")
-    assert (done.output, done.exit_code) == ("1 1\n3 3\nthe end\n", 0), done.errors
-
-
-@pytest.mark.nightly
-def test_all_is_done_when_a_task_without_a_ref_is_that_a_task_has_started(runner: Runner) -> None:
-    done = runner.plain("tasks.py", "done_without_a_ref", "done")
-    assert (done.output, done.exit_code) == ("told with 1\nthe end\n", 0), done.errors
+    done = runner.plain("tasks.py", scenario, "done")
+    assert (done.output, done.exit_code) == (f"{output}the end\n", 0), done.errors
 
 
 @pytest.mark.nightly
 def test_a_task_without_a_ref_is_known_to_be_stuck(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_without_a_ref", tmp_path / "h")
     assert ("waits_for_good", "ray.get(trainer.go.remote(trainer))", "Trainer.go") in found
-
-
-@pytest.mark.nightly
-def test_a_worker_that_ends_behind_its_task_is_not_kept_by_its_poll(runner: Runner, tmp_path: Path) -> None:
-    done = _watched(runner, "held_by_no_poll", tmp_path / "h")
-    assert (done.output, done.exit_code) == ("the end\n", 0), done.errors
-
-
-@pytest.mark.nightly
-def test_that_tasks_are_done_is_known_though_nobody_reads_their_results(runner: Runner) -> None:
-    done = runner.plain("tasks.py", "done_unread", "done")
-    assert (done.output, done.exit_code) == ("termination True 20\nthe end\n", 0), done.errors
-
-
-@pytest.mark.nightly
-def test_who_is_parked_is_not_stuck_while_a_task_may_wake_it(runner: Runner, tmp_path: Path) -> None:
-    done = _watched(runner, "opened_by_a_task", tmp_path / "h")
-    assert (done.output, done.exit_code) == ("through\nthe end\n", 0), done.errors
-    assert "deadlock" not in done.errors
 
 
 @pytest.mark.nightly
