@@ -272,8 +272,6 @@ def watched(history):
 
 
 class Plain:
-    """An actor's class without a decorator."""
-
     def pay(self, machine, count):
         machine.put.send(count, 0)
 

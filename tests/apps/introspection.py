@@ -10,16 +10,6 @@ import traceback
 
 import ray
 
-MADE = []
-
-
-class Registered:
-    """Counts its subclasses."""
-
-    def __init_subclass__(cls, tag="none", **more):
-        super().__init_subclass__(**more)
-        MADE.append((cls.__name__, tag))
-
 
 class Meta(type):
     """Refuses what is set on its classes, and counts what is made."""
@@ -31,18 +21,6 @@ class Meta(type):
         if name == "frozen":
             raise AttributeError("frozen")
         super().__setattr__(name, value)
-
-
-class Hooked(Registered, tag="hooked"):
-    def __init__(self, x: int = 1):
-        self.x = x
-
-    def about(self):
-        kind = type(self)
-        return [one.__name__ for one in kind.__mro__], kind.__ray_actor_class__ is Hooked, kind.__module__, len(MADE)
-
-    def own(self):
-        return sorted(name for name in dir(self) if not name.startswith("__")), sorted(vars(self))
 
 
 class WithMeta(metaclass=Meta):
@@ -179,12 +157,6 @@ def numbers_out(text):
 
 def classes():
     get = ray.get
-    hooked = ray.remote(num_cpus=0)(Hooked)
-    print(MADE, hooked.__ray_metadata__.modified_class.__mro__[1:], get(hooked.remote(3).about.remote()))
-    print(hooked.__ray_actor_class__ is Hooked, list(vars(Hooked)))
-    modified = hooked.__ray_metadata__.modified_class
-    print(modified.__name__, modified.__qualname__, modified.__doc__, modified.__module__)
-    print(get(hooked.remote(3).own.remote()))
     for kind, args, method in (
         (WithMeta, (), "kind"),
         (Slots, (3,), "read"),

@@ -1,4 +1,4 @@
-"""How long actors live: the last handle, names that are used again, detached ones, objects in the store."""
+"""How long actors live: the last handle, handles that others have; objects in the store."""
 
 import os
 import threading
@@ -88,25 +88,6 @@ def main():
     del selfish
     print("a handle that it gave out itself does not keep it", ends(pid), refused(lambda: get(again.pid.remote())))
 
-    named = Actor.options(name="lives once").remote()
-    first = get(named.pid.remote())
-    ray.kill(named)
-    print("killed", ends(first), refused(lambda: get(named.pid.remote())))
-    new = until(lambda: Actor.options(name="lives once").remote())
-    print("the name again", get(ray.get_actor("lives once").pid.remote()) == get(new.pid.remote()) != first)
-    try:
-        Actor.options(name="lives once").remote()
-    except ValueError as error:
-        print("taken", type(error).__name__)
-
-    detached = Actor.options(name=f"detached-{os.getpid()}", lifetime="detached").remote()
-    pid = get(detached.pid.remote())
-    del detached
-    detached = ray.get_actor(f"detached-{os.getpid()}")
-    print("detached", get(detached.pid.remote()) == pid)
-    ray.kill(detached)
-    print("detached and killed", ends(pid))
-
     worker = Actor.remote()
     blocks = [worker.block.remote(1_000_000) for _ in range(5)]
     ray.wait(blocks, num_returns=5)
@@ -121,18 +102,6 @@ def refused(work):
     except RayActorError as error:
         return isinstance(error, RayActorError)
     return False
-
-
-def until(work, seconds=30):
-    """Ray frees a name a moment after the death of its actor."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return work()
-        except ValueError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ class Methods(Base):
         super().__init__(*parts, **more)
         self.label = label
         self.log = []
-        self.count = 0
 
     def name(self):
         return "over " + super().name()
@@ -49,44 +48,18 @@ class Methods(Base):
     def only_more(self, **more):
         return sorted(more)
 
-    @staticmethod
-    def static(x):
-        return x + 1
-
-    @classmethod
-    def of_class(cls, x):
-        return cls.__name__, cls.kind, x
-
-    def many(self, n):
-        for i in range(n):
-            yield i * i
-
-    def numbers(self, n):
-        return list(range(n))
-
-    @ray.method(num_returns=2)
-    def two(self):
-        return "one", "two"
-
-    @ray.method(num_returns=0)
-    def nothing(self):
-        self.count += 1
-
     def log_it(self, text):
         self.log.append(text)
         return list(self.log)
 
     def what(self):
-        return type(self).__name__, type(self).__qualname__, self.__class__.__doc__, Methods is not None, self.count
+        return type(self).__name__, type(self).__qualname__, self.__class__.__doc__, Methods is not None
 
     def __len__(self):
         return 42
 
     def call_len(self):
         return len(self)
-
-    def recursive(self, n):
-        return 1 if n == 0 else n * self.recursive(n - 1)
 
 
 @ray.remote
@@ -101,20 +74,6 @@ class Clash:
 
     def status(self):
         return "a method"
-
-
-@ray.remote
-class Streams:
-    async def squares(self, n):
-        for i in range(n):
-            yield i * i
-
-    async def one(self):
-        return 1
-
-    def raising(self):
-        yield 1
-        raise KeyError("two")
 
 
 @ray.remote
@@ -134,12 +93,6 @@ def main():
     print(get(actor.name.remote()), get(actor.total.remote()), get(actor.indirect.remote()))
     print(get(actor.everything.remote(1, d=4)), get(actor.everything.remote(1, 9, 8, 7, 6, d=4, e=0, z=1, y=2)))
     print(get(actor.only_more.remote(a=1, header=2, self_=3)))
-    print(get(actor.static.remote(1)), get(actor.of_class.remote(2)), get(actor.recursive.remote(5)))
-    print(get(list(actor.two.remote())), actor.nothing.remote(), get(actor.what.remote()))
-    print(actor.numbers.options(num_returns=0).remote(3), get(actor.numbers.options(num_returns=3).remote(3)))
-    print(get(actor.many.options(num_returns=3).remote(3)), [get(ref) for ref in actor.many.remote(4)])
-    print([get(ref) for ref in actor.many.options(num_returns="streaming").remote(4)])
-    print(get(get(actor.many.options(num_returns="dynamic").remote(1))._refs[0]))
     print(get(actor.call_len.remote()), get(actor.log_it.options(name="logging").remote("text")))
     for wrong in (actor.everything.remote, lambda: actor.name.remote(1), lambda: actor.nowhere):
         try:
@@ -153,14 +106,6 @@ def main():
         print(type(error).__name__, error)
 
     print(get(Clash.remote().read.remote()))
-    streams = Streams.remote()
-    print([get(ref) for ref in streams.squares.remote(4)], get(streams.one.remote()))
-    found = []
-    try:
-        for ref in streams.raising.remote():
-            found.append(get(ref))
-    except KeyError as error:
-        print(found, type(error).__name__)
     print(
         get(Bare.remote().hello.remote()),
         get(ray.remote(num_cpus=0)(Bare.__ray_metadata__.modified_class).remote().hello.remote()),

@@ -151,8 +151,6 @@ def retried():
 
 @ray.remote(num_cpus=0)
 class Dog:
-    """Ends what hangs, later than the grace."""
-
     def cancel(self, refs):
         time.sleep(6.0)
         ray.cancel(refs[0])

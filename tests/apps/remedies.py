@@ -193,8 +193,6 @@ def behind_get(remedy: str) -> Any:
 
 
 class Account:
-    """It asks another, which asks back."""
-
     def transfer(self, me: Any, other: Any, *, waits: bool = True, balance: int | None = None) -> Any:
         return ray.get(other.receive.remote(me, waits, balance))
 

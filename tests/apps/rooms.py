@@ -111,8 +111,6 @@ def at_rest():
 
 
 def taken_back():
-    """A plain task that waits gives its CPU back."""
-
     @ray.remote
     def deep(depth):
         return 1 if not depth else ray.get(deep.remote(depth - 1))
@@ -169,8 +167,6 @@ def freed_by_who_is_to_come():
 
 
 def freed_by_itself():
-    """An actor at rest ends itself, by a thread."""
-
     @ray.remote(resources=SEAT)
     class Leaving:
         def __init__(self):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -63,9 +61,6 @@ class Tally:
         return self.count
 
 
-Counter = ray.remote(Tally)
-
-
 @ray.remote
 def tell(counter: Any) -> None:
     ray.get(counter.add.remote())
@@ -73,8 +68,6 @@ def tell(counter: Any) -> None:
 
 @ray.remote
 class Gate:
-    """Parks who comes until somebody opens it."""
-
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
 
@@ -294,91 +287,6 @@ def _poll_for_an_hour(watcher: Any) -> None:
     LIMITS.watcher_poll_s = 3600.0
 
 
-def _generated(count: int) -> Iterator[int]:
-    for number in range(count):
-        yield 2 * number
-
-
-def as_without_us() -> None:
-    """Results, errors and introspection of tasks of all kinds."""
-    counter = Counter.remote()
-
-    @ray.remote
-    def tree(depth: int) -> int:
-        return 1 if not depth else sum(ray.get([tree.remote(depth - 1), tree.remote(depth - 1)]))
-
-    @ray.remote(num_returns=2)
-    def two(one: int) -> tuple[int, int]:
-        return one, 2 * one
-
-    @ray.remote
-    def bad() -> None:
-        raise ValueError("as it is")
-
-    @ray.remote(max_retries=3, retry_exceptions=True)
-    def flaky() -> int:
-        count = ray.get(counter.add.remote())
-        if count < 3:
-            raise RuntimeError("again")
-        return count
-
-    @ray.remote(max_calls=1)
-    def once(one: int) -> int:
-        return one
-
-    @ray.remote
-    def makes() -> Any:
-        made = Counter.remote()
-        ray.get(made.add.remote())
-        return made
-
-    @ray.remote
-    def in_closure() -> int:
-        return ray.get(counter.add.remote())
-
-    @ray.remote(num_returns=0)
-    def lock() -> Any:  # what it gives cannot be pickled, and goes nowhere
-        ray.get(counter.add.remote())
-        return threading.Lock()
-
-    @ray.remote
-    def sleeps() -> None:
-        for _ in range(1_000):  # between two of these it can be cancelled
-            time.sleep(0.1)
-
-    generated = ray.remote(_generated)
-    print("calls", ray.get(add.remote(add.remote(1), other=add.remote(2))), ray.get(tree.remote(3)))
-    print("results", ray.get(two.remote(3)), ray.get(two.options(num_returns=1).remote(3)))
-    print("items", [ray.get(ref) for ref in generated.remote(4)])
-    print("retried", ray.get(flaky.remote()), "once", ray.get([once.remote(i) for i in range(2)]))
-    print("made", ray.get(ray.get(makes.remote()).total.remote()), "closure", ray.get(in_closure.remote()))
-    print("large", len(ray.get(large.remote())), "name", ray.get(add.options(name="another").remote(5)))
-    before = ray.get(counter.total.remote())
-    print(
-        "without a result",
-        lock.remote(),
-        bad.options(num_returns=0).remote(),
-        generated.options(num_returns=0).remote(4),
-    )
-    while ray.get(counter.total.remote()) == before:
-        time.sleep(0.05)
-    for wrong in (add.remote, lambda: add.remote(1, nope=2), lambda: ray.get(bad.remote())):
-        try:
-            wrong()
-        except (TypeError, ValueError) as error:
-            print("error", str(error).splitlines()[-1])
-            print("of ours", "ray_snapshot" in str(error))
-    for force in (False, True):
-        sleeping = sleeps.options(max_retries=0).remote()
-        time.sleep(1)
-        ray.cancel(sleeping, force=force)
-        try:
-            ray.get(sleeping, timeout=30)
-        except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError) as error:
-            print("cancelled", type(error).__name__)
-    print("signature", inspect.signature(add._function), add._function(2, 3))
-
-
 # ---- refs of `ray.put` as arguments, in lists, and from other processes -----------------------------------------------------
 
 
@@ -442,7 +350,6 @@ def deadlock_with_puts() -> None:
 
 
 def deadlock_behind_anothers_put() -> None:
-    """The task's argument was put by another process."""
     keeper, trainer = Putter.remote(), PuttingTrainer.remote()
     (other,) = ray.get(keeper.give.remote())
     first = trainer.go.remote(trainer, [])

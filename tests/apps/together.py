@@ -21,8 +21,6 @@ MADE = []
 
 
 class Holder:
-    """Passes tokens on, two at a time."""
-
     def __init__(self, tokens=0, seed=0):
         self.tokens = tokens
         self.others = []
@@ -69,7 +67,6 @@ class Purse(Holder, rs.SnapshotMixin):
 
 
 def give(other, hops):
-    """Two tokens, by a message or by a call."""
     if isinstance(other, rs.MachineHandle):
         other.put.send(2, hops)
     else:
@@ -99,7 +96,6 @@ def kind_of(name):
 
 
 def market(system):
-    """Two actors and four machines that know each other."""
     vault = rs.remote(Vault)
     vaults = [vault.remote(50, n) for n in range(2)]
     MADE.extend(vaults)

@@ -48,7 +48,6 @@ class Runner:
         return self.start_in(command, folder, own)
 
     def start_in(self, command: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-        """The same with these variables and no others."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -77,7 +76,6 @@ class Runner:
         return self.start(COMMAND, "run", "--name", name, *program)
 
     def both(self, name: str, *program: str) -> tuple[Done, Done]:
-        """A program plainly and watched, at the same time."""
         watched = self.start_watched(name, *program)
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(self.finish, watched)

@@ -277,7 +277,6 @@ def sorted_targets() -> dict[str, dict[str, list[str]]]:
 
 
 def ran_in(actors: Actors) -> dict[str, set[str]]:
-    """By side: what has run since this was asked."""
     workers = ray.get([actor.ran.remote() for actor in actors])
     return {"driver": set(ran()), "worker": set().union(*workers)}
 

@@ -22,7 +22,6 @@ NOTES = Path(sys.argv[1])
 
 
 def note(name: str, what: str) -> None:
-    """Write a line to the file of this name."""
     with (NOTES / name).open("a") as file:
         file.write(f"{what}\n")
 
@@ -77,7 +76,6 @@ def last_task(name: str) -> int:
 
 
 def main() -> None:
-    """End each, and say when all are gone."""
     ray.init()
     actors = {
         "dropped": Plain.remote(),

@@ -23,14 +23,11 @@ CALLS = 400
 
 @rs.remote(max_restarts=-1)
 class Node:
-    """Counts, and passes on what it counts."""
-
     def __init__(self) -> None:
         self.count = 0
         self.peer: Any = None
 
     def know(self, peer: Any) -> None:
-        """Pass on to that one from now on."""
         self.peer = peer
 
     def add(self, amount: int) -> None:
@@ -73,13 +70,11 @@ class Ledger:
         self.table.executemany("insert into entries values (?)", [(entry,) for entry in self.entries])
 
     def enter(self, amount: int) -> None:
-        """Write it down, and let it be counted."""
         self.entries.append(amount)
         self.table.execute("insert into entries values (?)", (amount,))
         ray.get(self.node.add.remote(amount))
 
     def read(self) -> list[int]:
-        """What is written down, and what was counted."""
         return [self.table.execute("select sum(amount) from entries").fetchone()[0], ray.get(self.node.read.remote())]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -230,22 +225,6 @@ def long_action(system: rs.System, a: Any, b: Any, come: str, go: str) -> None:
     say("end", counts=counts(a, b), obstacles=quiet.obstacles)
 
 
-def killed(times: str) -> None:
-    """Actors die in the midst of calls, and are started again by Ray without their states."""
-    with rs.watch("killed", checkpoint=True) as system:
-        a, b = Node.remote(), Node.remote()
-        ray.get([a.know.remote(b), b.read.remote()])
-        for number in range(int(times)):
-            for _ in range(CALLS):
-                a.add.remote(1)
-            snapshot = system.snapshot(timeout=BOUND_S)
-            ray.kill((a, b)[number % 2], no_restart=False)
-            system.restore(snapshot)
-            system.wait_for("termination", timeout=BOUND_S)
-            system.snapshot(timeout=BOUND_S).verify()
-        say("killed", counts=counts(a, b), obstacles=snapshot.obstacles)
-
-
 def bereaved(history: str, *again: str) -> None:
     """Actors are killed before the program goes back; it makes others of their names where it is told to."""
     with rs.watch("bereaved", history=history, checkpoint=True) as system:
@@ -267,9 +246,7 @@ def bereaved(history: str, *again: str) -> None:
 
 if __name__ == "__main__":
     ray.init(logging_level="ERROR")
-    if sys.argv[1] == "--killed":
-        killed(sys.argv[2])
-    elif sys.argv[1] == "--bereaved":
+    if sys.argv[1] == "--bereaved":
         bereaved(*sys.argv[2:])
     else:
         main(sys.argv[1])

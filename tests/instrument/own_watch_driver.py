@@ -19,8 +19,6 @@ from ray_snapshot import detectors
 
 @rs.wrap
 class Account:
-    """An account that knows nothing of snapshots."""
-
     def __init__(self, balance: int = 0) -> None:
         self.balance = balance
 
@@ -33,7 +31,6 @@ class Account:
         return int(ray.get(to.deposit.remote(amount)))
 
     def pay(self, through: list[Any]) -> int:
-        """Ask the next of them for the rest."""
         return 1 + int(ray.get(through[0].pay.remote(through[1:])))
 
 
@@ -45,7 +42,6 @@ class Watcher:
 
 
 def bank(history: str) -> dict[str, Any]:
-    """Watch, move money, and look."""
     kind, stranger = ray.remote(Account), ray.remote(Watcher)
     with rs.watch("bank", history=history, detectors=[detectors.Termination(), detectors.Deadlock()]) as system:
         a, b = kind.remote(100), kind.remote(0)
@@ -70,7 +66,6 @@ def bank(history: str) -> dict[str, Any]:
 
 @rs.detector
 def unwatched(snapshot: rs.Snapshot) -> Any:
-    """Whether the coverage names an actor."""
     found = [line for line in snapshot.coverage["uncovered"] if line.startswith("actor ")]
     return bool(found), {"actors": found}
 
@@ -84,16 +79,12 @@ def refusal(work: Any) -> str:
 
 
 class Vault(BaseModel):
-    """What pydantic knows to be secret."""
-
     name: str = "vault"
     key: SecretStr
 
 
 @rs.wrap
 class Door:
-    """It keeps all that it is told."""
-
     def __init__(self, password: str, key: SecretStr) -> None:
         self.password, self.vault = password, Vault(key=key)
         self.seen: list[Any] = []

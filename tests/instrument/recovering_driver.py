@@ -60,8 +60,6 @@ class Account:
 
 @ray.remote(max_restarts=-1)
 class Teller:
-    """Awaits what it passes on."""
-
     async def serve(self, account: Any, gift: int) -> int:
         return int(await account.give.remote(gift))
 
@@ -76,7 +74,6 @@ def has_base() -> bool:
 
 
 def work() -> None:
-    """Give, carry and wait while processes are killed."""
     draw = random.Random(SEED)
     accounts = [Account.options(name=f"account-{place}").remote(100) for place in range(3)]
     teller = Teller.options(name="teller").remote()
@@ -109,7 +106,6 @@ def work() -> None:
 
 
 def end() -> None:
-    """Kill as an app does that means it."""
     (system,) = SYSTEMS
     spare = Account.options(name="spare").remote(7)
     before = ray.get(spare.pid.remote())

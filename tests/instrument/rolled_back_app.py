@@ -311,7 +311,6 @@ class App:
             await self.step()
 
     async def quiet(self) -> None:
-        """Everything arrives and ends; nobody sends any more."""
         for _ in range(20_000):
             await self.draw.choice([self.carry, self.deliver, self.end])()
             await asyncio.sleep(0)
@@ -363,7 +362,6 @@ class Handle:
 
 
 def played(app: App, story: Callable[..., Awaitable[Any]], *given: Any, patch: pytest.MonkeyPatch | None = None) -> Any:
-    """What comes of a story."""
     with pytest.MonkeyPatch.context() as own:
         on_paper(patch or own, app)
         return asyncio.run(asyncio.wait_for(story(app, *given), 2 * BOUND_S))

@@ -106,8 +106,6 @@ def test_a_snapshot_waits_for_no_task_that_computes_but_for_an_actor_whose_state
 
 
 class Running:
-    """An actor with generators that listen."""
-
     def listening(self, first: str) -> Generator[str, str, str]:
         """Gives back what it is sent, or what is thrown into it."""
         heard = yield first

@@ -332,8 +332,6 @@ def test_what_was_in_flight_is_sent_again_by_a_life_of_another_name_before_anyth
 
 
 class Knows:
-    """What the watcher answers, to whoever asks."""
-
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 

@@ -321,7 +321,6 @@ class Actor:
         raise AssertionError(one)
 
     def recorded(self, after: float) -> Any:
-        """What is recorded so many seconds from now."""
         self.number += 1
         now = REAL_TIME() + after
         with self.patch.context() as patch:

@@ -63,7 +63,6 @@ class Notebook:
     client: Any
 
     def run(self, cell: str) -> str:
-        """What is shown below a cell, of any kind."""
         shown: list[str] = []
 
         def show(message: Any) -> None:

@@ -12,7 +12,6 @@ BY_NIGHT = 1_000
 
 
 def tokens_of(found: Any) -> int:
-    """Those of a snapshot: in states and in flight."""
     snapshot = found.snapshot()
     snapshot.verify()
     states = sum(machine.state["tokens"] for machine in snapshot.machines.values() if machine.state is not None)

@@ -32,8 +32,6 @@ def process() -> Iterator[Process]:
 
 
 class Hooked:
-    """Says itself what its state is."""
-
     def __init__(self) -> None:
         self.count = 5
 
@@ -158,7 +156,6 @@ def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_wer
 
 
 def _ref(call_id: str) -> Any:
-    """A ref that says which call answers it."""
     return tracked(ray.ObjectRef(b"1" * 28), call_id)
 
 

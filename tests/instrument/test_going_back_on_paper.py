@@ -54,7 +54,6 @@ async def taken(app: App) -> Any:
 
 
 async def carried(app: App, work: Awaitable[Any]) -> Any:
-    """What comes of it, while what is said travels."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await app.carry()
@@ -63,7 +62,6 @@ async def carried(app: App, work: Awaitable[Any]) -> Any:
 
 
 def as_of_another_run(app: App, found: Any) -> None:
-    """What was recorded was recorded by an earlier program."""
     section = found.checkpoints
     known = {"snapshot_id": found.header.snapshot_id, "run_id": "an earlier one", "sections_of_actors": 1}
     app.analyst._checkpoint_of = lambda _: Checkpoint(known, section)  # type: ignore[method-assign]
@@ -419,7 +417,5 @@ class Slow:
 
 
 class Stubborn:
-    """Does not take its state back."""
-
     def __setstate__(self, state: Any) -> None:
         raise ValueError("no")

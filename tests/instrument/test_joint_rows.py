@@ -109,7 +109,6 @@ class App:
         return number
 
     def completed(self, number: int) -> Snapshot | None:
-        """The snapshot, once nothing of it is missing."""
         completed = self.coordinator.completed(number)
         if completed is None:
             return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import acting
+from lone_process import Silent, acting
 from played import Remote
 
 from ray_snapshot.instrument.here import settle_in
@@ -46,16 +46,6 @@ class Post:
     def _acknowledge(self, acks: list[Any]) -> None:
         for one in acks:
             self.senders[one.source].obey(Acknowledged(one))
-
-
-class Silent:
-    """An answer that does not come."""
-
-    def future(self) -> Silent:
-        return self
-
-    def add_done_callback(self, _: Any) -> None:
-        pass
 
 
 class Pair:

@@ -112,8 +112,6 @@ def test_behind_a_ctrl_c_that_the_app_catches() -> None:
     reporter = Reporter(Options(every=1.0, history=None, detectors=[], exit_on=None, name=None))
 
     class Silent:
-        """A watch that cannot take a snapshot."""
-
         def snapshot(self, **_: Any) -> None:
             raise ValueError("no snapshot")
 

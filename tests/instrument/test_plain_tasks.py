@@ -125,26 +125,11 @@ def test_a_task_without_a_ref_is_known_to_be_stuck(runner: Runner, tmp_path: Pat
 
 
 @pytest.mark.nightly
-def test_tasks_of_all_kinds_run_as_they_do_unwatched_and_most_verdicts_are_definite(
-    runner: Runner, tmp_path: Path
-) -> None:
-    expected = runner.plain("tasks.py", "as_without_us")
-    done = _watched(runner, "as_without_us", tmp_path / "h")
-    assert (done.output, done.exit_code) == (expected.output, 0), done.errors
-    assert "of ours True" not in done.output
-    assert "fault of ours" not in done.errors
-    assert "Unhandled error" not in done.errors
-    verdicts = rs.History(tmp_path / "h").verdicts()
-    assert [one.sentence for one in verdicts if one.detector == "deadlock" and one.holds] == []
-    unknown = [one.sentence for one in verdicts if one.holds is None]
-    assert len(unknown) <= len(verdicts) / 10, unknown
-    assert runner.command("verify", str(tmp_path / "h")).exit_code == 0
-
-
-@pytest.mark.nightly
 def test_a_program_that_waits_among_what_was_put_is_told_to_be_healthy(runner: Runner, tmp_path: Path) -> None:
     done = _watched(runner, "healthy_with_puts", tmp_path / "h", "--every", "0.25", "--detect", "deadlock")
     assert done.output == "[1, 1] 1\n['mine', \"the keeper's\", 1] 3\n[3, 3]\nthe end\n", done.errors
+    assert "fault of ours" not in done.errors
+    assert runner.command("verify", str(tmp_path / "h")).exit_code == 0
     found = rs.History(tmp_path / "h").verdicts()
     assert len(found) >= 5, "hardly looked at"
     assert [one.sentence for one in found if one.holds is not False] == []

@@ -45,7 +45,6 @@ def is_own(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def _wait(process: Process, refs: list[Any], k: int, *, timeout: float | None = None, raises: bool = False) -> CallWait:
-    """What is in the ledger while the call waits."""
     wait_id, _ = process.waiting.begin(refs, k, timeout, "app.py:1", is_blocking=True, raises=raises)
     return process.ledger.waits[wait_id]
 

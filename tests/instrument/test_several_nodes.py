@@ -61,7 +61,6 @@ class TwoNodes:
 
     @classmethod
     def start(cls, folder: Path, temp: str) -> TwoNodes:
-        """Start it, and wait until both nodes are up."""
         command = [sys.executable, str(Path(__file__).parent / "two_nodes.py"), _written(folder / "old", OLD)]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(RAY_TMPDIR=temp), text=True)
@@ -155,7 +154,6 @@ def test_a_node_that_joins_later_is_named_in_the_coverage_until_it_has_answered(
 
 
 def _naming(history: Path, node: str) -> list[bool]:
-    """Of each snapshot, whether its coverage names the node."""
     return [node in json.dumps(row["coverage"]) for row in rs.History(history).snapshots()]
 
 

@@ -17,7 +17,6 @@ BOUND_S = 10.0
 
 
 def _acting_here() -> list[str]:
-    """The threads of this file that may act."""
     return [name for name in BlockedThreads().report(own_threads(), 0.0).acting if __file__.rpartition("/")[2] in name]
 
 

@@ -253,7 +253,6 @@ class OfAList(Ledgers):
         return found
 
     def retried(self, target: str, *, is_error: bool) -> str:
-        """A call that fails, and is run again."""
         header = self.ledgers["a"].submit(target, "m", None, 0.0, is_retried=True)
         for ends_in_error in (True, is_error):
             found = self.ledgers[target].accept(header, "m", 0.0)

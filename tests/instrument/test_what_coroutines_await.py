@@ -102,7 +102,6 @@ async def together_in_each_other(world: World) -> None:
 
 
 async def together_with_exceptions(world: World) -> None:
-    """One of them has failed already."""
     await asyncio.gather(world.reply(), failing(), world.reply(), return_exceptions=True)
 
 
@@ -132,7 +131,6 @@ async def only(replies: list[Any]) -> None:
 
 
 async def cancel_after(wait: Any, *items: Any) -> None:
-    """Once this has come, cancel those."""
     await wait
     for item in items:
         item.cancel()
@@ -170,7 +168,6 @@ class Scope:
 
 
 async def _two_that_gather(world: World) -> None:
-    """It waits for tasks that await replies."""
     both = [await begun_beside(world, only([world.reply()])) for _ in range(2)]
     await begun_beside(world, cancel_after(asyncio.gather(*both), this()))
 
@@ -205,7 +202,6 @@ def _with_a_coroutine_in_hand(world: World) -> Any:
 
 
 def _with_a_large_cache(world: World) -> Any:
-    """What holds much is opened last."""
     state: Any = Scope(set())
     state.before, state.held = [[] for _ in range(100_000)], [[[this()]]]
 
@@ -279,7 +275,6 @@ async def together_one_asleep(world: World) -> None:
 
 
 async def begun_and_asleep(world: World) -> None:
-    """A reply that is asked for, and not awaited."""
     note_wait(asyncio.get_running_loop().create_future(), world.begun())
     await asyncio.sleep(60)
 
@@ -352,7 +347,6 @@ def awaits_beside(begin: Callable[[World], Any]) -> Callable[[World], Awaitable[
 
 
 def _again(work: Callable[[], object], times: int) -> None:
-    """A callback that calls itself so often."""
     asyncio.get_running_loop().call_soon(_again, work, times - 1) if times else work()
 
 

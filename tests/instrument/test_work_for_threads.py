@@ -95,7 +95,6 @@ def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Actor]:
 
 
 def _through_another(actor: Actor) -> None:
-    """A thread waits for what the pool does."""
     asked = actor.in_a_pool(actor.asks)
     actor.in_a_thread(asked.result).join()
 
@@ -131,7 +130,6 @@ def test_a_call_that_waits_for_a_thread_waits_for_its_replies(actor: Actor, body
 
 
 def _beside_the_asking(actor: Actor) -> None:
-    """It asks in one thread, and waits for another."""
     actor.in_a_thread(actor.asks)
     actor.pool.submit(actor.computes).result()
 

@@ -83,14 +83,12 @@ def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:
 
 
 def _of_the_plain(plain: Ended, program: Program) -> list[str]:
-    """A program that fails by itself compares nothing."""
     if plain.exit_code == program.exit_code and (plain.exit_code or plain.lines[-1:] == ["app: the end"]):
         return []
     return [f"plain: exit code {plain.exit_code}, {plain.lines[-1:]}: {plain.errors[-2_000:]}"]
 
 
 def differences_between(plain: Ended, other: Ended) -> list[str]:
-    """What a user would see of the difference."""
     found = []
     if other.exit_code != plain.exit_code:
         found.append(f"exit code {other.exit_code} instead of {plain.exit_code}: {other.errors[-2_000:]}")

@@ -21,8 +21,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 
 class Person:
-    """Asks others, who may be asking it."""
-
     def __init__(self) -> None:
         self.others: list[Any] = []
 
@@ -76,8 +74,6 @@ Peer = ray.remote(num_cpus=0)(Person)
 
 @ray.remote(num_cpus=0)
 class Child:
-    """Its constructor asks who makes it."""
-
     def __init__(self, maker: Any) -> None:
         self.value_of_maker = ray.get(maker.value.remote())
 
@@ -155,7 +151,6 @@ def whole() -> int:
 
 
 def meeting(count: int, kind: Any = Peer, **options: Any) -> list[Any]:
-    """So many, each of which knows the next."""
     kinds = kind if isinstance(kind, list) else [kind] * count
     peers = [one.options(**options).remote() for one in kinds]
     ray.get([peer.meet.remote(peers[(place + 1) % count]) for place, peer in enumerate(peers)])

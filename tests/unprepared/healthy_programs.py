@@ -163,7 +163,6 @@ def at_a_desk() -> None:
 
 
 def tasks_in_turn() -> Any:
-    """More tasks than there is room for."""
     refs = [at_a_desk.remote() for _ in range(8)]
 
     def turn() -> None:
@@ -173,7 +172,6 @@ def tasks_in_turn() -> Any:
 
 
 def waits_for_room_that_comes() -> Any:
-    """The second begins when the first has ended."""
     return [Busy.options(resources={"hall": 1}).remote().nap_alone.remote() for _ in range(2)]
 
 
@@ -206,7 +204,6 @@ def many_wait_for_one() -> Any:
 
 
 def a_mutual_friend() -> Any:
-    """Two ask a third one, in turn, for ever."""
     friend = Busy.remote()
     return [keeps_asking.remote(friend) for _ in range(2)]
 
@@ -231,8 +228,6 @@ def waits_in_turns() -> Any:
 
 @ray.remote(num_cpus=0)
 class Ticker:
-    """An async actor that works by timers."""
-
     async def run(self) -> None:
         while True:
             await asyncio.sleep(0.2)

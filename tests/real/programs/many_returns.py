@@ -1,5 +1,7 @@
 """Several results of one call, none at all, refs in refs, a map and reduce over them, and methods with options."""
 
+import threading
+
 import ray
 
 
@@ -32,6 +34,7 @@ class Splitter:
     @ray.method(num_returns=0)
     def nothing(self):
         self.calls += 1
+        return threading.Lock()  # it cannot be pickled, and goes nowhere
 
     def count(self):
         return self.calls
@@ -42,6 +45,10 @@ class Splitter:
     @staticmethod
     def static(n):
         return n + 1
+
+    @classmethod
+    def of_class(cls, n):
+        return cls.__name__, n
 
     @property
     def prop(self):
@@ -60,7 +67,8 @@ def main():
     splitter = Splitter.remote()
     left, right = splitter.split.remote("leftright")
     print("app:", ray.get(left), ray.get(right), splitter.nothing.remote(), ray.get(splitter.count.remote()))
-    print("app:", ray.get(splitter.static.remote(1)), ray.get(splitter.split.options(num_returns=1).remote("ab")))
+    print("app:", ray.get([splitter.static.remote(1), splitter.of_class.remote(2)]))
+    print("app:", ray.get(splitter.split.options(num_returns=1).remote("ab")))
     print("app:", ray.get(ray.get(ray.put([ray.put(1), ray.put(2)]))))
     print("app:", ray.get(ray.get(splitter.pass_on.remote(12))["later"]))
     ref = total.remote([1])
