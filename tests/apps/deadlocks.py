@@ -25,6 +25,9 @@ class Account:
     def deposit(self):
         return "done"
 
+    def where(self):
+        return ray.get_runtime_context().get_node_id()
+
     def again(self):
         return ray.get(ray.get_runtime_context().current_actor.deposit.remote())
 
@@ -167,6 +170,14 @@ def pair(kind):
 def two():
     a, _ = pair(Account)
     return ray.get(a.both.remote())
+
+
+def on_nodes(*places):
+    """Of nodes that have these resources."""
+    a, b = (Account.options(resources={place: 1}).remote() for place in places)
+    ray.get([a.meet.remote(b), b.meet.remote(a)])
+    print(len(set(ray.get([a.where.remote(), b.where.remote()]))), "nodes", flush=True)
+    return ray.get(b.both.remote())
 
 
 def self_call():
@@ -332,4 +343,4 @@ if __name__ == "__main__":
     name, _, loop = sys.argv[1].partition(".")
     ray.init(runtime_env={"env_vars": {"RAY_USE_UVLOOP": "1"}} if loop == "uvloop" else None)
     print("start", flush=True)
-    print(globals()[name]())
+    print(globals()[name](*sys.argv[2:]))

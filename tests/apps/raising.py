@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
-import ray.dag
 import ray.util.scheduling_strategies
 
 
@@ -165,13 +164,6 @@ def given(value):
     return value
 
 
-@ray.remote(num_cpus=0)
-class Slow:
-    def later(self, value):
-        time.sleep(1.0)
-        return value
-
-
 def ended_by_others():
     """Each time somebody else ends it: by a ref to a task that has not begun, by a placement group, by a thread of any name."""
     a, b = two()
@@ -202,15 +194,6 @@ def ended_by_others():
         ray.get([a.pay.remote(), b.pay.remote()])
     except ray.exceptions.RayError as error:
         print("app: by a thread", isinstance(error, ray.exceptions.RayActorError))
-
-
-def compiled():
-    """A graph whose refs are waited for by a way of their own, longer than a slice."""
-    slow = Slow.remote()
-    with ray.dag.InputNode() as value:
-        graph = slow.later.bind(value).experimental_compile()
-    print("app:", ray.get(graph.execute(1)), ray.get([graph.execute(2)]))
-    graph.teardown()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ from typing import Any
 import ray
 
 HANGS = "as it is"
-HANGS_S = 25.0
-"""Longer than it takes until a snapshot lists a wait, with a few snapshots more."""
 
 
 class Server:
@@ -223,12 +221,6 @@ def asks_back(remedy: str) -> Any:
     return ray.get(one.transfer.remote(one, other, **how))
 
 
-def _bounded(ref: Any, remedy: str) -> Any:
-    """Its reply, or without a remedy that it hangs: these are no deadlocks, and nothing ends the program."""
-    ready, _ = ray.wait([ref], timeout=HANGS_S if remedy == HANGS else None)
-    return ray.get(ready[0]) if ready else "it hangs"
-
-
 class Job:
     """A method that is not async occupies the event loop, and the call that would end it stands behind it."""
 
@@ -264,7 +256,7 @@ def occupied(remedy: str) -> Any:
     )
     out = job.run.remote()
     _await(begun, 1)
-    return _bounded(job.stop.remote(), remedy) or ray.get(out)
+    return ray.get([job.stop.remote(), out])
 
 
 class Locked:
@@ -320,11 +312,11 @@ class Reader:
 def as_an_id(remedy: str) -> Any:
     store, reader = (ray.remote(num_cpus=0)(kind).remote() for kind in (Store, Reader))
     made = ray.get(store.make.remote(remedy == "the ref itself"))
-    return _bounded(reader.read.remote(made), remedy)
+    return ray.get(reader.read.remote(made))
 
 
 def too_large(remedy: str) -> Any:
-    return _bounded(ray.remote(num_cpus=0 if remedy == "less" else 10_000)(Store).remote().make.remote(True), remedy)
+    return ray.get(ray.remote(num_cpus=0 if remedy == "less" else 10_000)(Store).remote().make.remote(True))
 
 
 OTHERS = """
@@ -343,9 +335,9 @@ def detached(remedy: str) -> Any:
     subprocess.run(program, env=settings, check=True, stdout=subprocess.DEVNULL)
     made = ray.remote(num_cpus=0, resources={"node:__internal_head__": 1})(Store).remote().number.remote()
     read = ray.remote(num_cpus=0)(Reader).remote().read.remote([made])
-    answer = None if remedy == "ray.kill" else _bounded(read, remedy)
-    ray.kill(ray.get_actor("held", namespace="jobs"))
-    return answer or _bounded(read, remedy)
+    if remedy == "ray.kill":
+        ray.kill(ray.get_actor("held", namespace="jobs"))
+    return ray.get(read)
 
 
 def main(*wanted: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,6 +76,19 @@ class Runner:
     def start_watched(self, name: str, *program: str) -> subprocess.Popen[str]:
         """`ray-snapshot run` of a program that stays for a while."""
         return self.start(COMMAND, "run", "--name", name, *program)
+
+    @contextmanager
+    def running(self, process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+        """A process that is ended with its block, whatever has become of it."""
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def watching(self, name: str, *program: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return self.running(self.start_watched(name, *program))
 
     def both(self, name: str, *program: str) -> tuple[Done, Done]:
         watched = self.start_watched(name, *program)

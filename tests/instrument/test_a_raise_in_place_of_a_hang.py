@@ -78,12 +78,6 @@ def test_nothing_is_raised_while_others_may_end_it_by_a_ref_a_group_or_a_thread(
     assert "nothing is raised: the deadlock may yet be broken by " in done.errors
 
 
-@by_night
-def test_refs_of_a_compiled_graph_are_waited_for_as_ever(runner: Runner) -> None:
-    done = _run(runner, "compiled", "raise")
-    assert _said(done) == ["1 [2]", "the end"], done.errors
-
-
 @pytest.mark.nightly
 def test_a_program_may_be_ended(runner: Runner) -> None:
     done = _run(runner, "uncaught", "exit")

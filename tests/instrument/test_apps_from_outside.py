@@ -244,7 +244,7 @@ def test_no_secret_of_a_watched_program_reaches_its_history(own_watch: tuple[dic
         (["--detect", "no_such_module:it", "fine.py"], "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
-@pytest.mark.by_day(5)
+@pytest.mark.by_day(3)
 def test_what_cannot_be_run_is_told_in_one_line(program: list[str], words: str, runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("import ray\ndef f(:\n")
     (tmp_path / "fine.py").write_text("print('ran')\n")

@@ -74,13 +74,9 @@ def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: 
 def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "h"
     program = ("--every", "0.5", "--history", str(history), "--detect", "deadlock", "tasks.py", "one_of_a_list")
-    process = runner.start_watched("one_of_a_list", *program)
-    try:
-        waits = ("(the program)", "ray.get([*done, trainer.go.remote(trainer)])", "Trainer.go")
+    waits = ("(the program)", "ray.get([*done, trainer.go.remote(trainer)])", "Trainer.go")
+    with runner.watching("one_of_a_list", *program):
         found = until(lambda: _told(history), good=lambda told: waits in told, again=(IndexError, rs.RaySnapshotError))
-    finally:
-        process.kill()
-        process.communicate()
     assert PREPARE in found
 
 

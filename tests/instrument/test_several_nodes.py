@@ -100,10 +100,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
 @pytest.mark.nightly
 @pytest.mark.ray
 def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_installed(nodes: TwoNodes) -> None:
-    done = nodes.runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "two_nodes.py", "first", "second")
+    done = nodes.runner.command(
+        "run", "--every", "0.5", "--exit-on", "deadlock", "deadlocks.py", "on_nodes", "first", "second"
+    )
     assert (done.exit_code, done.output) == (3, "start\n2 nodes\n"), done.errors
-    assert " in Account.transfer (two_nodes.py:" in done.errors
-    assert " in Account.both (two_nodes.py:" in done.errors
+    assert " in Account.transfer (deadlocks.py:" in done.errors
+    assert " in Account.both (deadlocks.py:" in done.errors
 
 
 @pytest.mark.nightly
@@ -111,7 +113,7 @@ def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_in
 def test_a_node_whose_workers_cannot_import_us_is_named_with_what_to_do(nodes: TwoNodes) -> None:
     locked = nodes.with_node(LOCKED)
     try:
-        done = nodes.runner.command("run", "two_nodes.py", "first", "second")
+        done = nodes.runner.command("run", "deadlocks.py", "on_nodes", "first", "second")
     finally:
         assert nodes.tell("-") == "-"
     assert (done.exit_code, done.output) == (0, "start\n2 nodes\n"), done.errors

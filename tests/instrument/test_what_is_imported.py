@@ -33,6 +33,7 @@ WORKERS = (
 )
 
 
+@pytest.mark.contract
 def test_what_runs_in_an_apps_workers_and_a_service_imports_no_library_of_ours() -> None:
     assert imported("; ".join(f"import ray_snapshot.{module}" for module in WORKERS)) == set()
 

@@ -232,7 +232,7 @@ def test_processes_of_other_nodes_are_looked_at_by_a_task_there(tmp_path: Path) 
         assert cluster.stdout is not None
         assert cluster.stdin is not None
         address = cluster.stdout.readline().split()[0]
-        program = [sys.executable, HERE.parent / "apps" / "two_nodes.py", "first", "second"]
+        program = [sys.executable, HERE.parent / "apps" / "deadlocks.py", "on_nodes", "first", "second"]
         with started(program, env=env | {"RAY_ADDRESS": address}, seconds=600, takes_input=True) as app:
             assert app.stdout is not None
             assert [app.stdout.readline() for _ in range(2)] == ["start\n", "2 nodes\n"]
