@@ -53,18 +53,13 @@ def _as_needs(held: Any) -> dict[str, float]:
     return {name: amount for name, amount in held.amounts.items() if not name.startswith("bundle")}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.by_day(4)
-def test_a_task_has_what_its_options_demand(name: str) -> None:
-    task = _task().options(**OPTIONS[name])
-    assert _as_needs(ray.get(task.remote())) == dict(capacity.of_task(OPTIONS[name]).needs)
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.by_day(4)
-def test_an_actor_has_what_its_options_demand(name: str) -> None:
-    actor = _actor().options(**OPTIONS[name]).remote()
-    assert _as_needs(ray.get(actor.held.remote())) == dict(capacity.of_actor(OPTIONS[name]).needs)
+def test_tasks_and_actors_have_what_their_options_demand() -> None:
+    tasks = {name: _task().options(**options).remote() for name, options in OPTIONS.items()}
+    has = {name: _as_needs(ray.get(task)) for name, task in tasks.items()}
+    assert has == {name: dict(capacity.of_task(options).needs) for name, options in OPTIONS.items()}
+    actors = {name: _actor().options(**options).remote() for name, options in OPTIONS.items()}
+    has = {name: _as_needs(ray.get(actor.held.remote())) for name, actor in actors.items()}
+    assert has == {name: dict(capacity.of_actor(options).needs) for name, options in OPTIONS.items()}
 
 
 def test_what_demands_nothing_is_known_as_such() -> None:

@@ -31,7 +31,7 @@ def process() -> Iterator[Process]:
         yield found
 
 
-class Hooked:
+class Counting:
     def __init__(self) -> None:
         self.count = 5
 
@@ -41,6 +41,8 @@ class Hooked:
     def read(self) -> int:
         return self.count
 
+
+class Hooked(Counting):
     def snapshot_state(self) -> int:
         return self.read()
 
@@ -48,16 +50,7 @@ class Hooked:
         self.count = state
 
 
-class Asking:
-    def __init__(self) -> None:
-        self.count = 5
-
-    def add(self) -> None:
-        self.count += 1
-
-    def read(self) -> int:
-        return self.count
-
+class Asking(Counting):
     def __getstate__(self) -> dict[str, Any]:
         return {"count": self.read()}
 

@@ -53,7 +53,6 @@ ALL: list[Program] = [
     # ---- patterns of Ray's documentation, and behaviours that Ray itself tests ----
     Program("tree_of_actors", "actors that make actors", is_installed_too=True),
     Program("nested_tasks", "tasks that start tasks"),
-    Program("limit_in_flight", "plain tasks, ray.wait before more are sent"),
     Program("big_arrays", "ray.put, arrays in the store, actors that keep refs"),
     Program("spilling", "more than the store holds"),
     Program("told", "the runtime context, names, signatures, named actors", is_installed_too=True),
@@ -72,7 +71,6 @@ ALL: list[Program] = [
     Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
     Program("placement_groups", "placement groups, captured children"),
     Program("actor_pool", "ray.util.ActorPool"),
-    Program("pipeline", "actors that fetch ahead"),
     Program("backpressure", "max_pending_calls, timeouts, ray.wait"),
     Program("threaded_actors", "max_concurrency, threads of an actor's own"),
     Program("driver_threads", "threads of the driver's own, Ray started twice", is_installed_too=True),
