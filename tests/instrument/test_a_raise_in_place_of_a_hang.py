@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from app_runner import Done, Runner
 
+import ray_snapshot as rs
+
 pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 DEADLOCKED = 3
@@ -49,10 +51,19 @@ def test_an_error_that_nobody_catches_shows_the_programs_line_and_the_report(run
     assert "to do: " in trace
 
 
-def test_one_call_gets_the_error_and_its_caller_an_ordinary_one(runner: Runner) -> None:
-    done = _run(runner, "one_call", "raise", "--victim", "youngest")
+def test_one_call_gets_the_error_and_its_caller_an_ordinary_one_and_the_alarm_has_its_report_and_the_end_another(
+    runner: Runner, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = _run(runner, "one_call", "raise", "--victim", "youngest", "--report", str(out))
     assert sorted(_said(done)) == ["RayTaskError(DeadlockError) with 2 members", "got 2", "the end"], done.errors
     assert "ray-snapshot: to break the deadlock, DeadlockError is raised in Account-" in done.errors
+    pages = sorted(path.read_text() for path in out.glob("*.html"))
+    assert (len(pages), len(list(out.glob("one_call-*.md")))) == (2, 2), done.errors
+    assert done.errors.count("ray-snapshot: report: ") == 2
+    for text in ("<h1>one_call: deadlock</h1>", "What can never move again", "Account.pay (raising.py:"):
+        assert text in pages[0]
+    assert rs.History(out / "history").snapshots(system="one_call")
 
 
 @by_night

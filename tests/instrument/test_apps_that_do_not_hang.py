@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from app_runner import APPS, Runner
+from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
 
@@ -29,6 +31,21 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     assert True not in answers
 
 
+@pytest.fixture(scope="module")
+def patient(
+    runner: Runner, at_once: Any, scenarios: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Done, rs.History]]:
+    """What a scenario has printed, and its history."""
+    folder = tmp_path_factory.mktemp("patient")
+
+    def run(name: str) -> Done:
+        history = ("--every", "0.25", "--exit-on", "deadlock", "--history", str(folder / name))
+        return runner.command("run", *history, "patience.py", name)
+
+    runs = {name: at_once(run, name) for name in scenarios}
+    return lambda name: (runs[name].result(), rs.History(folder / name))
+
+
 @pytest.mark.parametrize(
     ("scenario", "output"),
     [
@@ -41,22 +58,24 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     ],
 )
 def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_deadlock(
-    runner: Runner, tmp_path: Path, scenario: str, output: str
+    patient: Callable[[str], tuple[Done, rs.History]], scenario: str, output: str
 ) -> None:
-    options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
-    done = runner.command("run", *options, "patience.py", scenario)
+    done, history = patient(scenario)
     assert (done.output, done.exit_code) == (f"{output}\n", 0), done.errors
-    answers = [row["holds"] for row in rs.History(tmp_path / "history").verdicts()]
+    answers = [row["holds"] for row in history.verdicts()]
     assert len(answers) >= 5, "hardly looked at"
     assert True not in answers
 
 
-def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(runner: Runner, tmp_path: Path) -> None:
-    done = runner.command("run", "--every", "0.25", "--history", str(tmp_path / "history"), "patience.py", "gathered")
+@pytest.mark.parametrize("scenario", ["gathered"])
+def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(
+    patient: Callable[[str], tuple[Done, rs.History]], scenario: str
+) -> None:
+    done, history = patient(scenario)
     assert (done.output, done.exit_code) == ("[[0, 1, 2], [0, 1, 2]]\n", 0), done.errors
     told = [line for line in done.errors.splitlines() if line.startswith("ray-snapshot: ") or "Traceback" in line]
     assert [line.partition(";")[0] for line in told] == ["ray-snapshot: watching"], done.errors
-    snapshots = rs.History(tmp_path / "history").snapshots()
+    snapshots = history.snapshots()
     assert len(snapshots) >= 5, "hardly looked at"
     assert {row["status"] for row in snapshots} == {"complete"}
 

@@ -1,13 +1,12 @@
 """Every deadlock that an app can bring about is found, with its members, their methods and the places where they wait.
 
-The scenarios run two at a time, on one cluster and under names of their own: most of their time is the start of processes.
+The scenarios run some at a time, on one cluster and under names of their own: most of their time is the start of processes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -192,19 +191,11 @@ Hanging = Callable[[str], tuple[Done, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def hanging(
-    runner: Runner, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Hanging]:
+def hanging(runner: Runner, at_once: Any, scenarios: list[str], tmp_path_factory: pytest.TempPathFactory) -> Hanging:
     """What a scenario has printed, and the evidence that its history holds."""
     folder = tmp_path_factory.mktemp("hanging")
-    with ThreadPoolExecutor(2) as pool:
-        wanted = {item.callspec.params["scenario"]: None for item in request.session.items if _is_scenario(item)}
-        runs: dict[str, Future[Done]] = {name: pool.submit(_run, runner, name, folder / name) for name in wanted}
-        yield cache(lambda name: (runs[name].result(), _evidence(folder / name)))
-
-
-def _is_scenario(item: Any) -> bool:
-    return item.path == Path(__file__) and hasattr(item, "callspec")
+    runs = {name: at_once(_run, runner, name, folder / name) for name in scenarios}
+    return cache(lambda name: (runs[name].result(), _evidence(folder / name)))
 
 
 def _run(runner: Runner, scenario: str, history: Path) -> Done:

@@ -38,23 +38,6 @@ def _pages(folder: Path) -> list[str]:
 
 @pytest.mark.contract
 @ray
-def test_an_alarm_has_its_report_and_the_end_has_another(runner: Runner, tmp_path: Path) -> None:
-    raising = ("--on-deadlock", "raise", "--deadlock-grace", "2", "--name", "uncaught", "raising.py", "uncaught")
-    done = _run(runner, tmp_path / "out", *raising)
-    assert done.exit_code == 1
-    pages = _pages(tmp_path / "out")
-    assert len(pages) == 2, done.errors
-    first = pages[0]
-    assert done.errors.count("ray-snapshot: report: ") == 2
-    assert "<h1>uncaught: deadlock</h1>" in first
-    assert "What can never move again" in first
-    assert "Account.pay (raising.py:" in first
-    assert len(list((tmp_path / "out").glob("uncaught-*.md"))) == 2
-    assert History(tmp_path / "out" / "history").snapshots(system="uncaught")
-
-
-@pytest.mark.contract
-@ray
 @by_night
 def test_a_program_without_an_alarm_has_the_report_of_its_end(runner: Runner, tmp_path: Path) -> None:
     kept = tmp_path / "kept"

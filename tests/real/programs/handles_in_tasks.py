@@ -55,7 +55,7 @@ def runs(function):
 
 
 def main():
-    tasks, count = 4, 100_000
+    tasks, count = 4, 50_000
     progress = Progress.remote(tasks * count)
     results = [samples.remote(task, count, progress) for task in range(tasks)]
     print("app:", sum(ray.get(results)))
