@@ -122,7 +122,9 @@ def numbers(order: Order, n: int = 3) -> list[int]:
 def describes_itself(order: Order, n: int = 3, *, key: float = 1.0) -> dict[str, typing.Any]:
     """A task that is asked about itself."""
     _ = Order, describing
-    return {f"the task, {name}": answered(question, vars(describing)["_function"]) for name, question in QUESTIONS.items()}
+    return {
+        f"the task, {name}": answered(question, vars(describing)["_function"]) for name, question in QUESTIONS.items()
+    }
 
 
 started, describing = ray.remote(num_cpus=0)(numbers), ray.remote(num_cpus=0)(describes_itself)

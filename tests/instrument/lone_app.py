@@ -46,7 +46,7 @@ class Ledgers:
     def __init__(self, *actors: str, slots: int = 1, driver_acts: bool = True) -> None:
         self.coordinator, self.ledgers = Coordinator(), dict[str, CallLedger]()
         self.facts: dict[str, dict[str, Any]] = {}
-        self.known: dict[str, dict[str, Any]] = {}
+        self.known: dict[str, dict[str, Any]] = {name: {} for name in (DRIVER, *actors)}
         for name in (DRIVER, *actors):
             acts = driver_acts and name == DRIVER
             self.ledgers[name] = CallLedger(name, colour=self.coordinator.join(name), acts_unasked=acts)

@@ -19,7 +19,7 @@ def cell(**changed: Any) -> str:
     """Run it: the settings are new objects each time. Returns what is said."""
 
     class Own:
-        name = "own"
+        name, stable, alarm_when = "own", False, False
 
         def evaluate(self, snapshot: rs.Snapshot) -> Any:
             return None
@@ -36,7 +36,11 @@ def cell(**changed: Any) -> str:
     def large(snapshot: rs.Snapshot) -> bool:
         return True
 
-    sets = {"large": [large], "shipped": [Termination()], "": [Own(), Fails(), small, Deadlock()]}
+    sets = {
+        "large": [Own(), Fails(), large, Deadlock()],
+        "shipped": [Termination()],
+        "": [Own(), Fails(), small, Deadlock()],
+    }
     given = {"on_deadlock": "raise", "victim": "youngest", "detectors": sets[changed.pop("which", "")], **changed}
     with redirect_stderr(StringIO()) as said:
         rs.install(given.pop("name", "notebook"), on_watch=WATCHES.append, **given)

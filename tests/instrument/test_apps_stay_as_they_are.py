@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ray
 
 SEEN = {"the signature of __ray_ready__", "frames on the stack", "ref.call_site()", "asyncio.wrap_future"}
 """What differs for a program that looks; `docs/reference/watched.md` has a line on each."""
-APPS = ("methods", "introspection", "names", "lifetimes")
+APPS = ("methods", "introspection", "names")
 
 
 @pytest.mark.contract

@@ -175,7 +175,7 @@ def _counted() -> Any:
 
 
 @pytest.fixture
-def own() -> Iterator[list[Any]]:
+def own(ray_cluster: None) -> Iterator[list[Any]]:
     """Two objects of this process in the store, one of a mebibyte that it has put, one of two that a task has returned."""
 
     def make() -> Any:
@@ -188,7 +188,6 @@ def own() -> Iterator[list[Any]]:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
 def test_a_process_knows_what_it_owns_and_counts_nothing_of_others(own: list[Any]) -> None:
     node = ray.get_runtime_context().get_node_id()
 
@@ -212,7 +211,6 @@ def test_a_process_knows_what_it_owns_and_counts_nothing_of_others(own: list[Any
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
 def test_counting_keeps_no_object_and_frees_none(own: list[Any]) -> None:
     core = ray._private.worker.global_worker.core_worker
     before = {one.binary().hex(): core.get_all_reference_counts()[one.hex().encode()] for one in own}
@@ -223,7 +221,6 @@ def test_counting_keeps_no_object_and_frees_none(own: list[Any]) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
 def test_an_object_that_ends_while_it_is_counted_is_left_out(own: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     core, look = ray._private.worker.global_worker.core_worker, capacity.get_local_object_locations
 
@@ -247,7 +244,7 @@ def test_an_object_that_ends_while_it_is_counted_is_left_out(own: list[Any], mon
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster", "own")
+@pytest.mark.usefixtures("own")
 def test_of_many_refs_a_part_is_looked_at_and_it_is_said_of_how_many_not(monkeypatch: pytest.MonkeyPatch) -> None:
     refs = len(ray._private.worker.global_worker.core_worker.get_all_reference_counts())
     limit(monkeypatch, looked_at_refs=1)
