@@ -17,6 +17,7 @@ from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.infeasible import Infeasible
 from ray_snapshot.detectors.orphaned_wait import OrphanedWait
 from ray_snapshot.detectors.reached import Reached
+from ray_snapshot.detectors.restarting import Restarting
 from ray_snapshot.detectors.termination import Termination
 from ray_snapshot.detectors.unique_token import UniqueToken
 from ray_snapshot.errors import DetectorError
@@ -27,6 +28,7 @@ __all__ = [
     "Infeasible",
     "OrphanedWait",
     "Reached",
+    "Restarting",
     "Termination",
     "TokenConservation",
     "UniqueToken",
@@ -42,6 +44,7 @@ _KINDS: dict[str, Callable[..., Detector]] = {
     "reached": Reached,
     "orphaned-wait": OrphanedWait,
     "infeasible": Infeasible,
+    "restarting": Restarting,
 }
 _ALSO = {"conservation": "token-conservation"}
 _EXAMPLES = {

@@ -113,7 +113,7 @@ class Deadlock:
         if verdict.holds is False:
             waits += [*unexplained(snapshot), *busy_loops(snapshot)]
         if not verdict.holds:
-            waits += restart_loops(snapshot)
+            waits += (loop for loop in restart_loops(snapshot) if loop.is_awaited)
         if not waits:
             return verdict
         old = verdict.evidence

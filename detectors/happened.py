@@ -1,8 +1,10 @@
-"""What has happened before a snapshot, in words: deaths, restarts, errors that nobody has read.
+"""What has happened before a snapshot, in words: deaths, restarts, threads and children that failed, unread errors of calls.
 
 The watcher lists it in the coverage (`happened`), the newest first; each has `kind`, `machine`, `class` and `at` (ISO 8601).
 
-- `raised`: `method`, `error` (a type), `call_site`.
+- `raised`: `method`, `error` (a type), `call_site`, `count`; `is_retried`: Ray runs the call again, else nobody has read it.
+- `thread_ended`: `thread` (its name), `error`, `call_site`.
+- `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
 - `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
   `is_awaited`: whether it has calls to do.
@@ -47,8 +49,17 @@ def _is_read(one: Any) -> bool:
 def sentence(one: Mapping[str, Any]) -> str:
     """ "painter-1.paint raised ZeroDivisionError at 12:03:11 (paint.py:14); nobody has read it"."""
     name = str(one["machine"])
+    place = f" ({one['call_site']})" if one.get("call_site") else ""
+    if one["kind"] == "thread_ended":
+        return f"{name}: thread {one['thread']} was ended by {one['error']} at {_clock(one)}{place}"
+    if one["kind"] == "child_ended":
+        return (
+            f"{name}: child process {one['pid']} ({one['program']}) has ended with {one['how']}; nobody has asked how"
+        )
     if one["kind"] == "raised":
-        place = f" ({one['call_site']})" if one.get("call_site") else ""
+        if one.get("is_retried"):
+            times = f"{one['count']:,} times, the last time"
+            return f"{name}.{one['method']} raised {one['error']} {times} at {_clock(one)}{place}; Ray runs it again"
         return f"{name}.{one['method']} raised {one['error']} at {_clock(one)}{place}; nobody has read it"
     if one["kind"] == "died":
         through = listed([f"{by['method']} of {by['machine']}" for by in one.get("passed_through") or ()])
@@ -73,6 +84,8 @@ class RestartLoop(NamedTuple):
     inside: str
     """Where it was when it died: "each time inside Model.load (b10.py:10)"; "" if that is not known."""
     cause: str
+    is_awaited: bool
+    """Calls wait for it, or run there."""
 
     def __str__(self) -> str:
         """ "Model-0 has been restarted 41 times in 90 s, each time inside Model.load (b10.py:10), exit code 137"."""
@@ -89,7 +102,14 @@ class RestartLoop(NamedTuple):
         when = "each time" if one.get("is_each") else "the last time"
         inside = f"{when} inside {call}" if one.get("is_seen") else f"with {call} to do"
         seconds = (last - began).total_seconds()
-        return cls(str(one["machine"]), int(one["count"]), seconds, inside if one["method"] else "", str(one["cause"]))
+        return cls(
+            str(one["machine"]),
+            int(one["count"]),
+            seconds,
+            inside if one["method"] else "",
+            str(one["cause"]),
+            bool(one.get("is_awaited")),
+        )
 
     @property
     def depends_on(self) -> str:
@@ -103,5 +123,5 @@ class RestartLoop(NamedTuple):
 
 
 def restart_loops(snapshot: Snapshot) -> Iterator[RestartLoop]:
-    """The actors that are started again and again while calls wait for them, or run there."""
-    return (RestartLoop.of(one) for one in rows(snapshot) if one["kind"] == "restarting" and one.get("is_awaited"))
+    """The actors that are started again and again."""
+    return (RestartLoop.of(one) for one in rows(snapshot) if one["kind"] == "restarting")

@@ -118,6 +118,7 @@ READY_MADE: dict[str, tuple[bool | None, bool]] = {
     "termination": (None, True),
     "deadlock": (True, True),
     "infeasible": (True, False),
+    "restarting": (True, False),
 }
 """The answer of each that is an alarm, and whether it is stable."""
 

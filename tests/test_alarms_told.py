@@ -17,6 +17,11 @@ from ray_snapshot.streams import Shown
 ALARM = Alarm("begins", "bank", "run-1", "deadlock", "bank-00004", "a waits for b", "two\nlines", "/srv/history")
 
 
+@pytest.fixture(autouse=True)
+def _asks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib3.util.Retry.sleep", lambda *_: None)
+
+
 def told(target: str, *found: Alarm) -> list[str]:
     """The lines about what could not be told."""
     lines: list[str] = []

@@ -9,9 +9,9 @@ import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
 from clean import clean_environment
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +61,11 @@ def room_of(module: str) -> str:
     return "base" if len(parts) < 2 or parts[0] == "plain" else parts[0]
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def modules() -> Iterator[tuple[str, Path]]:
     """Every module of the product, as it is imported, but the examples."""
     for path in sorted(ROOT.glob("ray_snapshot/**/*.py")):
@@ -98,7 +103,7 @@ def graph() -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for module, path in modules():
         room = room_of(module)
-        for name in imported(ast.parse(path.read_text())):
+        for name in imported(tree_of(path)):
             if name.startswith("ray_snapshot."):
                 found[room].add(room_of(name))
             elif name.split(".")[0] in LIBRARIES:
@@ -117,7 +122,7 @@ def test_what_is_imported_inside_functions_and_for_types_gets_less() -> None:
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for module, path in modules():
         room = room_of(module)
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             others = [room_of(name) for name in named(node) if name.startswith("ray_snapshot.")]
             found[room].update(other for other in others if other not in {room, *TABLE.get(room, ({},))[0]})
     told = {room: ", ".join(f"{name} {found[room][name]}" for name in sorted(found[room])) for room in sorted(found)}
@@ -127,39 +132,32 @@ def test_what_is_imported_inside_functions_and_for_types_gets_less() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "room",
-    [
+def test_rooms_without_ray_load_without_it() -> None:
+    """Whatever is imported on the way, and wherever. What all of them together do not load, none of them loads."""
+    rooms = {
         room
         for room, (_, never) in TABLE.items()
         if "ray" in never and room not in ("base", "spark_jobs", "spark_jobs.engine")
-    ],
-)
-def test_a_room_without_ray_loads_without_it(room: str) -> None:
-    """Whatever is imported on the way, and wherever."""
-    names = [module for module, _ in modules() if room_of(module) == room and not module.endswith("__main__")]
-    code = (
-        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
-        f"print([name for name in {LIBRARIES} if name in sys.modules])"
-    )
+    }
+    names = [module for module, _ in modules() if room_of(module) in rooms and not module.endswith("__main__")]
+    check = f"found = [one for one in {LIBRARIES} if one in sys.modules]\n    if found: sys.exit(f'{{name}} loads {{found}}')"
+    assert loaded(names, check) == (0, "")
+
+
+def loaded(names: list[str], check: str) -> tuple[int, str]:
+    """How a process ends that loads these modules, and what it says; `check` runs behind each."""
+    code = f"import importlib, sys\nfor name in {names}:\n    importlib.import_module(name)\n    {check}"
     done = subprocess.run(
         [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
     )
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    return done.returncode, done.stderr
 
 
 def test_loading_a_module_makes_no_arrow_array() -> None:
     """At the first pyarrow imports pandas: a quarter of a second and 30 MB for each process that loads the module."""
     rooms = [(module, room_of(module)) for module, _ in modules() if not module.endswith("__main__")]
     names = [module for module, room in rooms if not room.startswith("spark_jobs")]  # Spark imports it itself
-    code = (
-        f"import importlib, sys\nfor name in {names}:\n    importlib.import_module(name)\n"
-        "    if 'pandas' in sys.modules: sys.exit(name)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert loaded(names, "if 'pandas' in sys.modules: sys.exit(name)") == (0, "")
 
 
 def test_private_names_of_ray_stand_in_six_files() -> None:
@@ -182,7 +180,7 @@ def test_no_class_on_ray_is_extended_twice() -> None:
     bases: dict[str, list[str]] = {}
     for module, path in modules():
         if room_of(module).split(".")[0] in ("runtime", "instrument"):
-            for node in ast.parse(path.read_text()).body:
+            for node in tree_of(path).body:
                 if isinstance(node, ast.ClassDef):
                     bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
     chains = {

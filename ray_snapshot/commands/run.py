@@ -42,7 +42,9 @@ def run(
             help="Write a report into this folder when an alarm begins, and at the end; a history is kept in its history/."
         ),
     ] = None,
-    detect: Annotated[str, typer.Option(help="Detectors, with commas: names, or module:name.")] = "deadlock,infeasible",
+    detect: Annotated[
+        str, typer.Option(help="Detectors, with commas: names, or module:name.")
+    ] = "deadlock,infeasible,restarting",
     exit_on: Annotated[
         str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
     ] = None,

@@ -13,6 +13,7 @@ import heapq
 import inspect
 import pickle
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FrameType, SimpleNamespace
@@ -242,6 +243,11 @@ def replace_errors(read: Callable[..., Any]) -> None:
     """Put this in place of what unpickles the error of a call where it is read; it gets the original as its first argument."""
     own = RayError.from_bytes
     _put("errors", RayError, "from_bytes", staticmethod(_dressed(_with(read, own), own)), staticmethod(own))
+
+
+def replace_ends_of_threads(caller_made: Callable[..., Any]) -> None:
+    """Put this in place of what makes a thread's caller of `threading.excepthook`; it gets the original first."""
+    _replace("end of a thread", threading, "_make_invoke_excepthook", caller_made)
 
 
 def replace_listing(named_actors: Callable[..., Any]) -> None:

@@ -5,8 +5,10 @@ Who died, who is started again and again, and what raised.
 
 import asyncio
 import os
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -76,6 +78,23 @@ class Painter:
     def takes(self, value):
         return value
 
+    def loses_a_thread_and_a_child(self):
+        thread = threading.Thread(target=self.paint, args=[0], name="brush")
+        thread.start()
+        thread.join()
+        self.child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+        os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
+
+
+@ray.remote(max_task_retries=-1)
+class Retried:
+    @ray.method(retry_exceptions=True)
+    def tries(self, place):
+        time.sleep(0.2)
+        with Path(place).open("a") as tries:
+            tries.write(".")
+        return {}["missing"]
+
 
 @ray.remote
 class Reader:
@@ -87,7 +106,12 @@ class Reader:
 
 
 def unread():
-    pool, painter = made(Pool.remote(), Painter.options(name="painter-1").remote())
+    pool, painter, retried = made(Pool.remote(), Painter.options(name="painter-1").remote(), Retried.remote())
+    tries = COUNTS / "tries"
+    retried.tries.remote(str(tries))
+    while not tries.exists() or tries.stat().st_size < 4:
+        time.sleep(0.1)
+    ray.get(painter.loses_a_thread_and_a_child.remote())
     painter.paint.remote(0)
     return pool.wait.remote()
 

@@ -23,6 +23,7 @@ ALL = [
     detectors.Termination(machines=["a", "c*"], senders=["b"], name="part"),
     detectors.Reached("$.balance", 10, name="rich"),
     detectors.Infeasible(name="too much"),
+    detectors.Restarting(name="never there"),
     detectors.Reached({"Machine": "$.phase"}, phases=["born", "done"], machines="?", name="all done"),
 ]
 

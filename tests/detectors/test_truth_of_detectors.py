@@ -22,7 +22,7 @@ from ray_snapshot.detectors import deadlock, part, reached, sums, termination, w
 from ray_snapshot.detectors.holdings import Holdings, Numbers
 from ray_snapshot.protocol import joins
 
-STATES, NIGHTLY_STATES, BLOCKS = 30_000, 1_000_000, 2
+STATES, NIGHTLY_STATES, BLOCKS = 16_000, 1_000_000, 2
 Patch = pytest.MonkeyPatch
 
 

@@ -74,13 +74,25 @@ def test_who_held_a_permit_and_died_is_told_with_time_and_cause(
     assert len(died) == 2
 
 
-def test_an_error_that_nobody_has_read_is_told_with_its_line(reported: tuple[str, Done, Done, Done]) -> None:
+def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_told(
+    reported: tuple[str, Done, Done, Done],
+) -> None:
     report, found, as_json, _ = reported
-    said = rf"\n    painter-1.paint raised ZeroDivisionError at {CLOCK} \(before.py:\d+\); nobody has read it\n"
-    assert re.search(said, report), report
-    assert re.search(said, found.output), found.output
-    (raised,) = [one for one in map(json.loads, as_json.output.splitlines()) if one.get("kind") == "raised"]
-    assert (raised["machine"], raised["method"], raised["error"]) == ("painter-1", "paint", "ZeroDivisionError")
+    for said in (
+        rf"\n    painter-1.paint raised ZeroDivisionError at {CLOCK} \(before.py:\d+\); nobody has read it\n",
+        rf"\n    painter-1: thread brush was ended by ZeroDivisionError at {CLOCK} \(before.py:\d+\)\n",
+        r"\n    painter-1: child process \d+ \(python\S*\) has ended with exit code 3; nobody has asked how\n",
+        rf"\n    Retried-0.tries raised KeyError \d+ times, the last time at {CLOCK} \(before.py:\d+\); Ray runs it again\n",
+    ):
+        assert re.search(said, report), report
+        assert re.search(said, found.output), found.output
+    told = [one for one in map(json.loads, as_json.output.splitlines()) if one.get("kind", "died") != "died"]
+    assert {(one["kind"], one.get("error") or one["how"]) for one in told} == {
+        ("raised", "ZeroDivisionError"),
+        ("raised", "KeyError"),
+        ("thread_ended", "ZeroDivisionError"),
+        ("child_ended", "exit code 3"),
+    }
 
 
 def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
@@ -97,7 +109,9 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
 
     found = until(diagnosed, good=lambda one: all(re.search(text, one.output) for text in said), seconds=100.0)
     loops.send_signal(signal.SIGINT)
-    runner.finish(loops)
+    errors = runner.finish(loops).errors
+    assert [call for _, call, _ in LOOPS if f"{call.partition('.')[0]}-0 has been restarted " not in errors] == []
+    assert "ray-snapshot: Restarting: " in errors
     assert "deadlock: Deadlock cannot be told: " in found.output
     assert found.exit_code == 4, found.output
 

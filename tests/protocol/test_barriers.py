@@ -24,7 +24,6 @@ from ray_snapshot.protocol.barriers import (
 )
 from ray_snapshot.protocol.chandy_lamport import AskForBoundary, BoundaryReached, Record
 from ray_snapshot.protocol.colours import Independent, Numbered
-from ray_snapshot.simulation.mail.reports import part_of
 
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = Mode
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
@@ -235,17 +234,6 @@ def test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot() -
     assert [copy.alignment_s for copy in copies] == [10.0, 2.5]
 
 
-def test_a_machine_that_aligned_nothing_says_so() -> None:
-    net = barrier_net(UNALIGNED, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
-    net.carry_all()
-    net.copy("C")
-
-    copy = net.cores["C"].open[1].copies[0]
-    assert (copy.alignment_s, copy.blocked_count) == (None, 0)
-
-
 def test_barriers_are_counted_for_the_snapshot_that_they_are_sent_for() -> None:
     net = barrier_net(ALIGNED, THREE, ("a", "b"), ("a", "c"))
     net.record("A", 1)
@@ -272,17 +260,6 @@ def test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap
     assert net.snapshot(1).channels == net.snapshot(2).channels == {}
 
 
-def test_what_is_white_on_a_back_edge_is_channel_state() -> None:
-    net = barrier_net(ALIGNED, {"a": "A", "b": "B"}, ("a", "b"))
-    net.send("b", "a", "back")
-    net.record("A", 1)  # a source: it awaits nothing, for b closes a cycle
-    net.copy("A")
-    net.carry_all()
-    net.copy()
-
-    assert net.in_flight(1) == {("b", "a"): ["back"]}
-
-
 def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
     net = barrier_net(ALIGNED, THREE, ("a", "c"))
     net.send("b", "c", "accepted before")
@@ -298,21 +275,6 @@ def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
     net.carry_all()
 
     assert in_flight(net) == {("b", "c"): ["undeclared"]}
-
-
-def test_unaligned_barriers_overtake_and_what_they_overtake_is_channel_state() -> None:
-    net = barrier_net(UNALIGNED, THREE, *JOINED)
-    net.send("a", "c", "overtaken")
-    net.send("b", "c", "not even arrived")
-    net.record("A", 1)
-    net.copy("A")
-    net.carry("A", "C")
-    assert net.act("C") == ("c", ["overtaken"])
-    assert net.cores["C"].open[1].copies[0].extra == ()
-    net.record("B", 1)
-    net.carry_all()
-
-    assert in_flight(net) == {("a", "c"): ["overtaken"], ("b", "c"): ["not even arrived"]}
 
 
 def test_what_is_accepted_behind_a_barrier_that_nobody_aligned_is_foretold_as_a_duplicate() -> None:
@@ -560,40 +522,6 @@ def test_a_barrier_of_a_number_that_was_given_up_before_is_passed_on_at_once() -
     assert net.cores["B"].open == net.cores["C"].open == {}
 
 
-def test_machines_of_one_host_record_one_by_one_and_what_is_between_them_is_not_lost() -> None:
-    net = barrier_net(ALIGNED, {"a": "A", "x": "H", "y": "H"}, ("a", "y"))
-    net.send("y", "x", "white, to one that is red")
-    net.record("H", 1)
-    net.copy("H")  # x is a source and records, y waits for a
-    assert (net.machine("x").copied, net.machine("y").copied) == (1, 0)
-    net.send("y", "x", "white too")
-    net.record("A", 1)
-    net.copy("A")
-    net.carry_all()
-
-    assert in_flight(net) == {("y", "x"): ["white, to one that is red", "white too"]}
-
-
-def test_a_white_machine_on_a_host_that_has_heard_creates_white() -> None:
-    """Trap 3: the child is red, its creation is in flight."""
-    net = barrier_net(ALIGNED, {"a": "A", "x": "H"}, ("a", "x"))
-    net.record("H", 1)
-    net.cores["H"].create("x", "kid", "H", None, 0.0)
-    net.places["kid"] = "H"
-    net.cores["H"].next_birth()
-    net.cores["H"].born("kid", [])
-    net.cores["H"].end_action(net.machine("kid"))
-    net.record("A", 1)
-    net.copy("A")
-    net.carry_all()
-    net.copy()
-
-    snapshot = net.snapshot(1)
-    assert snapshot.creations == {("x", "kid")}
-    assert "kid" not in snapshot.states
-    assert net.machine("kid").copied == 1
-
-
 def test_a_red_message_is_refused_in_a_white_action() -> None:
     net = barrier_net(UNALIGNED, THREE, ("a", "c"))
     net.send("a", "c", "white")
@@ -621,51 +549,6 @@ def test_barriers_are_injected_at_the_sources_which_record_at_once_and_send_them
     assert [net.machine(name).copied for name in "abc"] == [1, 1, 0]
 
 
-def test_sinks_do_the_same_and_when_all_of_them_have_recorded_the_round_is_complete() -> None:
-    """barrier-snapshots.txt, "Asynchronous Barrier Snapshots", paragraph 2."""
-    net = barrier_net(ALIGNED, THREE, ("a", "b"), ("a", "c"))
-    for host in net.cores:
-        net.cores[host].request(1)
-        net.copy(host)
-    recorded = []
-    for sink in ("B", "C"):
-        net.carry("A", sink)
-        net.copy(sink)
-        recorded.append([net.cores[host].open[1].is_copied for host in "ABC"])
-
-    assert recorded == [[True, True, False], [True, True, True]]
-    assert set(net.snapshot(1).states) == {"a", "b", "c"}
-
-
-def test_nothing_is_blocked_at_the_beginning() -> None:
-    """barrier-snapshots.txt, initialisation: blocked_inputs := {}."""
-    found = machine(ALIGNED, "numbered", "new")
-
-    assert not any(found.is_blocked(channel) for channel in "uvw")
-
-
-def test_a_barrier_blocks_its_input_and_no_other() -> None:
-    """barrier-snapshots.txt, on receiving a barrier: blocked_inputs := blocked_inputs + {input}; block."""
-    found = machine(ALIGNED, "numbered", "one delivered")
-
-    assert [found.is_blocked(channel) for channel in "uvw"] == [True, False, False]
-
-
-def test_a_source_has_no_input_to_block() -> None:
-    """barrier-snapshots.txt, on receiving a barrier: if input != Nil."""
-    source = Alignment(ALIGNED)
-
-    assert source.step(Injected(1)) == (AskForBoundary((1,)),)
-
-
-def test_with_the_last_barrier_it_broadcasts_records_and_unblocks_in_one_instant() -> None:
-    """barrier-snapshots.txt, if blocked_inputs = inputs: broadcast, snapshot, unblock; nothing comes between."""
-    found = machine(ALIGNED, "numbered", "all delivered")
-
-    assert found.step(BoundaryReached()) == (Record((1,), 1), SendBarriers(1), Unblock(("u", "v")))
-    assert found.step(BoundaryReached()) == ()
-
-
 def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() -> None:
     """barrier-snapshots.txt, marker-sending rule; "before anything else"."""
     net = barrier_net(ALIGNED, {"a": "A", "b": "B"}, ("a", "b"))
@@ -675,72 +558,3 @@ def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() ->
 
     messages = net.cores["A"].output("B").messages
     assert [(message[1], message[5]) for message in messages] == [(1, 0), (0, 1), (2, 1)]
-
-
-def test_the_channel_of_the_first_barrier_is_empty_if_nothing_was_in_front_of_it() -> None:
-    """barrier-snapshots.txt, marker-receiving rule, first case: records c as the empty sequence."""
-    net = barrier_net(UNALIGNED, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
-    net.send("a", "c", "red")
-    net.carry("A", "C")
-    net.copy("C")
-    net.record("B", 1)
-    net.carry_all()
-
-    assert in_flight(net) == {}
-
-
-def test_a_later_channel_is_what_came_between_the_record_and_its_barrier() -> None:
-    """barrier-snapshots.txt, marker-receiving rule, second case."""
-    net = barrier_net(UNALIGNED, THREE, *JOINED)
-    net.send("b", "c", "accepted before")
-    net.carry_all()
-    accepts_all(net, "C")
-    net.record("A", 1)
-    net.copy("A")
-    net.carry("A", "C")
-    net.copy("C")
-    net.send("b", "c", "between")
-    net.carry_all()
-    net.record("B", 1)
-    net.copy("B")
-    net.send("b", "c", "behind")
-    net.carry_all()
-
-    assert in_flight(net) == {("b", "c"): ["between"]}
-
-
-def test_without_alignment_it_keeps_processing_all_inputs_after_some_barriers_arrived() -> None:
-    """barrier-snapshots.txt, last paragraph, sentences 1 and 2."""
-    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
-    net.send("a", "c", "of n+1")
-    net.carry_all()
-
-    assert accepts_all(net, "C") == ["of n+1"]
-    net.record("B", 1)
-    net.copy("B")
-    net.carry_all()
-    accepts_all(net, "C")
-    net.copy("C")
-    assert net.cores["C"].open[1].copies[0].extra == ("of n+1",)
-
-
-def test_on_a_restore_these_occur_as_duplicates_for_their_sender_will_send_them_again() -> None:
-    """barrier-snapshots.txt, last paragraph, sentence 3: in the state of n, and not among what a had sent by n."""
-    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
-    for host, text in (("A", "of n+1"), ("B", None)):
-        net.record(host, 1)
-        net.copy(host)
-        if text:
-            net.send("a", "c", text)
-        net.carry_all()
-        accepts_all(net, "C")
-    net.copy()
-
-    parts = {host: part_of(host, net.cores[host].open[1]) for host in net.cores}
-    assert parts["A"].sent == {("a", "c", "mail"): 0}
-    assert parts["C"].accepted["a", "c", "mail"] == 1
-    assert parts["C"].duplicates == {("a", "c", "mail"): 1}

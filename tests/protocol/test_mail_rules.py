@@ -11,15 +11,6 @@ from ray_snapshot.protocol.host import HostCore
 JOIN = (("left", "right"),)
 
 
-def test_messages_of_a_channel_are_accepted_in_the_order_in_which_they_were_sent() -> None:
-    net = Net({"a": "A", "b": "B"})
-    for number in range(5):
-        net.send("a", "b", number)
-    net.carry("A", "B")
-
-    assert [net.act("B") for _ in range(6)] == [*(("b", [n]) for n in range(5)), None]
-
-
 def test_batches_that_overtake_each_other_or_come_twice_change_nothing() -> None:
     net = Net({"a": "A", "b": "B"})
     batches = []
@@ -250,20 +241,6 @@ def test_markers_are_never_bounded() -> None:
     assert net.in_flight(1) == {("a", "b"): list(range(9))}
 
 
-def test_a_held_machine_is_recorded_like_any_other() -> None:
-    net = Net({"a": "A", "b": "B"}, bound=1)
-    net.machine("a").body.append("before")
-    for number in range(2):
-        net.send("a", "b", number)
-    net.cores["A"].end_action(net.machine("a"))
-    for host in ("A", "B"):
-        net.record(host, 1)
-    net.copy()
-    net.carry("A", "B")
-
-    assert net.snapshot(1).states == {"a": ("before",), "b": ()}
-
-
 def test_hosts_that_cannot_be_called_ask_for_their_acknowledgements() -> None:
     core = HostCore("H", bound=1, polled=("driver",))
     core.born("b", [])
@@ -278,64 +255,3 @@ def test_hosts_that_cannot_be_called_ask_for_their_acknowledgements() -> None:
 
 
 # ---- names, timers, stopping ----------------------------------------------------------------------------------------------
-
-
-def test_what_is_sent_to_a_name_that_nobody_bears_yet_waits_at_its_sender_and_is_recorded_there() -> None:
-    core = HostCore("A")
-    machine = core.born("a", [])
-    core.send(machine, "b", "mail", "m", "early", 0.0)
-    core.request(1)
-    core.boundary()
-    core.copy_next()
-    (copy,) = core.open[1].copies
-
-    assert core.addresses.take_unresolved() == ["b"]
-    assert core.addresses.take_unresolved() == []
-    assert [message[3] for message in copy.outputs[0][2]] == ["early"]
-
-
-def test_held_messages_go_out_with_the_colour_of_that_moment_and_are_recorded_once() -> None:
-    net = Net({"a": "A", "b": "B"})
-    core = net.cores["A"]
-    core.send(net.machine("a"), "late", "mail", "m", "early", 0.0)
-    net.record("A", 1)
-    net.places["late"] = "B"
-    core.resolve("late", "B")
-    net.carry("A", "B")
-    net.cores["B"].boundary()
-    net.copy()
-
-    assert net.in_flight(1) == {("a", "late"): ["early"]}
-
-
-def test_a_pending_timer_is_recorded_with_its_sender_and_only_there() -> None:
-    net = Net({"a": "A"})
-    channel = net.cores["A"].set_timer(net.machine("a"), "a", "m", "later", 0.0, 5.0)
-    net.record("A", 1)
-    net.cores["A"].fire(channel, 1)
-    net.copy()
-
-    assert net.snapshot(1).channels == {("a", "a", "timer"): [(1, "m", "later")]}
-    assert net.act("A") == ("a", ["later"])
-
-
-def test_a_timer_that_fired_before_the_cut_is_in_the_mailbox() -> None:
-    net = Net({"a": "A"})
-    channel = net.cores["A"].set_timer(net.machine("a"), "a", "m", "later", 0.0, 5.0)
-    net.cores["A"].fire(channel, 1)
-    net.cores["A"].fire(channel, 1)  # a double
-    net.record("A", 1)
-    net.copy()
-
-    assert net.snapshot(1).channels == {("a", "a", "timer"): [(1, "m", "later")]}
-
-
-def test_a_machine_that_has_stopped_accepts_nothing_and_its_mailbox_stays_in_flight() -> None:
-    net = Net({"a": "A", "b": "A"})
-    net.send("a", "b", "unread")
-    net.cores["A"].stop(net.machine("b"))
-    assert net.act("A") is None
-    net.record("A", 1)
-    net.copy()
-
-    assert net.in_flight(1) == {("a", "b"): ["unread"]}

@@ -14,7 +14,7 @@ from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import KEPT_QUEUES, LONG, MAIL, NOTHING
 
-MACHINES, WAYS = 400, 10
+MACHINES, WAYS = 200, 10
 NAMES = [f"machine-{number}" for number in range(MACHINES)]
 
 

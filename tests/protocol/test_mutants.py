@@ -22,6 +22,7 @@ def _row(mutant: Mutant, seeds: int) -> str:
     return f"| `{mutant.name}` | seeds of `{mutant.profile}`, within {within} | {mutant.seen_by} |"
 
 
+@pytest.mark.by_day(12)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_wrong_protocol_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.breaks(monkeypatch)
@@ -49,5 +50,5 @@ def _compare_with_the_page(mutant: Mutant, seeds: int) -> None:
 
 def test_the_protocol_itself_passes_the_seeds_that_catch_the_mutants() -> None:
     for profile in sorted({mutant.profile for mutant in MUTANTS}):
-        for seed in range(10):
+        for seed in range(3):
             run_seeded(profile, seed)

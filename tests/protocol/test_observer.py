@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nets import Net
 from worlds.mail.behaviours import Script
-from worlds.mail.schedules import PROFILES, check_all, run_script, run_seeded
+from worlds.mail.schedules import check_all, run_script
 from worlds.mail.world import World
 
 from ray_snapshot.errors import ProtocolError
@@ -34,7 +34,6 @@ from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
 from ray_snapshot.simulation.mail import rules
 from ray_snapshot.simulation.mail.machines import Send
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.reports import part_of
 
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
 STATES = {
@@ -95,13 +94,6 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_the_observer
     with pytest.raises(ProtocolError, match=r"closed before this host recorded it|the observer variant has none"):
         found.step(event(name, scheme))
     assert found.fingerprint() == before
-
-
-def test_an_aborted_number_that_is_pending_is_recorded_all_the_same() -> None:
-    found = host("numbered", "pending")
-    found.step(SnapshotAborted(1))
-
-    assert found.step(BoundaryReached())[0] == Record((1,), 1)
 
 
 def test_a_copy_of_an_observer_goes_its_own_way() -> None:
@@ -192,79 +184,12 @@ def test_it_sends_no_control_message_over_the_links() -> None:
 # ---- claims of the text ------------------------------------------------------------------------------------------------
 
 
-def test_messages_arrive_intact_and_only_once() -> None:
-    """observer-variant.txt, definition, assumption 1: made true by the links, which drop doubles."""
-    net = loose_net({"a": "A", "b": "B"})
-    (batch,) = batches(net, "a", "b", {"intact": [1, 2]})
-    net.cores["B"].arrive(batch)
-    net.cores["B"].arrive(batch)
-
-    assert [net.act("B"), net.act("B")] == [("b", [{"intact": [1, 2]}]), None]
-
-
-def test_there_need_be_no_path_between_any_two_processes() -> None:
-    """observer-variant.txt, definition, assumption 3, is not needed: the observer asks everybody."""
-    net = loose_net({"a": "A", "b": "B"})
-    for host_name in ("A", "B"):
-        net.record(host_name, 1)
-    net.copy()
-
-    assert set(net.snapshot(1).states) == {"a", "b"}
-
-
-def test_any_process_may_initiate() -> None:
-    """observer-variant.txt, definition, assumption 4."""
-    for first in ("A", "B", "C"):
-        net = loose_net({"a": "A", "b": "B", "c": "C"})
-        for host_name in (first, *(set("ABC") - {first})):
-            net.record(host_name, 1)
-        net.copy()
-        assert set(net.snapshot(1).states) == {"a", "b", "c"}
-
-
-def test_the_snapshot_does_not_interfere_with_the_execution() -> None:
-    """observer-variant.txt, definition, assumption 5: the same steps with and without it lead to the same states."""
-    ends = []
-    for with_snapshot in (True, False):
-        world = reordering()
-        run_script(world, ["snapshot"] * with_snapshot + ["act a 1", "flush A", "calm"])
-        ends.append(world.states())
-
-    assert ends[0] == ends[1]
-
-
-def test_each_process_records_its_state_and_that_of_its_incoming_channels() -> None:
-    """observer-variant.txt, definition, assumption 6."""
-    net = loose_net({"a": "A", "b": "B"})
-    for batch in batches(net, "a", "b", "accepted", "waiting"):
-        net.cores["B"].arrive(batch)
-    net.act("B")
-    net.record("B", 1)
-    net.copy("B")
-
-    part = part_of("B", net.cores["B"].open[1])
-    assert part.states == {"b": ("accepted",)}
-    assert part.channels == {("a", "b", "mail"): [(2, "m", "waiting")]}
-
-
 def test_the_observer_saves_its_own_state_and_asks_all_other_processes() -> None:
     """observer-variant.txt, algorithm, step 1."""
     world = reordering()
     run_script(world, ["snapshot"])
 
     assert [one for one in world.control if one[0] == "request"] == [("request", host, 1) for host in "AB"]
-
-
-def test_a_process_that_meets_the_number_on_any_message_saves_its_state_first() -> None:
-    """observer-variant.txt, algorithm, step 2: "receiving the snapshot token for the first time on any message"."""
-    net = loose_net({"a": "A", "b": "B"})
-    net.cores["B"].request(0)
-    (red,) = batches(net, "a", "b", "record", "red")
-    net.cores["B"].arrive(red)
-
-    assert net.act("B") == ("b", ["red"])
-    net.copy("B")
-    assert net.cores["B"].open[1].copies[0].extra == ()
 
 
 def test_it_attaches_the_number_to_all_subsequent_messages() -> None:
@@ -280,28 +205,6 @@ def test_it_attaches_the_number_to_all_subsequent_messages() -> None:
     colours = [[message[5] for _, messages in batch[3] for message in messages] for batch in (before, behind, third)]
     assert colours == [[0], [1], [1, 1]]
     assert core.colour_of(net.machine("a")) == 1  # what a reply carries
-
-
-def test_who_has_saved_and_receives_a_message_without_the_number_reports_it() -> None:
-    """observer-variant.txt, algorithm, step 3: it is forwarded to the observer."""
-    net = loose_net({"a": "A", "b": "B"})
-    (white,) = batches(net, "a", "b", "without")
-    net.record("B", 1)
-    net.copy("B")
-    net.cores["B"].arrive(white)
-
-    assert [late[2][3] for late in net.cores["B"].open[1].late] == ["without"]
-
-
-@pytest.mark.parametrize("profile", ["observer", "observer-everything"])
-def test_from_this_the_observer_builds_up_a_complete_snapshot(profile: str) -> None:
-    """observer-variant.txt, algorithm, last sentence; several may be open at once (definition, last sentence)."""
-    worlds_seen = [run_seeded(profile, seed) for seed in range(20)]
-
-    assert PROFILES[profile].protocol == OBSERVER
-    assert not PROFILES[profile].is_fifo
-    assert sum(len(world.central.completed) for world in worlds_seen) > 40
-    assert any(one.channels for world in worlds_seen for one in world.central.completed)
 
 
 # ---- the lesson: markers where channels reorder ------------------------------------------------------------------------

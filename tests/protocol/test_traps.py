@@ -11,7 +11,6 @@ from nets import Net
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.collector import HostReport, PendingCounts
-from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.mail.reports import late_part, part_of
 
@@ -30,16 +29,6 @@ def test_machines_of_one_host_turn_red_together_so_that_one_marker_stands_for_al
     assert net.in_flight(1) == {("m2", "far"): ["white"]}
 
 
-def test_a_white_message_between_machines_of_one_host_is_in_the_mailbox_that_is_copied_later() -> None:
-    net = Net({"m1": "H1", "m2": "H1"})
-    net.send("m1", "m2", "white")
-    net.record("H1", 1)
-    net.send("m1", "m2", "red")
-    net.copy()
-
-    assert net.in_flight(1) == {("m1", "m2"): ["white"]}
-
-
 # ---- trap 2: numbers out of order --------------------------------------------------------------------------------------
 
 
@@ -56,15 +45,6 @@ def test_who_records_a_number_records_every_lower_one_at_the_same_instant() -> N
 
     net.copy()
     assert net.in_flight(1) == net.in_flight(2) == {}
-
-
-def test_each_marker_is_its_own_under_independent_colours() -> None:
-    protocol = ChandyLamport(Independent())
-    core = HostCore("H", protocol=protocol)
-    core.request(2)
-    core.boundary()
-
-    assert sorted(core.open) == [2]
 
 
 def test_a_number_given_up_before_a_host_heard_of_it_is_red_there_but_not_kept() -> None:
@@ -99,17 +79,6 @@ def test_a_creation_in_front_of_the_marker_is_in_flight_and_what_was_sent_to_the
     assert "n" not in snapshot.states
 
 
-def test_a_creation_that_has_arrived_but_is_not_carried_out_is_in_flight() -> None:
-    net = Net({"w": "W", "x": "X"})
-    net.cores["W"].create("w", "n", "X", "payload", 0.0)
-    net.carry("W", "X")
-    net.record("W", 1)
-    net.record("X", 1)
-    net.copy()
-
-    assert net.snapshot(1).creations == {("w", "n")}
-
-
 def test_what_waited_for_a_machine_to_be_born_is_in_flight() -> None:
     net = Net({"w": "W", "x": "X"})
     net.cores["W"].create("w", "n", "X", "payload", 0.0)
@@ -136,18 +105,6 @@ def test_a_creation_that_is_being_carried_out_while_its_host_is_forced_to_record
     assert net.snapshot(1).creations == {("w", "n")}
 
 
-def test_a_creation_behind_the_marker_is_outside_the_cut_though_it_arrived_before_its_host_recorded() -> None:
-    net = Net({"w": "W", "x": "X"})
-    net.cores["W"].create("w", "first", "X", None, 0.0)
-    net.record("W", 1)
-    net.cores["W"].create("w", "second", "X", None, 0.0)
-    net.carry("W", "X")
-    net.cores["X"].boundary()
-    net.copy()
-
-    assert net.snapshot(1).creations == {("w", "first")}
-
-
 def test_a_creation_behind_a_marker_is_not_carried_out_before_its_host_has_recorded() -> None:
     net = Net({"w": "W", "x": "X"})
     net.record("W", 1)
@@ -169,23 +126,6 @@ def test_a_host_that_is_named_inside_the_cut_is_waited_for_though_nobody_knew_of
     pending.report(HostReport("new", arrived={"W": 1}))
 
     assert pending.is_complete
-
-
-def test_a_host_born_red_reports_the_white_messages_that_reach_it() -> None:
-    net = Net({"w": "W", "r": "R"})
-    net.cores["R"].request(1)
-    net.cores["R"].boundary()
-    born = HostCore("N", protocol=ChandyLamport(born=net.cores["R"].colour), open_at_birth=tuple(net.cores["R"].open))
-    net.cores["N"] = born
-    born.born("n", [])
-    net.cores["W"].resolve("n", "N")
-    net.send("w", "n", "white")
-    net.carry("W", "N")  # before anybody has told N that snapshot 1 is open
-    net.record("W", 1)
-    born.request(1)
-    net.copy()
-
-    assert net.in_flight(1) == {("w", "n"): ["white"]}
 
 
 def test_a_new_host_forgets_what_was_over_when_the_coordinator_learned_of_it() -> None:
@@ -241,27 +181,6 @@ def test_a_machine_is_copied_before_it_leaves_its_wait() -> None:
     net.copy()
 
     assert net.snapshot(1).states == {"a": ("before the wait",)}
-
-
-def test_a_machine_is_copied_before_its_next_action_not_behind_it() -> None:
-    net = Net({"a": "A"})
-    net.send("a", "a", "white")
-    net.record("A", 1)
-    net.act("A")
-    net.copy()
-
-    snapshot = net.snapshot(1)
-    assert snapshot.states == {"a": ()}
-    assert snapshot.channels == {("a", "a", "mail"): [(1, "m", "white")]}
-
-
-def test_a_machine_that_waits_inside_an_action_does_not_delay_a_snapshot() -> None:
-    net = Net({"a": "A", "b": "A"})
-    net.cores["A"].suspend(net.machine("a"))
-    net.record("A", 1)
-    net.copy()
-
-    assert set(net.snapshot(1).states) == {"a", "b"}
 
 
 def test_a_red_reply_makes_its_reader_record_first() -> None:

@@ -145,14 +145,14 @@ def test_the_ledger_is_what_was_said_live(tmp_path: Path, seed: int) -> None:
     taken += _large()
     verdicts += judged(_large(), TokenConservation(total=10**12, state="$.balance"))
     assert [verdict.holds for verdict in verdicts[-3:]] == [False, True, True]
-    for n in range(70):
+    for n in range(30):
         run = _some_run(chance, f"some-{n}")
         taken += run
         verdicts += judged(run, DETECTORS[n % len(DETECTORS)])
     ledger = _ledger(tmp_path / "some", taken, verdicts)
     assert len(ledger) == len(verdicts) == len(taken)
     answers = [verdict.holds for verdict in verdicts]
-    assert min(answers.count(answer) for answer in (True, False, None)) > 30, "the runs should give every answer"
+    assert min(answers.count(answer) for answer in (True, False, None)) > 12, "the runs should give every answer"
     for verdict in verdicts:
         _assert_same(verdict.holds, verdict.evidence, ledger[verdict.snapshot_id], f"{verdict.sentence} (seed {seed})")
 

@@ -51,6 +51,7 @@ def test_one_call_and_its_reply() -> None:
     assert explore(world) == Explored(states=502, ends=121, snapshots=8)
 
 
+@pytest.mark.nightly
 def test_a_call_that_calls() -> None:
     world = CallWorld({"E": EMPTY, "C": CALLER}, {"a": "C", "b": "E"}, (Call("a", "m"),))
 
@@ -93,6 +94,7 @@ def test_a_call_that_calls_with_acknowledgements() -> None:
     assert explore(world, eager=AT_ONCE) == Explored(states=4588, ends=1029, snapshots=19)
 
 
+@pytest.mark.nightly
 def test_two_snapshots_of_calls_that_overlap() -> None:
     """Trap 2, in every order."""
     world = CallWorld({"E": EMPTY}, {"a": "E"}, (Call("a", "m"),))
@@ -100,6 +102,7 @@ def test_two_snapshots_of_calls_that_overlap() -> None:
     assert explore(world, snapshots=2, eager=AT_ONCE, never=("hurry",)) == Explored(states=899, ends=132, snapshots=8)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_created() -> None:
     """Trap 3, in every order."""
     world = CallWorld({"E": EMPTY}, {}, (Create("kid", "E"), Call("kid", "m")))
@@ -107,6 +110,7 @@ def test_a_machine_that_is_created() -> None:
     assert explore(world) == Explored(states=1256, ends=435, snapshots=17)
 
 
+@pytest.mark.nightly
 def test_a_ref_that_is_passed_on() -> None:
     """Trap 4, in every order: what a answered in red is read by b."""
     world = CallWorld({"E": EMPTY, "R": READER}, {"a": "E", "b": "R"}, (Call("a", "m"), Call("b", "m", gives=(0,))))
@@ -121,6 +125,7 @@ def test_a_ref_that_is_an_argument() -> None:
     assert explore(world, never=BOUNDARIES_ONLY) == Explored(states=365, ends=31, snapshots=6)
 
 
+@pytest.mark.nightly
 def test_a_call_that_is_lost() -> None:
     """Trap 5, in every order."""
     world = CallWorld({"E": EMPTY}, {"a": "E"}, (Call("a", "m"), Call("a", "m")))
@@ -137,6 +142,7 @@ def test_a_call_that_is_executed_twice() -> None:
     assert explore(world, once("repeat"), eager=AT_ONCE) == Explored(states=5627, ends=1830, snapshots=15)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_dies_and_starts_again() -> None:
     """Trap 5, in every order: its call is executed again."""
     kind = Kind({"m": (Work(),)}, can_restart=True)
@@ -145,6 +151,7 @@ def test_a_machine_that_dies_and_starts_again() -> None:
     assert explore(world, dies_once, never=BOUNDARIES_ONLY) == Explored(states=1647, ends=309, snapshots=17)
 
 
+@pytest.mark.nightly
 def test_one_thread_that_parks_and_another_that_wakes_it() -> None:
     """Traps 7 and 10, in every order."""
     kind = Kind({"park": (Park(),), "notify": (Notify(),)}, slots=2)

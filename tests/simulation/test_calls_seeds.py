@@ -22,7 +22,7 @@ from worlds.calls.world import CallWorld
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.simulation.mail.oracle import OracleError
 
-SEEDS = 40
+SEEDS = 24
 
 
 def _seen(world: CallWorld) -> Counter[str]:

@@ -13,7 +13,7 @@ from ray_snapshot.parts.reporting import LinkCounts
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 ENDS_OF = LinkCounts.ends_of
-SEEDS = range(5)
+SEEDS = range(2)
 
 
 def run_all() -> None:

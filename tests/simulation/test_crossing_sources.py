@@ -13,7 +13,7 @@ from ray_snapshot.simulation.tokens.playing import play_events
 from ray_snapshot.simulation.tokens.scripts import Script, SendTokens, StartSnapshot, Tick, Topology
 from ray_snapshot.simulation.tokens.system import Result
 
-SEEDS = 150
+SEEDS = 40
 MANY = 5_000
 
 

@@ -55,12 +55,14 @@ def test_two_machines_that_answer_each_other() -> None:
     assert every_order(world_of(*PING), "a") == Explored(states=621, ends=17, snapshots=17)
 
 
+@pytest.mark.nightly
 def test_two_machines_that_are_interrupted_in_the_middle_of_their_actions() -> None:
     found = every_order(world_of(*PING, is_atomic=False), "a")
 
     assert found == Explored(states=1422, ends=17, snapshots=17)
 
 
+@pytest.mark.nightly
 def test_two_machines_on_one_host_and_a_third_elsewhere() -> None:
     """Trap 1, in every order."""
     world = world_of(
@@ -72,6 +74,7 @@ def test_two_machines_on_one_host_and_a_third_elsewhere() -> None:
     assert every_order(world, "a") == Explored(states=1963, ends=54, snapshots=42)
 
 
+@pytest.mark.nightly
 def test_two_snapshots_that_overlap() -> None:
     """Trap 2, in every order: numbers reach the hosts in any order, or not at all before markers do."""
     world = world_of(("a", "A", acting(Send("b", "x", 0))), ("b", "B", Script()))
@@ -80,6 +83,7 @@ def test_two_snapshots_that_overlap() -> None:
     assert found == Explored(states=1784, ends=65, snapshots=18)
 
 
+@pytest.mark.nightly
 def test_two_snapshots_that_spread_by_markers_alone() -> None:
     world = world_of(("a", "A", acting(Send("b", "x", 0))), ("b", "B", Script()), is_connected=True)
 
@@ -87,6 +91,7 @@ def test_two_snapshots_that_spread_by_markers_alone() -> None:
     assert found == Explored(states=1240, ends=29, snapshots=8)
 
 
+@pytest.mark.nightly
 def test_two_snapshots_of_independent_colours() -> None:
     world = world_of(("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), colours=Independent)
 
@@ -107,6 +112,7 @@ def test_a_machine_that_is_born_on_another_host() -> None:
     assert every_order(world, "a") == Explored(states=432, ends=14, snapshots=14)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_born_on_a_new_host() -> None:
     world = world_of(("a", "A", acting(Create("k", "K", Script(), ()), Send("k", "x", 1))), ("b", "B", Script()))
 
@@ -119,12 +125,14 @@ def test_a_timer() -> None:
     assert every_order(world, "a") == Explored(states=329, ends=14, snapshots=14)
 
 
+@pytest.mark.nightly
 def test_a_name_that_is_found_late() -> None:
     world = world_of(("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), knows_places=False)
 
     assert every_order(world, "a", "b", eager=COPIES_TOO) == Explored(states=1915, ends=90, snapshots=40)
 
 
+@pytest.mark.nightly
 def test_a_call_and_its_reply() -> None:
     """Traps 4 and 6, in every order: the caller waits inside its action, and the reply carries red into white."""
     world = world_of(

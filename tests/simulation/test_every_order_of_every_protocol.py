@@ -72,6 +72,7 @@ def counted(found: Orders) -> tuple[int, int, int]:
     return found.states, len(found.outcomes), len(found.snapshots)
 
 
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("scenario", "snapshots", "given_up"), [("two", 1, ()), ("vee", 1, ()), ("two", 1, (1,))])
 def test_the_reduced_search_finds_what_the_plain_one_finds(
@@ -101,6 +102,7 @@ def test_the_reduced_search_finds_what_the_plain_one_finds_with_two_snapshots(pr
 SMALL = [("two", "A"), ("two", "B"), pytest.param("vee", "A", marks=pytest.mark.nightly)]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("scenario", "crash"), [*SMALL, pytest.param("vee", "C", marks=pytest.mark.nightly)])
 def test_the_reduced_search_finds_what_the_plain_one_finds_with_a_crash(
@@ -139,6 +141,7 @@ OVERLAPPING = {
 """States, outcomes, distinct snapshots."""
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("protocol", OVERLAPPING)
 def test_two_overlapping_snapshots_are_right_in_every_order(protocol: str) -> None:
     found = every_order(world_of("ring", protocol, 2), ["a"], check=all_is_accepted)
@@ -182,7 +185,7 @@ CRASHED = {
 }
 """States, outcomes without a crash and with one, distinct snapshots."""
 
-DAILY = [("ring", OBSERVER), ("ring", ALIGNED)]
+DAILY = [("ring", ALIGNED)]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.mail.oracle import OracleError
 
-SEEDS = 60
+SEEDS = 40
 
 
 def _seen(world: World) -> Counter[str]:
@@ -88,6 +88,7 @@ def _met(profile: str, patch: pytest.MonkeyPatch) -> Counter[str]:
     return met
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("profile", "what"),
     [

@@ -73,7 +73,7 @@ def dine(dealt: tuple[Dealt, ...], seed: int, steps: int) -> World:
 
 
 def test_forks_in_a_circle_are_found_as_soon_as_a_snapshot_starts_behind_the_dealing() -> None:
-    for seed in range(15):
+    for seed in range(5):
         world = dine(CIRCLE, seed, 200)
         assert world.central.completed, f"seed {seed}"
         for recorded in world.central.completed:
@@ -85,13 +85,13 @@ def test_forks_in_a_circle_are_found_as_soon_as_a_snapshot_starts_behind_the_dea
 
 def test_forks_in_no_circle_are_never_reported() -> None:
     meals = 0
-    for seed in range(15):
+    for seed in range(5):
         world = dine(NO_CIRCLE, seed, 400)
         assert [judged(world, one).holds for one in world.central.completed] == [False] * len(
             world.central.completed
         ), f"seed {seed}"
         meals += max(world.states().values())
-    assert meals > 40
+    assert meals > 13
 
 
 # ---- what is in flight, and what is missing ---------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from ray_snapshot.web.served import Served
 TERMS = Terms(TOKEN, frozenset({"127.0.0.1", "localhost", "pages.example.org"}))
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Served:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     found = Served()
-    found.add(incident(tmp_path / "h"))
+    found.add(incident(tmp_path_factory.mktemp("guarded") / "h"))
     return found
 
 
@@ -129,8 +129,8 @@ def test_every_answer_says_what_browsers_may_do_with_it(browser: TestClient) -> 
     assert "script-src 'self';" in POLICY
 
 
-def test_pages_in_a_folder_of_a_proxy_lead_into_it(tmp_path: Path) -> None:
-    with viewer(incident(tmp_path / "h"), root="/snapshots") as seen:
+def test_pages_in_a_folder_of_a_proxy_lead_into_it(served: Served) -> None:
+    with viewer(Path(served.places["h"].history.path), root="/snapshots") as seen:
         page = seen.page("/h/h")
         assert 'href="/snapshots/h/h/s/bank-00005"' in page
         assert 'href="/snapshots/api/v1/h/h"' in page

@@ -53,7 +53,7 @@ def both(causes: Causes, true: dict[str, list[bool]]) -> Any:
 
 
 @given(moments())
-@settings(max_examples=300)
+@settings(max_examples=80)
 def test_each_by_itself_is_what_going_through_all_cuts_finds(given: tuple[Causes, dict[str, list[bool]]]) -> None:
     causes, true = given
     holds, start = both(causes, true), (0,) * len(causes.machines)
@@ -71,7 +71,7 @@ def test_each_by_itself_is_what_going_through_all_cuts_finds(given: tuple[Causes
 
 
 @given(moments())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_any_predicate_is_asked_on_every_cut(given: tuple[Causes, dict[str, list[bool]]]) -> None:
     causes, true = given
     holds, cuts = both(causes, true), all_cuts(causes)

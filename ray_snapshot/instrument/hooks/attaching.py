@@ -31,7 +31,7 @@ from ray_snapshot.instrument.here import (
     take_early_refs,
 )
 from ray_snapshot.instrument.hooks import calls, ends, headers, hiding, tasks, tracking
-from ray_snapshot.instrument.process import callbacks, failures, unfollowed, worker_tasks
+from ray_snapshot.instrument.process import callbacks, ended_threads, failures, unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
 from ray_snapshot.instrument.process.until_heard import until_heard
@@ -54,6 +54,7 @@ def replace_ray() -> None:
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
     shape.replace_errors(failures.read)
+    shape.replace_ends_of_threads(ended_threads.caller_made)
     shape.replace_ends(ends.actor_ends, ends.exits)
     shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
     shape.replace_listing(hiding.named_actors)

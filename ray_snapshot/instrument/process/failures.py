@@ -44,6 +44,8 @@ class Raised(NamedTuple):
     is_retried: bool
     """Ray may run it again."""
     pid: int
+    times: int = 1
+    """How often it has raised: Ray has run it again."""
 
 
 class Failures:
@@ -67,9 +69,19 @@ class Failures:
             self.was_read(before.task)
         if isinstance(error, Exception) and not isinstance(error, _EXITS) and shape.is_connected():
             cause = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
-            place, task = _place(error), task_shape.current_task().hex()
+            place, task = place_of(error), task_shape.current_task().hex()
             kind = type(cause).__name__
-            self.raised[call_id] = Raised(call_id, method, kind, time.time(), place, task, is_retried, os.getpid())
+            self.raised[call_id] = Raised(
+                call_id,
+                method,
+                kind,
+                time.time(),
+                place,
+                task,
+                is_retried,
+                os.getpid(),
+                1 + (before.times if before is not None else 0),
+            )
             while len(self.raised) > LIMITS.raised_errors:
                 self.raised.pop(next(iter([*self.raised])), None)  # any thread of the actor may do so
 
@@ -97,7 +109,7 @@ _EXITS = RaySnapshotError, AsyncioActorExit
 FAILURES = Failures()
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Where it was raised, as far as that is the user's."""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [(file, line) for file, line in lines if rank_of(file) == USERS]

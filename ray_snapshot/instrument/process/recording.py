@@ -20,6 +20,8 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
+from ray_snapshot.instrument.process.ended_children import ended_children
+from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
@@ -173,6 +175,8 @@ class Recording:
                 self.reports[number] = replace(
                     told,
                     long_waits=(*awaited, *futures, *process.blocked.long_waits),
+                    ended_children=ended_children(),
+                    ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
                     raised=tuple(FAILURES.raised.values()),
                     read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read
                     passed_on=FAILURES.passed_on,

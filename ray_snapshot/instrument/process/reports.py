@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.process.blocked_threads import Threads
+from ray_snapshot.instrument.process.ended_children import EndedChild
+from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import Raised
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.names import NO_CALL
@@ -59,6 +61,8 @@ class ProcessReport:
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
     long_waits: tuple[LongWait, ...] = ()
     """Those that are not among the waits in `report`."""
+    ended_threads: tuple[EndedThread, ...] = ()
+    ended_children: tuple[EndedChild, ...] = ()
     raised: tuple[Raised, ...] = ()
     """Calls that ended in an error here, the latest last."""
     read: tuple[str, ...] = ()

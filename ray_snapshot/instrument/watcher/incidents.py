@@ -1,4 +1,4 @@
-"""What has happened in a watched app before a snapshot: deaths, restarts, and errors of calls that nobody has read.
+"""What has happened in a watched app before a snapshot: deaths, restarts, failed threads and children, unread errors.
 
 Kept over snapshots, the newest `happened_items` of each; told in the coverage (`happened`); `detectors.happened` has the words.
 """
@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.deaths import Life, in_words, is_meant
+from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import PROCESS, Raised
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.limits import LIMITS
@@ -48,6 +49,8 @@ class Incidents:
     def __init__(self) -> None:
         self.raised: dict[str, tuple[str, Raised]] = {}
         """By call: the machine that raised, and the error."""
+        self.ended_threads: set[tuple[str, EndedThread]] = set()
+        """With the machine of each."""
         self.read: dict[str, None] = {}
         """Errors that were read, by Ray's ids of calls; the latest last."""
         self.passed_on: dict[str, Collection[str | None]] = {}
@@ -85,7 +88,10 @@ class Incidents:
         """The reports of a snapshot."""
         for machine, one in reports.items():
             self.raised |= {raised.call_id: (machine, raised) for raised in one.raised}
+            self.ended_threads |= {(machine, ended) for ended in one.ended_threads}
             self.passed_on[machine] = [None] if one.passed_on is None else one.passed_on
+        if len(self.ended_threads) > LIMITS.happened_items:
+            self.ended_threads = {*sorted(self.ended_threads, key=lambda of: of[1].at)[-LIMITS.happened_items :]}
         told = {key for one in reports.values() for key in one.read}
         of_processes = {key for key in told if key.startswith(PROCESS)}
         self.read |= dict.fromkeys(told - of_processes)
@@ -103,14 +109,16 @@ class Incidents:
             del self.read[next(iter(self.read))]
 
     def unread(self, calls: CompletedCallSnapshot, now: float) -> Iterator[dict[str, Any]]:
-        """Errors that nobody has read, as far as whoever made the call can be seen."""
+        """Errors that nobody has read, as far as the caller can be seen, and those of calls that Ray runs again and again."""
         running = {call.call_id.partition("#")[0] for report in calls.machines.values() for call in report.calls}
         for call_id, (machine, one) in self.raised.items():
             is_over = call_id not in running and not (one.is_retried and now - one.at < LONG_S)
             source = parsed(call_id).source
             is_kept = source in calls.machines and machine not in self.passed_on.get(source, ())
-            if is_over and is_kept and None not in self.passed_on.get(source, ()):
-                about = {"method": one.method, "error": one.error, "call_site": one.call_site}
+            is_unread = is_over and is_kept and None not in self.passed_on.get(source, ())
+            if is_unread or (not is_over and one.times >= LIMITS.looping_restarts):
+                about = {"method": one.method, "error": one.error, "call_site": one.call_site, "count": one.times}
+                about["is_retried"] = not is_over
                 yield {"kind": "raised", "machine": machine, "at": one.at, **about}
 
     def deaths(
@@ -183,4 +191,8 @@ class Incidents:
         self.note(reports)
         found = [*self.deaths(lives, keys, reports), *self.loops(lives, keys, calls, now)]
         found += self.unread(calls, now) if is_covered else ()
+        for name, one in reports.items():
+            ended = {"kind": "child_ended", "machine": name, "at": one.recorded_at}
+            found += (ended | child._asdict() for child in one.ended_children)
+        found += ({"kind": "thread_ended", "machine": name, **one._asdict()} for name, one in self.ended_threads)
         return tuple(sorted(found, key=lambda one: -one["at"])[: 2 * LIMITS.happened_items])
