@@ -57,8 +57,8 @@ def test_tasks_and_actors_have_what_their_options_demand() -> None:
     tasks = {name: _task().options(**options).remote() for name, options in OPTIONS.items()}
     has = {name: _as_needs(ray.get(task)) for name, task in tasks.items()}
     assert has == {name: dict(capacity.of_task(options).needs) for name, options in OPTIONS.items()}
-    actors = {name: _actor().options(**options).remote() for name, options in OPTIONS.items()}
-    has = {name: _as_needs(ray.get(actor.held.remote())) for name, actor in actors.items()}
+    actors = ((name, _actor().options(**options)) for name, options in OPTIONS.items())  # one after the other
+    has = {name: _as_needs(ray.get(actor.remote().held.remote())) for name, actor in actors}
     assert has == {name: dict(capacity.of_actor(options).needs) for name, options in OPTIONS.items()}
 
 
