@@ -18,6 +18,7 @@ from ray_snapshot.detectors.infeasible import Infeasible
 from ray_snapshot.detectors.orphaned_wait import OrphanedWait
 from ray_snapshot.detectors.reached import Reached
 from ray_snapshot.detectors.restarting import Restarting
+from ray_snapshot.detectors.stall import Stall
 from ray_snapshot.detectors.termination import Termination
 from ray_snapshot.detectors.unique_token import UniqueToken
 from ray_snapshot.errors import DetectorError
@@ -29,6 +30,7 @@ __all__ = [
     "OrphanedWait",
     "Reached",
     "Restarting",
+    "Stall",
     "Termination",
     "TokenConservation",
     "UniqueToken",
@@ -45,6 +47,7 @@ _KINDS: dict[str, Callable[..., Detector]] = {
     "orphaned-wait": OrphanedWait,
     "infeasible": Infeasible,
     "restarting": Restarting,
+    "stall": Stall,
 }
 _ALSO = {"conservation": "token-conservation"}
 _EXAMPLES = {

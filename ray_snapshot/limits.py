@@ -87,6 +87,11 @@ class Limits:
     rolling_look_s: float = 0.05  # Period in which a restore looks whether all have taken a step.
     release_s: float = 5.0  # Longest wait of a restore that was given up for all to hear of it.
     ray_lists_s: float = 5.0  # Longest wait of a snapshot, before it begins, for Ray's lists of nodes and actors.
+    idle_cpu_share: float = 0.05  # Share of a core above which a process is at work; one that waits takes 0.01.
+    look_cpu_s: float = 0.015  # Processor time that a snapshot takes in a process beside recording, at most.
+    idle_bytes_s: float = 1e6  # Bytes read in a second above which a process is at work.
+    usage_look_s: float = 5.0  # Least time between two looks at what a process has used.
+    measured_children: int = 100  # Children of one process whose work is looked at.
     happened_items: int = 20  # Events of one kind that are kept, the newest.
     happened_read: int = 10_000  # Errors that were read and are remembered by the watcher.
     restarts_s: float = 600.0  # An actor with `looping_restarts` within this time may be started again for ever,

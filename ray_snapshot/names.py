@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, Literal
 
 from ray_snapshot.errors import NameNotAllowedError
@@ -115,3 +117,28 @@ def run_of_machines(run_id: str, life: int) -> str:
 def run_of_watch(run_id: str) -> str:
     """The run of the watch that this system of machines has joined, or its own."""
     return run_id.partition(".")[0]
+
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def name_ranges(names: Iterable[str]) -> str:
+    """ "driver, rollout-[0-61,63]" of names that differ in their last number."""
+    numbered: dict[str, set[int]] = {}
+    found: list[str] = []
+    for name in names:
+        parts = _NUMBERED.fullmatch(name)
+        if parts is None or str(int(parts[2])) != parts[2]:
+            found.append(name)
+        else:
+            numbered.setdefault(parts[1], set()).add(int(parts[2]))
+    for prefix, numbers in numbered.items():
+        if len(numbers) == 1:
+            found.append(f"{prefix}{min(numbers)}")
+            continue
+        runs = []
+        for _, run in groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0]):
+            first, *_, last = [number for _, number in run] * 2
+            runs.append(f"{first}-{last}" if last > first else f"{first}")
+        found.append(f"{prefix}[{','.join(runs)}]")
+    return ", ".join(sorted(found))

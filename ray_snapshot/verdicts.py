@@ -101,17 +101,28 @@ class ReadyMade:
     Arrow and numpy are loaded with the detector, which takes a third of a second.
     """
 
-    def __init__(self, name: str) -> None:
-        """`name`: one of `READY_MADE`."""
+    def __init__(self, name: str, **settings: Any) -> None:
+        """`name`: one of `READY_MADE`; `settings`: what its class takes."""
         self.name = name
         self.alarm_when, self.stable = READY_MADE[name]
-        self.spec = {"type": name, "name": name}
+        self.spec = {"type": name, "name": name, **settings}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load_detector, (self.name,)
+        return _from_spec, (self.spec,)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        return load_detector(self.name).evaluate(snapshot)
+        return _from_spec(self.spec).evaluate(snapshot)
+
+
+def _from_spec(spec: dict[str, Any]) -> Detector:
+    made: Detector = _detectors().from_spec(spec)
+    return made
+
+
+def _detectors() -> Any:
+    from ray_snapshot import detectors
+
+    return detectors
 
 
 READY_MADE: dict[str, tuple[bool | None, bool]] = {
@@ -119,6 +130,7 @@ READY_MADE: dict[str, tuple[bool | None, bool]] = {
     "deadlock": (True, True),
     "infeasible": (True, False),
     "restarting": (True, False),
+    "stall": (True, False),
 }
 """The answer of each that is an alarm, and whether it is stable."""
 
@@ -261,9 +273,7 @@ def load_detector(reference: str) -> Detector:
     """Load the detector that `module:name` names, or a ready-made one by its own name; raises `DetectorError`."""
     module, colon, name = reference.partition(":")
     if not colon:
-        from ray_snapshot import detectors
-
-        return detectors.by_name(reference)
+        return _detectors().by_name(reference)  # type: ignore[no-any-return]
     try:
         found = getattr(import_module(module), name)
         is_ours = inspect.isclass(found) and hasattr(found, "evaluate")  # another class is never called

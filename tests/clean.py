@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 
 
 def hear_signals() -> None:
@@ -30,3 +33,11 @@ def auth_mode() -> str:
 def on_cluster(address: str, **more: str) -> dict[str, str]:
     """The same, for a program whose `ray.init()` is to reach the tests' cluster: what Ray asks of its users for that."""
     return clean_environment(RAY_ADDRESS=address, RAY_AUTH_MODE=auth_mode(), **more)
+
+
+def ran(
+    *command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, seconds: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, in a clean environment if it is given none."""
+    env = clean_environment() if env is None else env
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from once import content, once
+
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.history import HistoryWriter
@@ -95,11 +97,15 @@ def judged(snapshot: Snapshot) -> list[Verdict]:
 
 def written(path: Path, snapshots: Iterable[Snapshot], verdicts: Mapping[str, list[Verdict]] | None = None) -> Path:
     """A history of these; `verdicts` by snapshot, else what would have been said live."""
-    with HistoryWriter(path) as writer:
-        for one in snapshots:
-            writer.add(one)
-            writer.add_verdicts(judged(one) if verdicts is None else verdicts.get(one.snapshot_id, []))
-    return path
+    snapshots = [*snapshots]
+
+    def make(path: Path) -> None:
+        with HistoryWriter(path) as writer:
+            for one in snapshots:
+                writer.add(one)
+                writer.add_verdicts(judged(one) if verdicts is None else verdicts.get(one.snapshot_id, []))
+
+    return once(path, (content(snapshots), repr(verdicts)), make)
 
 
 def incident(path: Path, names: tuple[str, str] = ("a", "b")) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,3 +19,13 @@ class Played:
 
     def __init__(self, **methods: Callable[..., Any]) -> None:
         self.__dict__.update({name: Remote(act) for name, act in methods.items()})
+
+
+class Silent:
+    """An actor that takes every call and never answers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def remote(self, *_: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()

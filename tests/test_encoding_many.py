@@ -79,40 +79,6 @@ def test_most_states_are_written_together() -> None:
     assert len({*found}) == 100
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        LARGEST_INTEGER + 1,
-        "x" * (PLAIN_CHARACTERS + 1),
-        [0] * (PLAIN_ITEMS + 1),
-        [[]],
-        {},
-        (),
-        Level.LOW,
-        Word("w"),
-        "é",
-        float("nan"),
-        ["x" * 300],
-        [2**64],
-        MachineHandle("run", "n" * 300, None),
-        [MachineHandle("run", "n" * 300, None)],
-        b"",
-    ],
-    ids=repr,
-)
-def test_what_must_be_looked_at_by_itself_has_no_text_here(value: Any) -> None:
-    assert texts_of([FIELDS, {**FIELDS, "n": value}]) is None
-
-
-def test_states_of_other_fields_have_none_nor_has_one_that_is_empty_or_wide() -> None:
-    assert texts_of([FIELDS, {"n": 1}]) is None
-    assert texts_of([{"a": 1, "b": 2}, {"b": 2, "a": 1}]) is None
-    assert texts_of([{}, {}]) is None
-    assert texts_of([dict.fromkeys(map(str, range(PLAIN_ITEMS + 1)), 0)]) is None
-    assert texts_of([{1: 1}, {1: 2}]) is None  # type: ignore[dict-item]
-    assert texts_of([{"a": 1}, {Word("a"): 2}]) is None
-
-
 def test_a_text_is_no_longer_than_any_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding_many, "MOST_BYTES", 20)
     assert MOST_BYTES > 20

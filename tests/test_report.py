@@ -73,7 +73,7 @@ def test_a_place_is_told_alike_by_itself_and_in_a_sentence(
 
 
 def test_a_long_report_is_cut_and_says_how_many_there_are() -> None:
-    members = [member(f"a{number}", "b") for number in range(20)]
+    members = [member(f"a{number}", f"b{number}") for number in range(20)]
     text = deadlock_report({"members": members, "member_count": 5_000}, "app", "s")
     assert text.splitlines()[-1] == f"    ... and {5_000 - MOST_LINES:,} more"
 
@@ -208,3 +208,25 @@ def test_a_generator_that_ray_holds_waits_for_its_reader_to_take_an_item() -> No
 def test_a_record_that_stands_for_many_calls_counts_as_many() -> None:
     record = {"machine": "A-0", "class": "A", "method": "ask", "waits_for": ["B-0"]}
     assert wait_lines([{**record, "count": 3}, record]) == ["    A-0 in A.ask waits for B-0 (4 calls)"]
+
+
+def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> None:
+    waits = [
+        {"machine": "driver", "call_id": None, "on_machine": f"rank-{n}", "on_call_id": f"c{n}", "satisfied": False}
+        for n in range(4)
+    ]
+    waits += [
+        {"machine": f"rank-{n}", "call_id": f"c{n}", "on_machine": None, "on_call_id": None, "satisfied": False}
+        | {"text": f"waits in recv (a.py:7) for {10 + n} s"}
+        for n in range(4)
+    ]
+    places = {(f"rank-{n}", f"c{n}"): f"rank-{n} in Rank.step (a.py:{9 if n == 2 else 7})" for n in range(4)}
+    assert wait_tree(waits, {("driver", None): "driver in (a.py:3)", **places}) == [
+        "driver in (a.py:3)",
+        "  waits for rank-2 in Rank.step (a.py:9)",
+        "    waits in recv (a.py:7) for 12 s",
+        "  waits for rank-[0-1,3] (3) in Rank.step (a.py:7)",
+        "    waits in recv (a.py:7) for 10 s",
+    ]
+    alike = [{"machine": f"w-{n}", "method": "go", "waits_for": ["a-0"], "call_site": "a.py:1"} for n in range(11)]
+    assert wait_lines(alike) == ["    w-[0-10] (11) in go (a.py:1) waits for a-0"]

@@ -37,20 +37,3 @@ def is_there(module: str, name: str | None) -> bool:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: f"{one.parent.name}/{one.name}")
 def test_what_it_imports_is_there(program: Path) -> None:
     assert [one for one in imported(program) if not is_there(*one)] == []
-
-
-def test_what_is_not_there_is_seen(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "def late():\n"
-        "    from ray_snapshot.runtime import host_actor\n"
-        "    import ray_snapshot.gone\n"
-        "    from ray_snapshot import testing, System, runtime\n"
-        "    from ray_snapshot.errors import GoneError\n"
-    )
-    missing = [one for one in imported(program) if not is_there(*one)]
-    assert missing == [
-        ("ray_snapshot.runtime", "host_actor"),
-        ("ray_snapshot.gone", None),
-        ("ray_snapshot.errors", "GoneError"),
-    ]

@@ -44,7 +44,7 @@ def run(
     ] = None,
     detect: Annotated[
         str, typer.Option(help="Detectors, with commas: names, or module:name.")
-    ] = "deadlock,infeasible,restarting",
+    ] = "deadlock,infeasible,restarting,stall",
     exit_on: Annotated[
         str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
     ] = None,
@@ -62,6 +62,9 @@ def run(
         typer.Option(help="Raise in place of the program inside one call of the deadlock: the one that began last."),
     ] = None,
     on_alarm: OnAlarm = None,
+    stalled: Annotated[
+        float, typer.Option(min=1, help="Say so once nothing has moved for so many seconds, and no reason is known.")
+    ] = 120.0,
     library_states: Annotated[
         bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
     ] = False,
@@ -87,6 +90,7 @@ def run(
         victim=victim,
         report=report,
         on_alarm=on_alarm,
+        stalled=stalled,
     )
     return run_program(_split(program), options)
 

@@ -18,6 +18,7 @@ from ray_snapshot.views.report import (
     chain,
     deadlock_report,
     first_run,
+    folded,
     happened_lines,
     machine_place,
     open_waits,
@@ -76,14 +77,15 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         pending = [*pending, *map(short_sites, why_queued(snapshot))]
         lines += happened_lines(first.evidence.get("happened", ()))
     if pending:
-        lines += ["  has not begun:", *(f"    {line}" for line in pending)]
+        lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
     shown = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
     shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
     if first.holds is not None or len(objects) > LIMITS.sentence_waits:
-        lines += [f"  cannot be told: {short_sites(str(one))}" for one in objects[: LIMITS.diagnosed_machines]]
+        told = folded([short_sites(str(one)) for one in objects])
+        lines += [f"  cannot be told: {line}" for line in told[: LIMITS.diagnosed_machines]]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]

@@ -38,7 +38,7 @@ from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.stderr import say
 from ray_snapshot.streams import give_back
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
-from ray_snapshot.views.report import deadlock_report
+from ray_snapshot.views.report import deadlock_report, stall_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Options:
     """Whether every node sees the folder of the history."""
     on_alarm: str | None = None
     """What is told of alarms."""
+    stalled: float = 120.0
+    """Seconds without a move that make a stall."""
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -75,7 +77,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         check_writable(options.history)
     code = _compiled(script) if script is not None else None
     with _modules_of(script):
-        found = [ReadyMade(item) if item in READY_MADE else check_detector(item) for item in options.detectors]
+        found = [_detector(item, options) for item in options.detectors]
         if options.exit_on is not None:  # whose name may be another than that by which it was asked for
             options = replace(options, exit_on=found[options.detectors.index(options.exit_on)].name)
     reporter = Reporter(options)
@@ -115,6 +117,12 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         watching.close_quietly()
         reporter.finish()
     return 0
+
+
+def _detector(name: str, options: Options) -> Any:
+    if name not in READY_MADE:
+        return check_detector(name)
+    return ReadyMade(name, **({"seconds": options.stalled} if name == "stall" else {}))
 
 
 def _with_history(options: Options) -> Options:
@@ -279,6 +287,8 @@ class Reporter:
         if "members" in verdict.evidence:
             system = self.watch.name if self.watch is not None else "the program"
             return deadlock_report(verdict.evidence, system, verdict.snapshot_id)
+        if "places" in verdict.evidence and self.watch is not None:
+            return stall_report(verdict.sentence, verdict.evidence, diagnose_command(self.watch.name))
         return f"ray-snapshot: {verdict.sentence}"
 
     def finish(self) -> None:

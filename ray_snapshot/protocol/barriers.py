@@ -36,7 +36,6 @@ colours need no such rule: a barrier for n is one for every lower number too.)
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
@@ -232,10 +231,6 @@ class Alignment:
         freed = tuple(channel for channel in blocked if not self.is_blocked(channel))
         effects: tuple[Effect, ...] = (Record(numbers, colour), SendBarriers(colour))
         return (*effects, Unblock(freed)) if freed else effects
-
-    def copy(self) -> Alignment:
-        """An independent copy, for a world that tries every order."""
-        return copy.deepcopy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""

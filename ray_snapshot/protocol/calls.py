@@ -29,7 +29,6 @@ next, then `docs/protocols.md`, "Calls".
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -633,10 +632,6 @@ class CallLedger:
         """
         self.record(None)
         return replace(self._report(self.colour), has_left=True, status="stopped", calls=(), waits=())
-
-    def copy(self) -> CallLedger:
-        """An independent copy, for a world that tries every order."""
-        return copy.deepcopy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""

@@ -27,7 +27,6 @@ records every lower number at the same instant, even one never heard of.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Protocol
@@ -241,10 +240,6 @@ class ChandyLamport:
             if not missing:
                 effects.append(InputsComplete(number))
         return tuple(effects)
-
-    def copy(self) -> ChandyLamport:
-        """An independent copy, for a world that tries every order."""
-        return copy.deepcopy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""

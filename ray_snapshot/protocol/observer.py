@@ -22,7 +22,6 @@ Not in the table: markers, for there are none, and so no input is ever known to 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable
 
 from ray_snapshot.errors import ProtocolError
@@ -95,10 +94,6 @@ class Observer:
     def _record(self) -> tuple[Effect, ...]:
         numbers, colour = self.turning.turn(), self.turning.colour
         return (Record(numbers, colour), *(AttachNumber(target, colour) for target in self.outputs))
-
-    def copy(self) -> Observer:
-        """An independent copy, for a world that tries every order."""
-        return copy.deepcopy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""

@@ -38,7 +38,6 @@ Time is an input: seconds, of the caller's clock; only to give up after too many
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -189,10 +188,6 @@ class RollbackHost:
             )
         self.phase = Phase.LOADED
         return (Acknowledge(Step.LOAD, generation),)
-
-    def copy(self) -> RollbackHost:
-        """An independent copy, for a world that tries every order."""
-        return copy.copy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
@@ -427,10 +422,6 @@ class RollbackCoordinator:
             return ()
         self.has_given_up, self.is_running = True, False
         return (GiveUp(reason),)
-
-    def copy(self) -> RollbackCoordinator:
-        """An independent copy, for a world that tries every order."""
-        return copy.deepcopy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""

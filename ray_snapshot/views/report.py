@@ -9,6 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot.names import name_ranges
+
 MOST_LINES = 12
 MOST_NAMES = 8
 """So many of those that one line waits for are named."""
@@ -56,6 +58,14 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     return "\n".join(lines)
 
 
+def stall_report(sentence: str, evidence: Mapping[str, Any], diagnose: str) -> str:
+    """What an app does that stands still: where each group is, what has happened before, and what to type (`diagnose`)."""
+    lines = [f"ray-snapshot: {sentence}", *(f"  {short_sites(line)}" for line in evidence["places"][:MOST_LINES])]
+    if (more := len(evidence["places"]) - MOST_LINES) > 0:
+        lines.append(f"  ... and {more:,} more")
+    return "\n".join([*lines, *happened_lines(evidence["happened"]), f"  from another terminal: {diagnose}"])
+
+
 def happened_lines(sentences: Iterable[str]) -> list[str]:
     """What has happened before, the newest first."""
     shown = [f"    {short_sites(text)}" for text in sentences][:MOST_LINES]
@@ -70,11 +80,60 @@ def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -
     places: Counter[str] = Counter()
     for record in records:
         places[wait_line(record)] += record.get("count", 1)
-    shown = list(places.items())[:MOST_LINES]
-    lines = [f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else "") for line, calls in shown]
-    if (more := (places.total() if count is None else count) - sum(calls for _, calls in shown)) > 0:
-        lines.append(f"    ... and {more:,} more")
-    return lines
+    lines = folded([f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else "") for line, calls in places.items()])
+    more = (0 if count is None else count - places.total()) + max(0, len(lines) - MOST_LINES)
+    return [*lines[:MOST_LINES], *([f"    ... and {more:,} more"] if more > 0 else [])]
+
+
+_OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:])")
+_DURATION = re.compile(r"\bfor [\d,]+ (?:s|min|h)\b")
+
+
+def folded(lines: Sequence[str]) -> list[str]:
+    """Three or more lines, with what is indented below them, that differ in the machine that they begin with and in how long:
+    one for all, and then the smallest group first."""
+    groups: dict[tuple[str, ...], list[tuple[str, list[str]]]] = {}
+    for at, block in enumerate(_blocks(lines)):
+        head, below = block[0], folded(block[1:])
+        name = found[2] if (found := _OWN_NAME.match(head)) else ""
+        alike = [_DURATION.sub("", _renamed(line, name, "#")) for line in (head, *below)]
+        groups.setdefault((*alike, "" if name else str(at)), []).append((name, [head, *below]))
+    if any(len(those) >= _FOLDS for those in groups.values()):
+        ordered = sorted(groups.values(), key=len)
+    else:
+        ordered = list(groups.values())
+    return [line for those in ordered for line in _of_all(those)]
+
+
+def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
+    if len(those) < _FOLDS:
+        return [line for _, block in those for line in block]
+    name, (head, *below) = those[0]
+    names = name_ranges(name for name, _ in those)
+    first, *rest = (_renamed(line, name, names) for line in (head, *below))
+    return [first.replace(names, f"{names} ({len(those):,})", 1), *rest]
+
+
+def _renamed(line: str, name: str, new: str) -> str:
+    return re.sub(rf"{re.escape(name)}(?!\d)", new, line) if name else line
+
+
+_FOLDS = 3
+"""Two lines are as quickly read as one with a range."""
+
+
+def _blocks(lines: Sequence[str]) -> list[list[str]]:
+    """Each line that is indented as the first is, with those below it."""
+    found: list[list[str]] = []
+    for line in lines:
+        if not found or _indent(line) <= _indent(found[0][0]):
+            found.append([])
+        found[-1].append(line)
+    return found
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def wait_line(record: Mapping[str, Any]) -> str:
@@ -255,7 +314,7 @@ class _Tree:
         for root in [*(name for name in waiting if name not in waited_for), *waiting]:
             if root not in self.seen:
                 self._branch(root)
-        return self.lines
+        return folded(self.lines)
 
     def _parts(self, name: str) -> list[str]:
         """Of a machine that runs calls at several places: those that wait."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 
 from ray_snapshot.tested import minor
 
@@ -38,10 +38,9 @@ class Terminal:
         return clean_environment(**{"HOME": str(self.home), **more})
 
     def type(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """`ray-snapshot ...`."""
         given = [str(BIN / "ray-snapshot"), *command]
         environment = self.environment(**more)
-        return subprocess.run(given, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+        return ran(*given, env=environment, seconds=BOUND_S)
 
     @contextmanager
     def running(self, *command: str, **more: str) -> Iterator[subprocess.Popen[str]]:
@@ -94,16 +93,16 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
-    """Without a token."""
     return Terminal(tmp_path_factory.mktemp("stranger"))
 
 
 @pytest.fixture(scope="module")
 def both(terminal: Terminal, stranger: Terminal) -> Iterator[tuple[Watched, Watched]]:
     """A cluster that asks for the token, and one that does not: as a bare `ray.init()` makes them."""
-    with ExitStack() as stack:
-        guarded = stack.enter_context(watched(terminal, "guarded", **ASKED_FOR))
-        yield guarded, stack.enter_context(watched(stranger, "open", RAY_AUTH_MODE="disabled"))
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        guarded = pool.submit(stack.enter_context, watched(terminal, "guarded", **ASKED_FOR))
+        free = pool.submit(stack.enter_context, watched(stranger, "open", RAY_AUTH_MODE="disabled"))
+        yield guarded.result(), free.result()
 
 
 def healthy(done: subprocess.CompletedProcess[str], system: str) -> bool:
@@ -132,13 +131,6 @@ def test_a_watcher_of_another_version_is_named_in_one_line(stranger: Terminal) -
     for done in (named, all_):
         (line,) = done.stderr.splitlines()
         assert "the answer of other cannot be read here (AttributeError: " in line
-
-
-@pytest.mark.nightly
-def test_the_cluster_that_has_the_system_answers(both: tuple[Watched, Watched], terminal: Terminal) -> None:
-    assert healthy(terminal.type("diagnose", "guarded"), "guarded")
-    taken = terminal.type("snapshot", "open", "--json")
-    assert (taken.returncode, json.loads(taken.stdout)["machines"]) == (0, 2), taken
 
 
 def test_systems_lists_those_of_every_cluster_with_its_address(
@@ -236,38 +228,3 @@ def test_the_token_may_come_from_the_environment_and_no_file_is_written(
     done = stranger.type("diagnose", "guarded", "--address", both[0].address, RAY_AUTH_TOKEN=TOKEN)
     assert healthy(done, "guarded")
     assert not (stranger.home / ".ray").exists()
-
-
-@pytest.mark.nightly
-def test_two_clusters_that_run_a_system_of_that_name_are_both_named(
-    both: tuple[Watched, Watched], terminal: Terminal
-) -> None:
-    """The second is one that `ray start` has made; its program says `rs.System(address=...)`, with no word of a token."""
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    start = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=1", f"--temp-dir={folder}"]
-    head = subprocess.Popen(
-        [*start, "--include-dashboard=false", "--disable-usage-stats"],
-        env=terminal.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert head.stdout is not None
-        assert any("Ray runtime started" in line for line in head.stdout)
-        with terminal.running(sys.executable, str(HERE / "twin.py"), "guarded", f"127.0.0.1:{port}") as twin:
-            assert twin.stdout is not None
-            assert twin.stdout.readline() == "guarded\n"
-            done = terminal.type("diagnose", "guarded")
-            assert done.returncode == 2, done
-            assert "2 Ray clusters run a system 'guarded': say which with --address" in done.stderr
-            assert both[0].address in done.stderr
-            assert f":{port}" in done.stderr
-            assert terminal.type("diagnose", "guarded", "--address", f"127.0.0.1:{port}").returncode == 0
-    finally:
-        head.terminate()
-        head.communicate(timeout=BOUND_S)
-        shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from limited import limit
 
 from ray_snapshot import ClusterError
@@ -100,10 +100,12 @@ def test_where_nothing_runs_it_says_how_to_start(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for remains in ([], ["127.0.0.1:1"]):
         monkeypatch.setattr(cluster_shape, "running_clusters", lambda remains=remains: remains)
-        assert main(["diagnose", "app"]) == 2
-        said = capsys.readouterr().err
-        assert "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`" in said
-        assert said.count("\n") == 1
+        for command in (["diagnose", "app"], ["snapshot", "app"], ["systems"]):
+            assert main(command) == 2
+            (said,) = capsys.readouterr().err.splitlines()
+            assert (
+                "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`" in said
+            )
 
 
 def test_a_cluster_that_does_not_answer_is_named_once_with_the_reason(
@@ -192,7 +194,7 @@ def test_a_cluster_that_is_gone_ends_the_command_before_ray_does() -> None:
 def _python(code: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
     environment = clean_environment(**more)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    return ran(*command, env=environment, seconds=BOUND_S)
 
 
 @pytest.mark.parametrize("version", ["2.44.1", "3.0.0"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 
 pytestmark = pytest.mark.contract
 
@@ -35,13 +34,16 @@ printf '%s\\n' "${COMPREPLY[@]}"
 )
 def test_bash_offers_commands_and_values_and_else_files(words: tuple[str, ...], offered: list[str]) -> None:
     env = clean_environment()
-    done = subprocess.run(
-        ["bash", "--norc", "--noprofile", "-c", IN_BASH, "bash", *words],
+    done = ran(
+        "bash",
+        "--norc",
+        "--noprofile",
+        "-c",
+        IN_BASH,
+        "bash",
+        *words,
         env={**env, "PATH": f"{BIN}:{env['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-        check=False,
+        seconds=BOUND_S,
     )
     assert done.stdout.split() == offered, done
 
@@ -53,8 +55,6 @@ def test_nothing_heavy_is_imported_while_a_person_waits() -> None:
         "from ray_snapshot.cli import main\nmain([])"
     )
     env = clean_environment(**{COMPLETING: "complete_bash", "COMP_WORDS": "ray-snapshot d", "COMP_CWORD": "1"})
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=BOUND_S, check=False
-    )
+    done = ran(sys.executable, "-c", code, env=env, seconds=BOUND_S)
     assert "diagnose" in done.stdout
     assert done.stderr.strip() == "[]"

@@ -172,9 +172,9 @@ def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
 @pytest.mark.contract
 def test_a_query_that_takes_too_long_is_told_with_what_to_do(run: Any, history: str) -> None:
     endless = "WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) SELECT count(*) FROM t"
-    code, _, (line,) = run("sql", history, endless, "--timeout", "3")
+    code, _, (line,) = run("sql", history, endless, "--timeout", "1")
     assert code == 2
-    assert line.endswith("not answered within 3 s: ask for less, or give it more time with --timeout")
+    assert line.endswith("not answered within 1 s: ask for less, or give it more time with --timeout")
 
 
 # ---- texts of a stranger -----------------------------------------------------------------------------------------------
@@ -207,6 +207,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> str:
     [["conservation"], ["since"], ["diff"], ["sql", "SELECT * FROM machines"], ["sql", f'SELECT 1 AS "{EVIL}"']],
 )
 @pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.by_day(5)
 def test_what_a_history_says_cannot_move_the_terminal(
     words: list[str], is_terminal: bool, odd: str, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +225,7 @@ def test_what_a_history_says_cannot_move_the_terminal(
 # ---- a narrow terminal -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize(
     ("words", "heads"),

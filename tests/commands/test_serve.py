@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from incidents import incident
 from started import started
 
@@ -27,7 +27,6 @@ PROGRAM = BIN / "ray-snapshot"
 
 @contextmanager
 def serving(*options: str | Path, home: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, and the address that it has printed."""
     env = clean_environment(HOME=str(home), **more)
     with started([PROGRAM, "serve", *map(str, options)], env=env, seconds=120) as process:
         assert process.stdout is not None
@@ -95,9 +94,7 @@ def test_a_token_can_be_set_and_a_port_that_is_taken_is_told(tmp_path: Path) -> 
 
 def run(home: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
     env = clean_environment(HOME=str(home), **more)
-    return subprocess.run(
-        [PROGRAM, "serve", *options], env=env, cwd=home, capture_output=True, text=True, timeout=120, check=False
-    )
+    return ran(PROGRAM, "serve", *options, env=env, cwd=home)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +126,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
         "import sys; sys.modules['uvicorn'] = None; from ray_snapshot.cli import main; sys.exit(main(['serve', 'h']))"
     )
     env = clean_environment(HOME=str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran(sys.executable, "-c", code, env=env, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "ray-snapshot: error: serve needs uvicorn: pip install 'ray-snapshot[web]'\n"
 

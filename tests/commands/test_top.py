@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from incidents import deadlocked, healthy, judged
 from rich.console import Console
 from started import started
@@ -28,7 +28,6 @@ PROGRAM = Path(sys.executable).parent / "ray-snapshot"
 
 
 def running(*snapshots: Snapshot, trouble: str = "", **about: Any) -> Running:
-    """A system that has judged these."""
     glances = Glances()
     for number, one in enumerate(snapshots):
         glances.add(one, judged(one), generation=number)
@@ -140,9 +139,7 @@ def test_it_looks_at_a_system_of_another_program_and_ends_when_that_ends(tmp_pat
 def test_it_ends_with_ctrl_c_and_names_what_runs(tmp_path: Path) -> None:
     env = clean_environment(HOME=str(tmp_path))
     with idlers(tmp_path):
-        done = subprocess.run(
-            [PROGRAM, "top", "nobody"], env=env, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = ran(PROGRAM, "top", "nobody", env=env)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert "no system 'nobody' is running; running: idlers" in done.stderr
         with started([PROGRAM, "top", "--json"], env=env, seconds=120) as process:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from terminals import typed
 
 from ray_snapshot.cli import main
@@ -63,8 +62,6 @@ def test_what_waits_for_another_program_waits_while_the_others_are_asked() -> No
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`doctor` finds these."""
-
     def told(*found: Finding) -> None:
         named = [Check(one.check, lambda one=one: one, 30.0) for one in found]  # type: ignore[misc]
         monkeypatch.setattr(looking, "all_checks", lambda address, history: named)
@@ -72,27 +69,27 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return told
 
 
-def test_it_ends_with_0_if_there_are_only_warnings(
-    finds: Callable[..., None], capsys: pytest.CaptureFixture[str]
+WELL = Finding("ray", OK, "2.60.0")
+ODD = Finding("py-spy", WARNING, "not installed", "pip install it")
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "last"),
+    [
+        ([WELL], 0, "all is well"),
+        ([WELL, ODD], 0, "1 warning"),
+        ([Finding("ray", PROBLEM, "none", "get it"), ODD, Finding("a", WARNING, "b", "c")], 1, "1 problem, 2 warnings"),
+    ],
+)
+def test_it_ends_with_1_if_there_is_a_problem_and_says_what_there_is(
+    finds: Callable[..., None], capsys: pytest.CaptureFixture[str], found: list[Finding], code: int, last: str
 ) -> None:
-    finds(Finding("ray", OK, "2.60.0"), Finding("py-spy", WARNING, "not installed", "pip install it"))
-    assert main(["doctor"]) == 0
-    first, second, last = capsys.readouterr().out.splitlines()
-    assert first.split() == ["ok", "ray", "2.60.0"]
-    assert second.split(maxsplit=2) == ["warning", "py-spy", "not installed; to do: pip install it"]
-    assert last == "1 warning"
-
-
-def test_it_ends_with_1_if_there_is_a_problem(finds: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    finds(Finding("ray", PROBLEM, "none", "get it"), Finding("a", WARNING, "b", "c"), Finding("d", WARNING, "e", "f"))
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "1 problem, 2 warnings"
-
-
-def test_it_is_said_if_all_is_well(finds: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    finds(Finding("ray", OK, "2.60.0"))
-    assert main(["doctor"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "all is well"
+    finds(*found)
+    assert main(["doctor"]) == code
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == last
+    if ODD in found:
+        assert out[1].split(maxsplit=2) == ["warning", "py-spy", "not installed; to do: pip install it"]
 
 
 def test_json_is_one_object_a_line_and_nothing_else(
@@ -122,9 +119,7 @@ NAMES = ["ray", "java", "py-spy", "shared memory", "history", "token", "cluster"
 def test_this_machine_is_looked_at_from_an_environment_made_of_nothing(tmp_path: Path) -> None:
     """And a cluster that was named and does not answer is a problem."""
     command = [str(COMMAND), "doctor", "--json", str(tmp_path / "new"), "--address", "127.0.0.1:1"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=BOUND_S, check=False
-    )
+    done = ran(*command, cwd=tmp_path, seconds=BOUND_S)
     assert (done.returncode, done.stderr) == (1, "")
     rows = {row["check"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert [*rows] == NAMES
@@ -149,9 +144,7 @@ def test_what_hangs_does_not_keep_the_command(tmp_path: Path) -> None:
         "from ray_snapshot.cli import main\n"
         "sys.exit(main(['doctor']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=60.0, check=False
-    )
+    done = ran(sys.executable, "-c", code, seconds=60.0)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "1 problem, 1 warning"
 

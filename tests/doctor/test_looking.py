@@ -12,10 +12,9 @@ from limited import limit
 
 from ray_snapshot.doctor import looking
 from ray_snapshot.doctor.checks import OK, PROBLEM, WARNING
-from ray_snapshot.errors import ClusterError, UnsupportedRayError
+from ray_snapshot.errors import UnsupportedRayError
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.instrument import cluster_shape, clusters, shape
-from ray_snapshot.instrument.clusters import Cluster
+from ray_snapshot.instrument import cluster_shape, shape
 from ray_snapshot.spark_jobs.engine.java import look_for_java
 
 
@@ -150,33 +149,6 @@ def test_the_remedy_stands_apart_from_what_was_found(alone: pytest.MonkeyPatch) 
     assert "is no address of a Ray cluster" in found.found
     assert found.remedy.startswith("say HOST:PORT, such as ")
     assert found.remedy not in found.found
-
-
-def test_who_asks_for_the_token_is_named(alone: pytest.MonkeyPatch) -> None:
-    def look(address: str) -> Cluster:
-        if address == "b:2":
-            raise ClusterError("it asks: set it", remedy="set it", asks_for_token=True)
-        return Cluster(address, ("bank",), asks_for_token=address == "a:1")
-
-    alone.setattr(clusters, "alive", lambda: ["a:1", "b:2", "c:3"])
-    alone.setattr(clusters, "look", look)
-    alone.setattr(clusters, "authorized", open_door)
-    alone.setattr(cluster_shape, "python_known", lambda store, seconds: None)
-    token, *found = looking.clusters(None)
-    assert token.found == "none, and a:1, b:2 asks for one"
-    assert [one.state for one in found] == [OK, WARNING, OK]
-    assert found[1].found == "b:2: it asks"
-
-
-class open_door:
-    def __init__(self, address: str) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 @pytest.mark.parametrize(

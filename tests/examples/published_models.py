@@ -12,7 +12,6 @@ from typing import Any
 
 
 def reached(start: Any, following: Callable[[Any], Iterator[Any]]) -> set[Any]:
-    """Every state that can be reached."""
     found, todo = {start}, [start]
     while todo:
         for state in following(todo.pop()):

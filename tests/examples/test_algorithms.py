@@ -5,7 +5,6 @@ published size.
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import published_models
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 
 import ray_snapshot as rs
 from ray_snapshot import testing
@@ -128,7 +127,6 @@ def test_the_leader_of_a_commit_that_dies_leaves_the_others_in_doubt() -> None:
 
 
 def all_stand(system: Any) -> None:
-    """Three members, of which each stands for election once."""
     for name in ("a", "b", "c"):
         others = [system.machine(other) for other in ("a", "b", "c") if other != name]
         system.spawn(raft_election.Member, others, 1, name=name)
@@ -151,10 +149,19 @@ def test_votes_may_be_split_so_that_no_one_leads() -> None:
 @pytest.mark.contract
 def test_a_command_explores_an_algorithm_and_draws_what_is_wrong(tmp_path: Path) -> None:
     words = [f"{PACKAGE}.safra:broken", "--always", f"{PACKAGE}.safra:no_early_announcement"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ray_snapshot.cli", "explore", *words, "--never", "deadlock", "--diagram", "wrong.svg"],
-        cwd=tmp_path, env=clean_environment(HOME=str(tmp_path)), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = ran(
+        sys.executable,
+        "-m",
+        "ray_snapshot.cli",
+        "explore",
+        *words,
+        "--never",
+        "deadlock",
+        "--diagram",
+        "wrong.svg",
+        env=clean_environment(HOME=str(tmp_path)),
+        cwd=tmp_path,
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert "announced false -> true" in done.stdout
     assert (tmp_path / "wrong.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from until import until
 
 import ray_snapshot as rs
@@ -95,7 +95,7 @@ def restored(out: Path, arguments: list[str], environment: dict[str, str]) -> di
     command = [sys.executable, "-c", COMMAND, "restore", str(out / "history"), str(last_restorable(out)), *arguments]
 
     def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+        return ran(*command, env=environment, seconds=BOUND_S)
 
     done = until(run, good=lambda done: "is already running" not in done.stderr, seconds=BOUND_S)
     assert done.returncode == 0, done.stderr

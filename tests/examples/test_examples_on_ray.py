@@ -13,17 +13,10 @@ from pathlib import Path
 
 import pytest
 import ray
-from clean import clean_environment, on_cluster
+from clean import clean_environment, on_cluster, ran
 
 import ray_snapshot as rs
-from ray_snapshot.examples import (
-    bank,
-    dining_philosophers,
-    example_run,
-    shortest_paths,
-    token_ring,
-    work_pool,
-)
+from ray_snapshot.examples import bank, dining_philosophers, example_run, shortest_paths, token_ring, work_pool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -126,7 +119,7 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
     script = Path(dining_philosophers.__file__)
     environment = clean_environment(RAY_ADDRESS=ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(script), "--json", "--polite", "--history", str(tmp_path / "history")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = ran(*command, env=environment)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout.splitlines()[-1])
     assert set(facts["meals"].values()) == {3}

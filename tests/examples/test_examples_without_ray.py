@@ -65,10 +65,7 @@ def test_scipy_and_networkx_agree_on_every_distance(graph: shortest_paths.Graph)
 
 @pytest.mark.contract
 def test_a_vertex_that_cannot_be_reached_has_no_distance() -> None:
-    assert shortest_paths.reference_distances({"a": {"b": 2}, "b": {}, "c": {"a": 1}}, "a") == {
-        "a": 0,
-        "b": 2,
-    }
+    assert shortest_paths.reference_distances({"a": {"b": 2}, "b": {}, "c": {"a": 1}}, "a") == {"a": 0, "b": 2}
 
 
 @pytest.mark.contract
@@ -154,8 +151,7 @@ def test_the_text_that_is_counted_is_that_of_the_library_and_the_same_each_time(
 
 
 @pytest.mark.parametrize(
-    "example",
-    [bank, example_run, exactly_once_wordcount, shortest_paths, token_ring, work_pool, dining_philosophers],
+    "example", [bank, example_run, exactly_once_wordcount, shortest_paths, token_ring, work_pool, dining_philosophers]
 )
 def test_a_history_that_cannot_be_kept_is_told_before_ray_starts(
     example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

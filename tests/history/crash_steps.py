@@ -108,7 +108,6 @@ def files_of(path: Path) -> dict[str, int]:
 
 
 def steps_of(path: Path, scenario: Callable[[Path], None]) -> list[tuple[int, str]]:
-    """The moments at which the files had just changed."""
     steps: list[tuple[int, str]] = []
     before = files_of(path)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pickletools
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment, on_cluster
+from clean import clean_environment, on_cluster, ran
 from stored import Store, environment
 
 from ray_snapshot import cli, detectors
@@ -43,7 +42,6 @@ KINDS = {
 
 
 def put(address: str) -> None:
-    """The history, in a store."""
     top = parse(address, ValueError)  # type: ignore[type-var]
     for path in BEFORE.rglob("*"):
         if path.is_file():
@@ -57,7 +55,6 @@ def stored(store: Store) -> str:
 
 @pytest.fixture(params=["folder", "store"])
 def history(request: pytest.FixtureRequest) -> str:
-    """Where it is."""
     if request.param == "folder":
         return str(BEFORE)
     request.getfixturevalue("bucket")
@@ -66,8 +63,6 @@ def history(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
-    """A command's exit code, and what it prints as JSON."""
-
     def run(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
         code = cli.main([*arguments, "--json"])
         return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -84,14 +79,12 @@ def its_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def traced() -> list[str]:
-    """The snapshots of the run that has a trace."""
     found = History(BEFORE)
     (run,) = set(found.table("actions")["run_id"].to_pylist())
     return [row.snapshot_id for row in found.snapshots(run_id=run)]
 
 
 def saved() -> str:
-    """The first snapshot that has a checkpoint."""
     return History(BEFORE).restorable()[0]
 
 
@@ -137,7 +130,7 @@ def test_the_traced_run_is_witnessed_and_blamed(said: Callable[..., Any], its_mo
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("place", ["folder", "store"])
+@pytest.mark.parametrize("place", ["folder", pytest.param("store", marks=pytest.mark.nightly)])
 def test_it_is_restored_and_its_handles_lead_to_its_machines(
     request: pytest.FixtureRequest, tmp_path: Path, place: str
 ) -> None:
@@ -150,14 +143,16 @@ def test_it_is_restored_and_its_handles_lead_to_its_machines(
             store = request.getfixturevalue("store")
             source = request.getfixturevalue("stored")
             variables = clean_environment(**environment(store.address), RAY_TMPDIR=folder)
-        done = subprocess.run(
-            [PROGRAM, "restore", source, saved(), "program_of_before.py", str(tmp_path / "new"), "saved"],
+        done = ran(
+            PROGRAM,
+            "restore",
+            source,
+            saved(),
+            "program_of_before.py",
+            str(tmp_path / "new"),
+            "saved",
             env={**variables, checkpoints.KEY_VARIABLE: KEY},
             cwd=HISTORIES,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
         )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {
@@ -177,6 +172,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.spark
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_reads_it(spark: Any, its_modules: None, job: str) -> None:
     answer = import_module(f"ray_snapshot.spark_jobs.{job}").run(spark, History(BEFORE), **NEEDS.get(job, {}))

@@ -115,10 +115,7 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch: pytest.MonkeyP
             "Error performing GET http://h:1/b?X=s3cr3t - HTTP error: error sending request",
             "cannot be reached at h:1: look",
         ),
-        (
-            "HTTP error: error sending request for url (http://carol:s3cr3t@h:1/b)",
-            "cannot be reached at h:1: look",
-        ),
+        ("HTTP error: error sending request for url (http://carol:s3cr3t@h:1/b)", "cannot be reached at h:1: look"),
         ("\x1b[31modd\x1b[0m thing at https://carol:s3cr3t@h/b", "odd thing at https://h/b"),
         (
             "<Code>SlowDown</Code><Message>Please reduce your request rate.</Message>",

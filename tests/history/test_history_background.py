@@ -19,8 +19,6 @@ LONG_S = 60.0
 
 
 class Committed:
-    """Tells of every flush of a writer."""
-
     def __init__(self, writer: HistoryWriter) -> None:
         self.count = threading.Semaphore(0)
         flush = writer.flush

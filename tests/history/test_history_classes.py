@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from histories import START, snapshot
+from histories import START
 from pydantic import BaseModel
 
-import ray_snapshot as rs
 from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.shapes import shape_of
@@ -100,20 +99,3 @@ def test_states_of_a_class_that_changes_stay_readable_side_by_side(tmp_path: Pat
     ]
     assert {row.system for row in history.classes()} == {"bank"}
     assert history.classes("Nobody") == []
-
-
-def test_the_schema_of_a_class_says_nothing_that_is_redacted(tmp_path: Path) -> None:
-    from ray_snapshot import redaction
-    from ray_snapshot.shapes import _known
-
-    _known.clear()
-    rs.redact("password")
-    try:
-        found = snapshot(1)
-        shape = shape_of(Account, vars(Account()))
-        assert shape is not None
-        found.shapes = (shape,)
-        assert "in-the-default" not in str(shape)
-    finally:
-        redaction.forget()
-        _known.clear()

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
+from once import once
 from started import started
 
 from ray_snapshot import Snapshot
@@ -23,17 +24,19 @@ from ray_snapshot.schema import TABLES
 
 @pytest.fixture
 def history(tmp_path: Path) -> str:
-    with HistoryWriter(tmp_path / "history") as writer:
-        for number in range(3):
-            writer.add(snapshot(number, run_id="run-a"))
-        writer.add(snapshot(0, system="ring", run_id="run-b"))
-        writer.add(full_snapshot())
-        writer.add_verdicts(
-            [verdict(f"bank-{number:05d}", holds=number == 2, alarm=number == 2) for number in range(3)]
-        )
-        writer.add_verdicts([verdict("bank-00002", "termination", holds=None, alarm=False)])
-        writer.add_verdicts([verdict("ring-00000", sentence="[red]\x1b[31mred\nline")])
-    return str(tmp_path / "history")
+    def make(path: Path) -> None:
+        with HistoryWriter(path) as writer:
+            for number in range(3):
+                writer.add(snapshot(number, run_id="run-a"))
+            writer.add(snapshot(0, system="ring", run_id="run-b"))
+            writer.add(full_snapshot())
+            writer.add_verdicts(
+                [verdict(f"bank-{number:05d}", holds=number == 2, alarm=number == 2) for number in range(3)]
+            )
+            writer.add_verdicts([verdict("bank-00002", "termination", holds=None, alarm=False)])
+            writer.add_verdicts([verdict("ring-00000", sentence="[red]\x1b[31mred\nline")])
+
+    return str(once(tmp_path / "history", __name__, make))
 
 
 def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, history: str) -> None:
@@ -77,13 +80,7 @@ def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> 
     code, out, _ = run("show", history, "bank-00002", "--limit", "2")
     text = "\n".join(out)
     assert code == 0
-    for part in (
-        "snapshot_id            bank-00002",
-        "machines (3)",
-        "messages (3)",
-        "verdicts (2)",
-        "... and 1 more",
-    ):
+    for part in ("snapshot_id            bank-00002", "machines (3)", "messages (3)", "verdicts (2)", "... and 1 more"):
         assert part in text, text
     code, out, _ = run("show", history, "full")
     text = "\n".join(out)
@@ -92,13 +89,7 @@ def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> 
     (row,) = rows("show", history, "-1", "--system", "bank")
     assert row["snapshot_id"] == "bank-00002"
     assert [machine["state"] for machine in row["machines"]] == [{"balance": 2}] * 3
-    assert [len(row[name]) for name in ("channels", "messages", "waits", "calls", "verdicts")] == [
-        3,
-        3,
-        0,
-        0,
-        2,
-    ]
+    assert [len(row[name]) for name in ("channels", "messages", "waits", "calls", "verdicts")] == [3, 3, 0, 0, 2]
     assert rows("show", history)[0]["snapshot_id"] == "bank-00002"
 
 
@@ -235,7 +226,7 @@ def test_of_a_snapshot_that_was_removed_it_is_said_that_it_may_have_been(run: An
 
 def execute(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment(**more))
+    return ran(*command, env=clean_environment(**more))
 
 
 def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:

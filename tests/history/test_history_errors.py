@@ -23,7 +23,6 @@ pytestmark = pytest.mark.contract
 
 
 def edit_log(path: Path, table: str, version: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change every action of one commit of a table's log."""
     log = path / table / "_delta_log" / f"{version:020d}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
@@ -222,10 +221,7 @@ def test_verify_finds_a_snapshot_that_is_listed_twice(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1), snapshot(2))
     history = History(tmp_path)
     write_deltalake(str(tmp_path / "snapshots"), history.table("snapshots", "bank-00001"), mode="append")
-    assert dict(history.verify()) == {
-        "bank-00002": [],
-        "bank-00001": ["the table snapshots lists it 2 times"],
-    }
+    assert dict(history.verify()) == {"bank-00002": [], "bank-00001": ["the table snapshots lists it 2 times"]}
     with pytest.raises(HistoryFormatError, match="lists it twice"):
         history.load("bank-00001")
 

@@ -8,16 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from histories import START, full_snapshot, snapshot, verdict, write
+from histories import START, acted, full_snapshot, snapshot, verdict, write
+from once import once
 
 from ray_snapshot import cli
 from ray_snapshot.errors import SettingError
 from ray_snapshot.history import History, HistoryWriter, checkpoints, owners, retention, upkeep
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.history.retention import duration
-from ray_snapshot.schema import ACTIONS
 
 HOUR = 3_600
 KEY = b"a key of enough characters"
@@ -33,12 +32,15 @@ def ids_in_all_tables(path: Path) -> dict[str, set[str]]:
 def history(tmp_path: Path) -> Path:
     """A snapshot every half hour for six hours, each with a verdict; the last two in one commit."""
     numbers = [index * HOUR // 2 for index in range(12)]
-    write(tmp_path, *(snapshot(number) for number in numbers[:10]))
-    with HistoryWriter(tmp_path) as writer:
-        for number in numbers[10:]:
-            writer.add(snapshot(number))
-        writer.add_verdicts([verdict(f"bank-{number:05d}") for number in numbers])
-    return tmp_path
+
+    def make(path: Path) -> None:
+        write(path, *(snapshot(number) for number in numbers[:10]))
+        with HistoryWriter(path) as writer:
+            for number in numbers[10:]:
+                writer.add(snapshot(number))
+            writer.add_verdicts([verdict(f"bank-{number:05d}") for number in numbers])
+
+    return once(tmp_path, __name__, make)
 
 
 @pytest.mark.contract
@@ -93,17 +95,7 @@ def test_the_trace_of_a_run_goes_with_its_last_snapshot(tmp_path: Path) -> None:
         writer.add(snapshot(0, run_id="old"))
         writer.add(snapshot(10 * HOUR, run_id="new"))
         for run in ("old", "new"):
-            row = {
-                "run_id": run,
-                "machine": "m0",
-                "number": 1,
-                "method": "m",
-                "colour": 0,
-                "acted_at": START,
-                "accepted": "[]",
-                "sent": "[]",
-            }
-            writer.add_actions(pa.Table.from_pylist([row], schema=ACTIONS), system="bank")
+            writer.add_actions(acted(run, START), system="bank")
     gone = History(tmp_path).retain(timedelta(hours=1), now=START + timedelta(hours=10, minutes=1))
     assert gone.rows["actions"] == 1
     assert [len(History(tmp_path).actions(run)) for run in ("old", "new")] == [0, 1]
@@ -140,9 +132,7 @@ def test_the_checkpoints_of_snapshots_that_go_go_with_them_and_no_others(history
 @pytest.mark.contract
 def test_what_a_system_would_go_back_to_stays_however_old_it_is(tmp_path: Path) -> None:
     write(tmp_path, *(snapshot(number, restorable=number < 3 * HOUR) for number in range(0, 6 * HOUR, HOUR)))
-
     dropped = History(tmp_path).retain(timedelta(hours=1), now=START + timedelta(hours=100)).snapshot_ids
-
     assert [row.snapshot_id for row in History(tmp_path).snapshots()] == [f"bank-{2 * HOUR:05d}"]
     assert len(dropped) == 5
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 import shutil
 import threading
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from histories import START, full_snapshot, snapshot, verdict, write
+from histories import START, acted, full_snapshot, snapshot, verdict, write
 
 import ray_snapshot as rs
 from ray_snapshot import Snapshot, columns
@@ -161,24 +161,6 @@ def test_reading_one_snapshot_opens_only_the_files_that_may_hold_it(tmp_path: Pa
     assert history.load("bank-00003").machine_count == 3
 
 
-def test_files_are_sorted_zstd_with_statistics_where_they_help(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    with HistoryWriter(tmp_path) as writer:
-        for number in (2, 0, 1):
-            writer.add(snapshot(number + 1, machines=12))
-    (file,) = History(tmp_path).files("machines")
-    parquet = pq.ParquetFile(file)
-    rows = parquet.read(columns=["snapshot_id", "machine"]).to_pylist()
-    assert rows == sorted(rows, key=lambda row: (row["snapshot_id"], row["machine"]))
-    group = parquet.metadata.row_group(0)
-    columns = {group.column(index).path_in_schema: group.column(index) for index in range(group.num_columns)}
-    assert {column.compression for column in columns.values()} == {"ZSTD"}
-    assert columns["machine"].is_stats_set
-    assert columns["machine"].has_column_index
-    assert not columns["state"].is_stats_set
-
-
 @pytest.mark.contract
 def test_of_several_verdicts_of_one_key_the_latest_counts(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path) as writer:
@@ -284,3 +266,33 @@ def test_a_table_that_lacks_a_newer_column_is_read_and_widened(tmp_path: Path) -
 def test_no_snapshots_at_all_may_be_asked_for(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1))
     assert list(History(tmp_path).load_many([])) == []
+
+
+def test_actions_are_read_by_run_in_the_order_of_each_machine(tmp_path: Path) -> None:
+    late, early = datetime(2026, 3, 1, 23, 59, tzinfo=UTC), datetime(2026, 3, 2, 0, 1, tzinfo=UTC)
+    with HistoryWriter(tmp_path) as writer:
+        writer.add_actions(acted("run-1", late, early), system="bank")
+        writer.add_actions(acted("run-2", late), system="bank")
+    history = History(tmp_path)
+    assert [(row.number, row.date) for row in history.actions("run-1")] == [
+        (1, date(2026, 3, 1)),
+        (2, date(2026, 3, 2)),
+    ]
+    assert [row.sent for row in history.actions("run-2")] == [[]]
+    assert not history.actions("run-3")
+    assert history.table("actions").num_rows == 3
+
+
+def test_a_history_from_before_there_were_traces_is_read_kept_small_and_written_on(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(snapshot(1))
+    shutil.rmtree(tmp_path / "actions")
+    history = History(tmp_path)
+    assert [row.snapshot_id for row in history.snapshots()] == ["bank-00001"]
+    assert not history.actions("run-1")
+    assert history.files("actions") == []
+    assert "actions" not in history.compact()
+    assert "actions" not in history.vacuum()
+    with HistoryWriter(tmp_path) as writer:
+        writer.add_actions(acted("run-1", datetime(2026, 3, 1, tzinfo=UTC)), system="bank")
+    assert len(history.actions("run-1")) == 1

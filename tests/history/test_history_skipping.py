@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from limited import limit
 from ray_snapshot import Snapshot
 from ray_snapshot.history import History, HistoryWriter, bounds, compaction, files, tables
 from ray_snapshot.history.files import group_lengths
+from ray_snapshot.history.verification import row_batches
 from ray_snapshot.schema import MACHINES
 
 SNAPSHOTS, MACHINES_EACH = 40, 300
 
 
 def large(number: int) -> Snapshot:
-    """A snapshot of many machines without channels."""
     names = [f"m{index:04d}" for index in range(MACHINES_EACH)]
     rows = snapshot(number + 1, machines=1)
     columns = {
@@ -121,16 +121,14 @@ def test_reading_one_machine_over_time_skips_most_groups_of_a_compact_history(hi
     assert {row.machine for row in rows} == {"m0123"}
 
 
-def test_tiles_have_a_range_of_machines_each_and_are_sorted(history: History) -> None:
+def test_tiles_have_a_range_of_machines_each(history: History) -> None:
     ids = [row.snapshot_id for row in history.snapshots()]
     before = {one.snapshot_id: one.tables["machines"] for one in history.load_many(ids)}
     history.compact()
     ranges = []
     for file in history.files("machines"):
-        rows = pq.read_table(file, partitioning=None, columns=["snapshot_id", "machine"]).to_pylist()
-        pairs = [(row["snapshot_id"], row["machine"]) for row in rows]
-        assert pairs == sorted(pairs)
-        ranges.append((min(row["machine"] for row in rows), max(row["machine"] for row in rows)))
+        machines = pq.read_table(file, partitioning=None, columns=["machine"])["machine"].to_pylist()
+        ranges.append((min(machines), max(machines)))
     ranges.sort()
     assert len(ranges) == 38, "about twice the square root of the groups"
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
@@ -176,11 +174,13 @@ def test_a_compaction_takes_a_bounded_number_of_rows_at_a_time(
     assert [problems for _, problems in history.verify()] == [[]] * SNAPSHOTS
 
 
-def test_every_column_that_is_compared_has_statistics_and_a_page_index(history: History) -> None:
+def test_rows_are_sorted_and_every_column_that_is_compared_has_statistics_and_a_page_index(history: History) -> None:
     for is_compact in (False, True):
         if is_compact:
             history.compact()
         for file in history.files("machines"):
+            rows = pq.read_table(file, partitioning=None, columns=["snapshot_id", "machine"]).to_pylist()
+            assert rows == sorted(rows, key=lambda row: (row["snapshot_id"], row["machine"]))
             about = pq.read_metadata(file)
             columns = [
                 about.row_group(number).column(at)
@@ -243,3 +243,20 @@ def test_ids_are_in_the_order_of_time() -> None:
         SnapshotHeader(1, "bank", "0123456789", "observer", [], moment.timestamp()).snapshot_id for moment in moments
     ]
     assert ids == sorted(ids)
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 100))
+def test_each_is_read_once_in_order_and_no_more_rows_than_may_be(rows: list[int], most: int) -> None:
+    sizes = {f"s-{place}": count for place, count in enumerate(rows)}
+    found = list(row_batches(sizes, most))
+    assert [*chain.from_iterable(found)] == [*sizes]
+    assert all(len(batch) == 1 or sum(sizes[one] for one in batch) <= most for batch in found)
+
+
+def test_none_of_them_is_left_over() -> None:
+    sizes = {f"s-{place}": 24_500 for place in range(256)}
+    assert [len(batch) for batch in row_batches(sizes, 3_000_000)] == [86, 86, 84]
+
+
+def test_snapshots_without_rows_are_read_together() -> None:
+    assert len(list(row_batches({f"s-{place}": 0 for place in range(400)}))) == 1

@@ -17,8 +17,6 @@ SENTENCE = "philosopher-0 waits for fork-1, fork-1 waits for philosopher-1, and 
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a terminal of so many columns shows of a table."""
-
     def show(width: int, rows: list[dict[str, Any]], columns: list[Column], **more: Any) -> list[str]:
         screen = io.StringIO()
         monkeypatch.setattr(tables, "is_terminal", lambda: True)

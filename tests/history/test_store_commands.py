@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from histories import full_snapshot, snapshot, verdict
 from limited import limit
 from stored import Proxy, Store, copy, environment
 
-from ray_snapshot import cli
 from ray_snapshot.addresses import StorePath, parse
 from ray_snapshot.errors import HistoryNotFoundError
-from ray_snapshot.history import History, HistoryWriter, leases, objects
+from ray_snapshot.history import History, HistoryWriter, leases, objects, stores, tables
 from ray_snapshot.history.mirror import Mirror
 
 
@@ -44,19 +43,8 @@ def address(pristine: str, bucket: str) -> str:
 
 @pytest.fixture
 def local(pristine: str, bucket: str, tmp_path: Path) -> str:
-    """The same in a folder."""
     Mirror(parse(pristine, HistoryNotFoundError), tmp_path / "history").refresh()
     return str(tmp_path / "history")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def execute(*arguments: str) -> tuple[int, str, list[str]]:
-        code = cli.main(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err.splitlines()
-
-    return execute
 
 
 PROGRAM = str(Path(sys.executable).with_name("ray-snapshot"))
@@ -87,7 +75,7 @@ def test_commands_say_of_a_store_what_they_say_of_a_folder(
             out = str(tmp_path / place)
             given = [part.replace("HISTORY", history).replace("OUT", out) for part in arguments]
             code, said, errors = run(command, *given)
-            text = said + "".join(file.read_text() for file in sorted((tmp_path / place).iterdir()))
+            text = "\n".join(said) + "".join(file.read_text() for file in sorted((tmp_path / place).iterdir()))
             answers.append((code, text.replace(history, "HISTORY").replace(out, "OUT"), errors))
         assert answers[0] == answers[1], command
         assert answers[0][0] in (0, 1), answers[0]
@@ -122,7 +110,7 @@ def test_synth_writes_into_a_store_and_adds_to_it(bucket: str, run: Any) -> None
 
 def test_doctor_looks_at_a_store(address: str, bucket: str, run: Any) -> None:
     def said(history: str) -> str:
-        return next(line for line in run("doctor", history)[1].splitlines() if " history " in f" {line} ")
+        return next(line for line in run("doctor", history)[1] if " history " in f" {line} ")
 
     assert f"{address} can be written to; a history" in said(address)
     assert f"{bucket}/none can be written to; no history yet" in said(f"{bucket}/none")
@@ -151,9 +139,6 @@ def test_pages_show_a_history_in_a_store(address: str) -> None:
 
 @pytest.fixture
 def deaf() -> Iterator[str]:
-    """A server that takes connections and says nothing."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as found:
         yield f"http://127.0.0.1:{found.getsockname()[1]}"
 
@@ -203,14 +188,7 @@ def test_a_process_with_nothing_but_the_store_in_its_environment_says_the_same(s
         (pristine, 0, ""),
         ("s3://no-such-bucket/h", 2, "make it first, or give another address"),
     ):
-        done = subprocess.run(
-            [PROGRAM, "verify", address],
-            capture_output=True,
-            text=True,
-            env=clean_environment(**environment(store.address)),
-            timeout=120,
-            check=False,
-        )
+        done = ran(PROGRAM, "verify", address, env=clean_environment(**environment(store.address)))
         assert (done.returncode, len(done.stderr.splitlines())) == (code, code // 2), done.stderr
         assert said in done.stderr
 
@@ -260,8 +238,6 @@ def test_without_credentials_a_line_says_which_to_set(
 def test_a_store_that_does_not_answer_ends_in_bounded_time(
     bucket: str, deaf: str, monkeypatch: pytest.MonkeyPatch, run: Any
 ) -> None:
-    from ray_snapshot.history import stores
-
     limit(monkeypatch, store_request_s=1)
     limit(monkeypatch, store_retries=0)
     stores._client.cache_clear()
@@ -315,7 +291,6 @@ def test_a_log_cannot_name_an_object_outside_of_its_table(address: str, bucket: 
 
 
 def test_objects_that_exhaust_memory_or_are_none_of_a_history_are_refused(address: str, run: Any) -> None:
-
     log = log_of(address, "channels")
     objects.put(log / f"{9:020}.json", b" " * 1_000)
     with pytest.MonkeyPatch.context() as patch:
@@ -333,15 +308,8 @@ def test_a_size_in_the_log_is_not_believed(address: str, run: Any) -> None:
             action["add"]["size"] = 10**15
 
     rewritten(address, "machines", change)
-    assert max(objects_sizes(address)) < 10**6
+    assert max(tables.check_files(History(address).stored.data_files("machines"))) < 10**6
     assert run("show", address, "bank-00000")[0] == 0
-
-
-def objects_sizes(address: str) -> list[int]:
-    from ray_snapshot.history import tables
-
-    found = History(address)
-    return tables.check_files(found.stored.data_files("machines"))
 
 
 def test_a_file_that_is_gone_is_told(address: str, run: Any) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from histories import snapshot, verdict
 from limited import limit
 from stored import Store, copy, environment
@@ -172,12 +171,5 @@ print(spark.read.format("ray_snapshot").option("table", "machines").load(sys.arg
 @pytest.mark.spark
 def test_the_data_source_reads_a_store_itself(pristine: str, store: Store) -> None:
     """Its tasks have the environment with which Spark was started."""
-    done = subprocess.run(
-        [sys.executable, "-c", SOURCE, pristine],
-        capture_output=True,
-        text=True,
-        env=clean_environment(**environment(store.address)),
-        timeout=300,
-        check=False,
-    )
+    done = ran(sys.executable, "-c", SOURCE, pristine, env=clean_environment(**environment(store.address)), seconds=300)
     assert done.stdout.split() == ["6"], done.stderr

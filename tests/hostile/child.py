@@ -28,15 +28,12 @@ MOST_BYTES = 1_000_000_000
 
 
 class Said(NamedTuple):
-    """What a command has said, and its exit code."""
-
     code: int
     out: str
     err: str
 
 
 def said_by(line: Sequence[str]) -> Said:
-    """Run one command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = cli.main(line)
@@ -104,7 +101,6 @@ class Child:
         raise EndedError(f"{what}: {self.log.read().decode(errors='replace')}")
 
     def close(self) -> None:
-        """Stop it."""
         with suppress(OSError):
             self.process.kill()
         self.process.communicate()

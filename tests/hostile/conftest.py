@@ -1,9 +1,11 @@
-"""The history that the fuzzer damages, made once for a file of tests."""
+"""Histories to damage: that of the fuzzer, made once for a file of tests; and a small one, of which each test has a copy."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import crafted
 import fuzzing
 import pytest
 
@@ -11,3 +13,13 @@ import pytest
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fuzzing.prepared(tmp_path_factory.mktemp("fuzzed"))
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history")
+
+
+@pytest.fixture
+def history(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "history", symlinks=True))

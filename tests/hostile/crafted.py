@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.history import HistoryWriter, checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
@@ -36,7 +39,6 @@ def plain_history(path: Path, snapshots: int = 3) -> Path:
 
 
 def snapshot(number: int) -> Snapshot:
-    """One snapshot of `bank`."""
     at = datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(seconds=number)
     return Snapshot.from_rows(
         machines=[{"machine": name, "state": {"balance": number}} for name in ("a", "b")],
@@ -61,7 +63,6 @@ def untouched(outside: Path) -> Iterator[None]:
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[object, ...]]:
-    """All names below a folder with what each is, and holds."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted([folder, *folder.rglob("*")]):
         about = path.lstat()
@@ -82,12 +83,10 @@ def sentinel(folder: Path, history: Path) -> Path:
 
 
 def data_file(history: Path, table: str) -> Path:
-    """The first data file of a table."""
     return sorted((history / table).glob("system=*/date=*/*.parquet"))[0]
 
 
 def edit_log(history: Path, table: str, change: Callable[[dict[str, object]], None]) -> None:
-    """Let `change` change every action of a table's log."""
     for log in sorted((history / table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in log.read_text().splitlines()]
         for action in actions:
@@ -96,7 +95,6 @@ def edit_log(history: Path, table: str, change: Callable[[dict[str, object]], No
 
 
 def add_to_log(history: Path, table: str, *actions: dict[str, object]) -> None:
-    """One more commit of a table."""
     log = history / table / "_delta_log"
     version = len(list(log.glob("*.json")))
     info = {"commitInfo": {"timestamp": STALE * 1_000, "operation": "WRITE"}}
@@ -117,6 +115,15 @@ def removal(path: str) -> dict[str, object]:
     }
 
 
+def with_texts(file: Path, column: str, text: str) -> None:
+    """Every value of a column of a file becomes this text."""
+    rows = pq.read_table(file, partitioning=None)
+    place = rows.schema.get_field_index(column)
+    pq.write_table(
+        rows.set_column(place, rows.schema.field(place), pa.array([text] * rows.num_rows, pa.string())), file
+    )
+
+
 def replace_by_link(place: Path, target: Path) -> None:
     """A link where a file or folder was, or where there was nothing."""
     if place.is_dir():
@@ -130,12 +137,10 @@ def replace_by_link(place: Path, target: Path) -> None:
 
 
 def linked_table(history: Path, outside: Path) -> None:
-    """A whole table is a link to another history's."""
     replace_by_link(history / "machines", outside / "other" / "machines")
 
 
 def linked_log(history: Path, outside: Path) -> None:
-    """The log of a table is a link to another's."""
     replace_by_link(history / "machines" / "_delta_log", outside / "other" / "machines" / "_delta_log")
 
 
@@ -145,7 +150,6 @@ def linked_folder_in_a_log(history: Path, outside: Path) -> None:
 
 
 def linked_entry_of_a_log(history: Path, outside: Path) -> None:
-    """An entry of a log is a link."""
     name = f"{0:020}.json"
     replace_by_link(history / "machines" / "_delta_log" / name, outside / "other" / "machines" / "_delta_log" / name)
 
@@ -161,7 +165,6 @@ def linked_partition_in_use(history: Path, outside: Path) -> None:
 
 
 def linked_data_file(history: Path, outside: Path) -> None:
-    """A data file is a link."""
     replace_by_link(data_file(history, "machines"), data_file(outside / "other", "machines"))
 
 
@@ -172,19 +175,16 @@ def removal_through_a_link(history: Path, outside: Path) -> None:
 
 
 def removal_upwards(history: Path, outside: Path) -> None:
-    """Files outside of the table are said to have left it."""
     way = os.path.relpath(outside / "secret.parquet", history / "machines")
     add_to_log(history, "machines", removal(way))
 
 
 def removal_upwards_encoded(history: Path, outside: Path) -> None:
-    """The same, in percent."""
     way = os.path.relpath(outside / "secret.parquet", history / "machines")
     add_to_log(history, "machines", removal(way.replace("/", "%2F").replace(".", "%2E")))
 
 
 def removal_by_address(history: Path, outside: Path) -> None:
-    """The same, as an address."""
     add_to_log(history, "machines", removal(f"file://{outside}/secret.parquet"))
 
 
@@ -194,7 +194,6 @@ def linked_checkpoints(history: Path, outside: Path) -> None:
 
 
 def linked_checkpoint(history: Path, outside: Path) -> None:
-    """A checkpoint is a link."""
     place = checkpoints.path_of(history, "bank-00000")
     replace_by_link(place, outside / "other" / "checkpoints" / place.name)
 

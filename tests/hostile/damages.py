@@ -71,7 +71,6 @@ def flip(chance: Random, history: Path, _: Path) -> None:
 
 
 def splice(chance: Random, history: Path, _: Path) -> None:
-    """Some bytes are put in, repeated or taken out."""
     file = some_file(chance, history)
     content = file.read_bytes()
     begin, end = sorted(chance.randrange(len(content) + 1) for _ in "be")
@@ -80,7 +79,6 @@ def splice(chance: Random, history: Path, _: Path) -> None:
 
 
 def swap(chance: Random, history: Path, _: Path) -> None:
-    """A file in the place of another, of another table as a rule."""
     one, other = some_file(chance, history), some_file(chance, history)
     if one != other:
         shutil.copyfile(one, other)
@@ -106,7 +104,6 @@ def put_pickle(chance: Random, history: Path, outside: Path) -> None:
 
 
 def in_its_place(chance: Random, history: Path, outside: Path) -> None:
-    """A link, a pipe or a folder where a file was."""
     file = some_file(chance, history)
     file.unlink()
     target = chance.choice(
@@ -122,14 +119,12 @@ def in_its_place(chance: Random, history: Path, outside: Path) -> None:
 
 
 def link_folder(chance: Random, history: Path, outside: Path) -> None:
-    """A folder becomes a link, to the outside or to another folder of the history."""
     folder = some_folder(chance, history)
     other = chance.choice([outside, outside / "other" / folder.relative_to(history), some_folder(chance, history)])
     crafted.replace_by_link(folder, other)
 
 
 def add_entry(chance: Random, history: Path, outside: Path) -> None:
-    """Something more in some folder, by a name that a reader may look for."""
     names = [
         f"{chance.choice([0, 1, 2, 9, 10**19]):020}.json", f"{1:020}.checkpoint.parquet", "_last_checkpoint",
         "_last_vacuum", "system=x", "_delta_log", EVIL.replace("\0", ""), "x" * 255,
@@ -167,7 +162,6 @@ def lead_outside(chance: Random, history: Path, outside: Path) -> None:
 
 
 def data_files(chance: Random, history: Path) -> list[Path]:
-    """One data file of a table, or all."""
     table = chance.choice(sorted(TABLES))
     files = sorted((history / table).glob("system=*/date=*/*.parquet"))
     return files if chance.random() < 0.3 else files[:1]
@@ -194,8 +188,6 @@ def value_for(chance: Random, kind: pa.DataType, values: list[Any]) -> Any:
 
 
 def odd_values(chance: Random, history: Path, _: Path) -> None:
-    """Some or all values of some columns."""
-
     def change(rows: pa.Table) -> pa.Table | None:
         for _ in range(chance.choice([1, 1, 2, 5])) if rows.num_rows else ():
             place = chance.randrange(rows.num_columns)
@@ -228,8 +220,6 @@ def other_types(chance: Random, history: Path, _: Path) -> None:
 
 
 def other_columns(chance: Random, history: Path, _: Path) -> None:
-    """A column is gone, has another name, is there twice; or there is one too many."""
-
     def change(rows: pa.Table) -> pa.Table:
         names = list(rows.schema.names)
         place = chance.randrange(len(names))
@@ -251,8 +241,6 @@ def other_columns(chance: Random, history: Path, _: Path) -> None:
 
 
 def other_rows(chance: Random, history: Path, _: Path) -> None:
-    """Rows are gone, doubled, many, or in another order."""
-
     def change(rows: pa.Table) -> pa.Table:
         match chance.randrange(5):
             case 0:
@@ -282,7 +270,6 @@ def inner_values(chance: Random, action: dict[str, Any]) -> Iterator[tuple[dict[
 
 
 def edit_log(chance: Random, history: Path, _: Path) -> None:
-    """One value of one action of a log becomes something else, or its name does."""
     log = chance.choice(sorted(history.glob("*/_delta_log/*.json")))
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     places = list(inner_values(chance, chance.choice(actions)))
@@ -295,7 +282,6 @@ def edit_log(chance: Random, history: Path, _: Path) -> None:
 
 
 def edit_actions(chance: Random, history: Path, _: Path) -> None:
-    """Actions of a log are gone, doubled, or are those of another table."""
     log, other = (chance.choice(sorted(history.glob("*/_delta_log/*.json"))) for _ in "lo")
     lines = log.read_text().splitlines()
     match chance.randrange(4):
@@ -330,7 +316,6 @@ FILES: tuple[Damage, ...] = (
 
 
 def damage(chance: Random, history: Path, outside: Path) -> list[str]:
-    """Damage a history once, or a few times; returns how."""
     done = []
     for _ in range(chance.choice([0, 1, 1, 1, 1, 2, 3])):
         one = chance.choice(chance.choice([ROWS, ROWS, ROWS, LOGS, FILES]))

@@ -46,8 +46,6 @@ APART = {"restore"}
 
 @dataclass
 class Case:
-    """What a seed made, and what came of it."""
-
     seed: int
     damages: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -136,15 +134,7 @@ OPTIONS: dict[str, Sequence[str]] = {
     "witness": ("--from", "--svg", "--shiviz", "--json", "--module"),
     "restore": ("--hosts",),
     "analyze": ("--from", "--top", "--between", "--every"),
-    "simulate": (
-        "--topology",
-        "--events",
-        "--schedule",
-        "--seed",
-        "--protocol",
-        "--snapshot",
-        "--json",
-    ),
+    "simulate": ("--topology", "--events", "--schedule", "--seed", "--protocol", "--snapshot", "--json"),
     "synth": ("--machines", "--snapshots", "--anomalies", "--seed", "--every", "--system"),
     "run": ("--every", "--detect", "--exit-on", "--name"),
     "demo": ("--out", "--every", "--no-spark"),
@@ -264,7 +254,6 @@ def _tried(case: Case, folder: Path, act: Callable[[Case, Random, Path, Path], N
 
 
 def run(case: Case, line: list[str], folder: Path) -> int:
-    """Run one command, and note what it may not do."""
     if line[0] in APART:
         done = as_process(
             [text.replace("\0", "") for text in line], folder / "work", RAY_SNAPSHOT_KEY=crafted.KEY.decode()
@@ -381,7 +370,6 @@ def _worker(template: Path, folder: Path) -> child.Child:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Replay seeds."""
     if arguments[0] == "--work":
         work(Path(arguments[1]))
         return 0

@@ -55,7 +55,6 @@ def commands_on_histories() -> set[str]:
 
 
 def lines(name: str, history: Path) -> list[list[str]]:
-    """The command lines of one command."""
     return [[name, *(item.format(history=history) for item in given)] for given in READING[name]]
 
 

@@ -44,12 +44,10 @@ class Sentinel:
 
     @property
     def command(self) -> str:
-        """What a shell would do."""
         return f"echo ran >> {self.file}"
 
     @property
     def executed(self) -> str:
-        """What has been executed."""
         return self.file.read_text() if self.file.exists() else ""
 
 

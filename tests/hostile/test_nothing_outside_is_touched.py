@@ -34,16 +34,6 @@ COMMANDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history")
-
-
-@pytest.fixture
-def history(pristine: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pristine, tmp_path / "history", symlinks=True))
-
-
 @pytest.fixture
 def outside(pristine: Path, tmp_path: Path) -> Path:
     return crafted.sentinel(tmp_path / "outside", pristine)
@@ -70,9 +60,7 @@ def test_no_command_touches_what_a_crafted_history_leads_to(
 
 
 @pytest.mark.parametrize(
-    "craft",
-    [craft for craft in crafted.CRAFTS if "linked" in craft.__name__],
-    ids=lambda craft: craft.__name__,
+    "craft", [craft for craft in crafted.CRAFTS if "linked" in craft.__name__], ids=lambda craft: craft.__name__
 )
 def test_a_link_is_refused_by_name_before_upkeep_changes_anything(
     history: Path, outside: Path, craft: Callable[[Path, Path], None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clean import ran
 
 from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.history import HistoryWriter
@@ -55,9 +55,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def in_shell(line: str, folder: Path) -> tuple[int, str]:
     """(exit code, stderr) of a line of the shell, with an environment made from nothing."""
     environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran("bash", "-c", line, env=environment, cwd=folder, seconds=60)
     return done.returncode, done.stderr
 
 
@@ -154,7 +152,6 @@ def test_a_stream_that_is_closed_full_or_gone_ends_it_quietly(
 ) -> None:
     name, *options = command.split()
     given = f"{COMMAND} {name} {shlex.quote(str(history))} {' '.join(options)} {where}"
-
     assert in_shell(given, history.parent) == (code, line)
 
 
@@ -177,7 +174,6 @@ def test_a_fault_of_ours_is_one_line_that_says_so_and_has_a_code_of_its_own(
     code, _, err = said(capsys, "list", str(history))
     assert (code, err.count("\n")) == (cli.OURS, 1)
     assert r"a fault of ray-snapshot: ZeroDivisionError: broken\x1b here; please report it" in err
-
     monkeypatch.setenv(cli.DEBUG, "1")
     assert cli.main(["list", str(history)]) == cli.OURS
     assert "Traceback" in capsys.readouterr().err

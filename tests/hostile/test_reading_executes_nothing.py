@@ -67,9 +67,7 @@ def test_the_witness_constructs_no_class_but_machines_even_if_trusted(
 ) -> None:
     crafted(tmp_path / "h", sentinel, class_name=name)
     (sentinel.program / f"{MODULE}.py").write_text("class Thing: pass\n")
-
     assert cli.main(["witness", str(tmp_path / "h"), "latest", *trust]) in (1, 2)
-
     said = "".join(capsys.readouterr())
     assert any(
         text in said for text in ("is no class of machines", "named by the history alone", "is defined in", "of class")
@@ -81,13 +79,11 @@ def test_the_witness_runs_what_the_user_trusts(
 ) -> None:
     sentinel = Sentinel(tmp_path)
     crafted(tmp_path / "h", sentinel)
-
     done = as_process(["witness", str(tmp_path / "h"), "latest"], sentinel.program)
     assert (done.returncode, sentinel.executed) == (2, "")
     assert f"{MODULE}:Machine is named by the history alone" in done.stderr
     assert "--module" in done.stderr
     assert "--trust" in done.stderr
-
     for agreed in (["--trust"], ["--module", MODULE], ["--module", str(sentinel.program / f"{MODULE}.py")]):
         sentinel.file.unlink(missing_ok=True)
         as_process(["witness", str(tmp_path / "h"), "latest", *agreed], sentinel.program)
@@ -145,7 +141,6 @@ def test_detections_says_what_it_did_not_import_and_imports_it_if_trusted(
 def test_consent_is_asked_for_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("typer.confirm", lambda text, err: asked.append(text) or True)
-
     assert not consent.is_given(False, {"evil:name"}, "h/")
     assert consent.is_given(True, {"evil:name"}, "h/")
     assert asked == []

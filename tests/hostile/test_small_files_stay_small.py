@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,16 +24,6 @@ COMMANDS += [["conservation"], ["since"], ["diff"]]
 def reader() -> Iterator[child.Child]:
     with child.Child(child.__file__) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history", 1)
-
-
-@pytest.fixture
-def history(pristine: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pristine, tmp_path / "history"))
 
 
 def repeated(text: str, rows: int) -> pa.Array:

@@ -20,70 +20,58 @@ from ray_snapshot.schema import ACTIONS
 
 
 @pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history")
-    rows = [
-        {
-            "run_id": "run",
-            "machine": "a",
-            "number": number,
-            "method": "move",
-            "colour": 0,
-            "accepted": "[]",
-            "sent": "[]",
-            "acted_at": 1_770_000_000_000_000,
-        }
-        for number in (1, 2)
-    ]
-    with HistoryWriter(path) as writer:
+def pristine(pristine: Path) -> Path:
+    row = {"run_id": "run", "machine": "a", "method": "move", "colour": 0, "accepted": "[]", "sent": "[]"}
+    rows = [{**row, "number": number, "acted_at": 1_770_000_000_000_000} for number in (1, 2)]
+    with HistoryWriter(pristine) as writer:
         writer.add_actions(pa.Table.from_pylist(rows, schema=ACTIONS), system="bank")
-    return path
+    return pristine
 
 
-@pytest.fixture
-def history(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def _its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_SNAPSHOT_KEY", crafted.KEY.decode())
-    return Path(shutil.copytree(pristine, tmp_path / "history"))
 
 
-def with_column(history: Path, table: str, column: str, change: Callable[[Any], Any]) -> None:
-    """Change every value of a column in all files of a table."""
-    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
-        rows = pq.read_table(file, partitioning=None)
-        place = rows.schema.get_field_index(column)
+Fault = Callable[[Path], None]
+
+
+def rewritten(table: str, change: Callable[[pa.Table], pa.Table]) -> Fault:
+    def rewrite(history: Path) -> None:
+        for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
+            pq.write_table(change(pq.read_table(file, partitioning=None)), file)
+
+    return rewrite
+
+
+def changed(table: str, name: str, change: Callable[[Any], Any]) -> Fault:
+    """Every value of a column is another."""
+
+    def other(rows: pa.Table) -> pa.Table:
+        place = rows.schema.get_field_index(name)
         field = rows.schema.field(place)
-        values = pa.array([change(value) for value in rows[column].to_pylist()], field.type)
-        pq.write_table(rows.set_column(place, field, values), file)
+        return rows.set_column(place, field, pa.array(map(change, rows[name].to_pylist()), field.type))
+
+    return rewritten(table, other)
 
 
-def without_column(history: Path, table: str, column: str) -> None:
-    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
-        pq.write_table(pq.read_table(file, partitioning=None).drop_columns([column]), file)
+def column(table: str, name: str, value: Any) -> Fault:
+    return changed(table, name, lambda _: value)
 
 
-def with_column_twice(history: Path, table: str, column: str) -> None:
-    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
-        rows = pq.read_table(file, partitioning=None)
-        pq.write_table(rows.append_column(column, rows[column]), file)
+def doubled(table: str) -> Fault:
+    return rewritten(table, lambda rows: pa.concat_tables([rows, rows]))
 
 
-def doubled(history: Path, table: str) -> None:
-    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
-        rows = pq.read_table(file, partitioning=None)
-        pq.write_table(pa.concat_tables([rows, rows]), file)
-
-
-def no_texts(history: Path, table: str, column: str) -> None:
+def no_texts(table: str, name: str) -> Fault:
     """Bytes that are no UTF-8, under the name of texts."""
-    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
-        rows = pq.read_table(file, partitioning=None)
-        place = rows.schema.get_field_index(column)
+
+    def other(rows: pa.Table) -> pa.Table:
+        place = rows.schema.get_field_index(name)
         raw = pa.array([b"\xff\xfe"] * rows.num_rows, pa.binary())
-        pq.write_table(rows.set_column(place, rows.schema.field(place), raw.view(pa.string())), file)
+        return rows.set_column(place, rows.schema.field(place), raw.view(pa.string()))
 
-
-def column(table: str, name: str, value: Any) -> Callable[[Path], None]:
-    return lambda history: with_column(history, table, name, lambda _: value)
+    return rewritten(table, other)
 
 
 def checkpoint_of(history: Path, number: int) -> Path:
@@ -106,7 +94,7 @@ def swapped(history: Path) -> None:
     shutil.copyfile(checkpoint_of(history, 1), checkpoint_of(history, 0))
 
 
-FAULTS: dict[str, Callable[[Path], None]] = {
+FAULTS: dict[str, Fault] = {
     "evidence is no JSON": column("verdicts", "evidence", "{"),
     "evidence is no object": column("verdicts", "evidence", "[]"),
     "a verdict has no detector": column("verdicts", "detector", None),
@@ -117,7 +105,7 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "accepted is no JSON": column("actions", "accepted", "]"),
     "sent is no list": column("actions", "sent", "1"),
     "an action is numbered below 0": column("actions", "number", -1),
-    "actions are there twice": lambda history: doubled(history, "actions"),
+    "actions are there twice": doubled("actions"),
     "a file of verdicts is gone": lambda history: crafted.data_file(history, "verdicts").unlink(),
     "a file of actions is gone": lambda history: crafted.data_file(history, "actions").unlink(),
     "a file of classes is gone": lambda history: crafted.data_file(history, "classes").unlink(),
@@ -125,26 +113,24 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "a machine count is negative": column("snapshots", "machine_count", -2),
     "bytes are negative": column("snapshots", "bytes", -2),
     "a channel's count is beyond all memory": column("channels", "sent_count", 2**63 - 1),
-    "a channel's source is nobody": lambda history: with_column(
-        history, "channels", "source", lambda name: "ghost" if name == "a" else name
-    ),
+    "a channel's source is nobody": changed("channels", "source", lambda name: "ghost" if name == "a" else name),
     "machines are of another run": column("machines", "run_id", "other"),
     "messages are of another run": column("messages", "run_id", "other"),
-    "channels have no source": lambda history: without_column(history, "channels", "source"),
-    "machines have no status": lambda history: without_column(history, "machines", "status"),
-    "messages have no number": lambda history: without_column(history, "messages", "number"),
-    "actions have their run twice": lambda history: with_column_twice(history, "actions", "run_id"),
-    "classes have their name twice": lambda history: with_column_twice(history, "classes", "class_name"),
-    "a snapshot has no id": lambda history: with_column(
-        history, "snapshots", "snapshot_id", lambda name: None if name == "bank-00001" else name
+    "channels have no source": rewritten("channels", lambda rows: rows.drop_columns(["source"])),
+    "machines have no status": rewritten("machines", lambda rows: rows.drop_columns(["status"])),
+    "messages have no number": rewritten("messages", lambda rows: rows.drop_columns(["number"])),
+    "actions have their run twice": rewritten("actions", lambda rows: rows.append_column("run_id", rows["run_id"])),
+    "classes have their name twice": rewritten(
+        "classes", lambda rows: rows.append_column("class_name", rows["class_name"])
     ),
+    "a snapshot has no id": changed("snapshots", "snapshot_id", lambda name: None if name == "bank-00001" else name),
     "snapshots have no time": column("snapshots", "started_at", None),
-    "a time is none": lambda history: with_column(history, "machines", "recorded_at", lambda _: 2**62),
-    "machines are there twice": lambda history: doubled(history, "machines"),
-    "calls are there twice": lambda history: doubled(history, "calls"),
-    "channels are there twice": lambda history: doubled(history, "channels"),
-    "states are no texts": lambda history: no_texts(history, "machines", "state"),
-    "sentences are no texts": lambda history: no_texts(history, "verdicts", "sentence"),
+    "a time is none": column("machines", "recorded_at", 2**62),
+    "machines are there twice": doubled("machines"),
+    "calls are there twice": doubled("calls"),
+    "channels are there twice": doubled("channels"),
+    "states are no texts": no_texts("machines", "state"),
+    "sentences are no texts": no_texts("verdicts", "sentence"),
     "a checkpoint is gone": lambda history: checkpoint_of(history, 0).unlink(),
     "a checkpoint is cut": cut,
     "a checkpoint is damaged": flipped,
@@ -325,7 +311,7 @@ def test_what_looks_at_no_time_goes_on_where_one_is_damaged(
 def test_a_damaged_time_of_one_snapshot_keeps_no_other_from_being_shown(history: Path) -> None:
     last = History(history).snapshots()[-1]
     whole = {value: value for value in History(history).table("snapshots")["started_at"].to_pylist()}
-    with_column(history, "snapshots", "started_at", (whole | {last.started_at: 2**62}).get)
+    changed("snapshots", "started_at", (whole | {last.started_at: 2**62}).get)(history)
     assert cli.main(["show", str(history), last.snapshot_id]) == 2
     assert cli.main(["show", str(history), "-2"]) == 0
 
@@ -338,14 +324,14 @@ def test_what_has_no_name_is_not_among_what_there_is(
 ) -> None:
     for name, known in (("snapshot_id", "bank-00001"), ("run_id", "run")):
         kept = iter([None, known, known])
-        with_column(history, "snapshots", name, lambda _, kept=kept: next(kept))
+        changed("snapshots", name, lambda _, kept=kept: next(kept))(history)
     assert cli.main([line[0], str(history), *line[1:]]) == 2
     assert "fault of ray-snapshot" not in capsys.readouterr().err
 
 
 def test_rows_of_no_snapshot_are_not_compacted(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = iter([None, "bank-00001", "bank-00002", None, None, None])
-    with_column(history, "messages", "snapshot_id", lambda _: next(kept))
+    changed("messages", "snapshot_id", lambda _: next(kept))(history)
     assert cli.main(["compact", str(history)]) == 2
     assert "table messages cannot be rewritten: it has 1 rows without snapshot_id" in capsys.readouterr().err
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import crafted
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ray_snapshot import cli, json_text
@@ -20,16 +17,6 @@ NESTED = "[" * 900 + "]" * 900
 """Python parses it, and cannot print it."""
 
 READING = (["show"], ["show", "--json"], ["list", "--json"], ["verdicts", "--json"], ["compact"])
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history", 2)
-
-
-@pytest.fixture
-def history(pristine: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pristine, tmp_path / "history"))
 
 
 def said_by_all(history: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -52,10 +39,7 @@ def test_what_is_nested_too_deeply_to_be_printed_is_refused(
 ) -> None:
     text = NESTED if column == "args" else f'{{"a":{NESTED}}}'
     for file in (history / table).glob("system=*/date=*/*.parquet"):
-        rows = pq.read_table(file, partitioning=None)
-        place = rows.schema.get_field_index(column)
-        values = pa.array([text] * rows.num_rows, pa.string())
-        pq.write_table(rows.set_column(place, rows.schema.field(place), values), file)
+        crafted.with_texts(file, column, text)
     said = said_by_all(history, capsys)
     assert any("nested more than" in one for one in said[:-1])
     assert "nested more than" in said[-1]

@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from clean import ran
+
 LONGEST_S = 600.0
 
 
@@ -26,6 +28,4 @@ class Installed:
     def run(self, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         """A command as a user runs it: nothing is in its environment but HOME and PATH."""
         bare = {"HOME": str(cwd), "PATH": os.environ["PATH"]}
-        return subprocess.run(
-            command, cwd=cwd, env=bare, text=True, capture_output=True, timeout=LONGEST_S, check=False
-        )
+        return ran(*command, env=bare, cwd=cwd, seconds=LONGEST_S)

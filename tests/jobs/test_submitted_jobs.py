@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from started import started
 
 pytestmark = [pytest.mark.libraries, pytest.mark.contract]
@@ -65,9 +65,7 @@ class Place:
         """A command as the page has it, with programs of this environment."""
         env = self.submits() if command[0] == "ray" else self.environment(**more)
         given = [str(BIN / command[0]), *command[1:]]
-        return subprocess.run(
-            given, cwd=HERE / "apps", env=env, capture_output=True, text=True, timeout=BOUND_S, check=False
-        )
+        return ran(*given, env=env, cwd=HERE / "apps", seconds=BOUND_S)
 
     def submit(self, words: str, *program: str) -> subprocess.CompletedProcess[str]:
         """The page's command that ends with these words; its `app.py` is this program."""

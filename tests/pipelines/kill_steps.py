@@ -126,7 +126,6 @@ SCENARIOS = {"commits": commits, "goes-back": goes_back}
 
 
 def visible(path: Path, kind: str) -> list[int]:
-    """What a reader sees."""
     out = path / "out"
     if kind == "delta":
         if not deltalake.DeltaTable.is_deltatable(str(out)):

@@ -6,13 +6,12 @@ The moments are found, not listed: see `kill_steps`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import ran
 
 SCRIPT = str(Path(__file__).with_name("kill_steps.py"))
 ROWS = list(range(20))
@@ -20,7 +19,7 @@ ROWS = list(range(20))
 
 def steps(scenario: str, kind: str, folder: Path) -> list[dict[str, Any]]:
     command = [sys.executable, SCRIPT, scenario, kind, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean_environment())
+    done = ran(*command, seconds=300)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -30,8 +30,6 @@ SCHEMA = pa.schema([("line", pa.string())])
 
 
 class Everywhere(pipelines.Source):
-    """Sends each batch to all its targets."""
-
     def emit(self, rows: list[Any]) -> None:
         for target in self.targets:
             target.write.send([{"line": str(row)} for row in rows])

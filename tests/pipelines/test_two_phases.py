@@ -20,8 +20,6 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 
 class Out:
-    """A place to write to, and what a reader sees there."""
-
     def __init__(self, kind: Any, path: Path) -> None:
         self.kind, self.path = kind, path
 
@@ -51,14 +49,21 @@ def recorded(sink: Committer, *numbers: int) -> dict[str, Any]:
     return sink.stage()
 
 
-def test_nothing_shows_before_the_snapshot_that_holds_it_is_kept(out: Out) -> None:
+def test_what_shows_is_what_kept_snapshots_have_held(out: Out) -> None:
     sink = out.begun()
-    state = recorded(sink, 1, 2)
+    first, second = recorded(sink, 1), recorded(sink, 2)
     assert out.rows() == []
-    sink.commit(state)
-    assert out.rows() == [1, 2]
-    sink.commit(state)
-    assert out.rows() == [1, 2]
+    for _ in range(2):
+        sink.commit(first)
+        assert out.rows() == [1], "what is staged behind it does not show"
+    recorded(sink, 3)  # given up
+    last = recorded(sink, 4)
+    for overlapping in (last, second):  # the later one may be told of first
+        sink.commit(overlapping)
+        assert out.rows() == [1, 2, 3, 4]
+    with pytest.raises(rs.OutputChangedError, match="ray-snapshot restore"):
+        out.begun()
+    assert out.rows() == [1, 2, 3, 4], "output of an earlier run is not added to"
 
 
 def test_what_shows_is_not_shown_again_by_who_does_not_know_it(out: Out) -> None:
@@ -67,31 +72,6 @@ def test_what_shows_is_not_shown_again_by_who_does_not_know_it(out: Out) -> None
     for _ in range(2):
         sink.output.publish(sink.ledger, [1])
         assert out.rows() == [1]
-
-
-def test_only_what_the_kept_snapshot_held_shows_though_more_is_staged_already(out: Out) -> None:
-    sink = out.begun()
-    first, second = recorded(sink, 1), recorded(sink, 2)
-    sink.commit(first)
-    assert out.rows() == [1]
-    sink.commit(second)
-    assert out.rows() == [1, 2]
-
-
-def test_what_was_staged_for_a_snapshot_that_was_given_up_shows_with_the_next(out: Out) -> None:
-    sink = out.begun()
-    recorded(sink, 1)
-    sink.commit(recorded(sink, 2))
-    assert out.rows() == [1, 2]
-
-
-def test_of_two_snapshots_that_overlap_the_later_one_may_be_told_of_first(out: Out) -> None:
-    sink = out.begun()
-    first, second = recorded(sink, 1), recorded(sink, 2)
-    sink.commit(second)
-    assert out.rows() == [1, 2]
-    sink.commit(first)
-    assert out.rows() == [1, 2]
 
 
 def test_a_sink_that_was_killed_before_it_was_told_shows_it_when_it_comes_back(out: Out) -> None:
@@ -169,14 +149,6 @@ def test_two_sinks_write_to_one_place(out: Out) -> None:
     assert out.rows() == [1, 10, 11]
 
 
-def test_output_of_an_earlier_run_is_not_added_to(out: Out) -> None:
-    sink = out.begun()
-    sink.commit(recorded(sink, 1))
-    with pytest.raises(rs.OutputChangedError, match="ray-snapshot restore"):
-        out.begun()
-    assert out.rows() == [1]
-
-
 def test_what_cannot_be_staged_is_not_lost(out: Out) -> None:
     sink = out.begun()
     sink.write([{"n": 1}])
@@ -233,7 +205,6 @@ def test_what_was_shown_and_taken_away_by_its_reader_does_not_come_back(out: Out
 
 
 def take(out: Out, number: int) -> None:
-    """A reader takes a part away."""
     next(path for path in out.path.glob(f"*-{number:08d}-*")).unlink()
 
 

@@ -9,7 +9,6 @@ import pytest
 from nets import Net, barrier_net
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.barriers import (
     Alignment,
     BarrierArrived,
@@ -159,16 +158,6 @@ def test_a_machine_has_the_colour_that_it_is_born_with() -> None:
 
     assert found.step(Injected(5)) == ()
     assert found.step(Injected(6)) == (AskForBoundary((6,)),)
-
-
-def test_a_copy_of_a_machine_goes_its_own_way() -> None:
-    found = machine(ALIGNED, "numbered", "one delivered")
-    other = found.copy()
-    other.step(BarrierArrived("v", 1))
-
-    assert other.must_record
-    assert not found.must_record
-    assert found.fingerprint() != other.fingerprint()
 
 
 # ---- hosts -----------------------------------------------------------------------------------------------------------
@@ -375,17 +364,6 @@ def test_a_machine_that_takes_what_stood_in_front_of_the_last_barrier_is_due_wit
     assert core.must_record
 
 
-def test_alignment_that_is_skipped_lets_a_red_call_in() -> None:
-    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
-    net.cores["A"].send(net.machine("a"), "c", "call", "ask", "red", 0.0)
-    net.carry("A", "C")
-
-    assert net.act("C") == ("c", ["red"])
-    assert net.machine("c").copied == 0
-
-
 def test_a_machine_that_has_lost_patience_is_unaligned_for_this_snapshot_and_for_no_other() -> None:
     net = barrier_net(ALIGNED, THREE, *JOINED)
     net.send("b", "c", "white")
@@ -403,40 +381,6 @@ def test_a_machine_that_has_lost_patience_is_unaligned_for_this_snapshot_and_for
     net.copy("C")
 
     assert net.machine("c").copied == 1  # it awaits b's barrier for 2
-
-
-def test_a_red_message_on_a_fresh_channel_stands_for_its_barrier() -> None:
-    net = barrier_net(ALIGNED, THREE, ("a", "c"))
-    net.record("B", 1)
-    net.copy("B")
-    net.send("b", "c", "red, from a channel opened by a red machine")
-    net.carry("B", "C")
-
-    assert net.act("C") is None
-    net.record("A", 1)
-    net.copy("A")
-    net.carry("A", "C")
-    net.copy("C")
-    assert net.act("C") == ("c", ["red, from a channel opened by a red machine"])
-    assert in_flight(net) == {}
-
-
-def test_a_red_message_on_a_channel_whose_target_was_unknown_stands_for_its_barrier() -> None:
-    net = barrier_net(ALIGNED, {"a": "A", "b": "B"})
-    late = BarrierCore("L", ALIGNED, copy_body=lambda machine: tuple(machine.body))
-    late.born("l", [])
-    late.end_action(late.machines["l"])
-    net.cores["L"], net.places["l"] = late, "L"
-    net.send("a", "l", "held, and red when it goes")
-    net.record("A", 1)
-    net.copy("A")
-    net.cores["A"].resolve("l", "L")
-    net.carry("A", "L")
-
-    net.copy("L")
-    assert net.act("L") == ("l", ["held, and red when it goes"])
-    assert late.open[1].copies[0].extra == ()
-    assert net.cores["A"].open[1].copies[0].outputs[0][2][0][3] == "held, and red when it goes"
 
 
 def test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back() -> None:
@@ -534,19 +478,6 @@ def test_a_red_message_is_refused_in_a_white_action() -> None:
 
 
 # ---- claims of the texts ---------------------------------------------------------------------------------------------
-
-
-def test_barriers_are_injected_at_the_sources_which_record_at_once_and_send_them_on() -> None:
-    """barrier-snapshots.txt, "Asynchronous Barrier Snapshots", paragraph 1."""
-    net = barrier_net(ALIGNED, THREE, ("a", "b"), ("b", "c"))
-    for host in net.cores:
-        net.cores[host].request(1)
-        net.copy(host)
-    assert [net.machine(name).copied for name in "abc"] == [1, 0, 0]
-    net.carry("A", "B")
-    net.copy("B")
-
-    assert [net.machine(name).copied for name in "abc"] == [1, 1, 0]
 
 
 def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from typing import Any
 
 import pytest
@@ -54,14 +53,6 @@ def test_a_set_of_numbers_is_a_set(added: list[int], floor: int, later: list[int
     assert bool(numbers) == bool(plain)
 
 
-def test_a_million_calls_in_order_are_one_range() -> None:
-    channel = Acceptance()
-    for number in range(1, 1_000_001):
-        channel.accept(number, 1)
-
-    assert channel.accepted.ranges() == ((1, 1_000_000),)
-
-
 def test_the_receiver_forgets_what_lies_below_the_floor() -> None:
     channel = Acceptance()
     assert channel.accept(3, 1)
@@ -85,45 +76,6 @@ def test_a_header_is_a_plain_tuple_with_the_number_the_colour_and_the_floor() ->
     assert Header("a", 0, 3, 0, 1) == headers[2]
 
 
-def test_a_submit_that_raised_leaves_a_settled_hole_and_no_entry() -> None:
-    """Trap 6."""
-    a = ledger()
-    a.submit("b", "m", None, 0.0)
-    a.retract("b", a.submit("b", "m", None, 0.0).number)
-    a.submit("b", "m", None, 0.0)
-
-    out = output_of(recorded(a, 1), "b")
-    assert (out.sent_count, out.settled_count, sorted(out.log)) == (3, 1, [1, 3])
-
-
-def test_the_floor_is_the_lowest_number_whose_fate_is_unknown() -> None:
-    """Trap 5."""
-    a = ledger()
-    for _ in range(4):
-        a.submit("b", "m", None, 0.0)
-    a.settle("b", 2)
-    assert a.submit("b", "m", None, 0.0).floor == 1
-    a.acknowledge(Acks("a", 0, "b", 0, ((1, 1),)))
-    assert a.submit("b", "m", None, 0.0).floor == 3
-    a.acknowledge(Acks("a", 0, "b", 0, ((3, 6),)))
-
-    assert a.submit("b", "m", None, 0.0).floor == 7
-
-
-def test_fates_that_are_told_twice_count_once() -> None:
-    a = ledger()
-    a.submit("b", "m", None, 0.0)
-    a.submit("b", "m", None, 0.0)
-    a.settle("b", 1)
-    a.settle("b", 1)
-    a.acknowledge(Acks("a", 0, "b", 0, ((1, 2),)))
-    a.settle("b", 2)
-    a.settle("nobody", 2)
-
-    out = output_of(recorded(a, 1), "b")
-    assert (out.sent_count, out.settled_count, out.log) == (2, 1, {})
-
-
 def test_what_a_log_keeps_does_not_change_with_the_programs_objects() -> None:
     """Trap 8."""
     a = ledger()
@@ -138,21 +90,6 @@ def test_what_a_log_keeps_does_not_change_with_the_programs_objects() -> None:
     assert frozen((0,) * 300) == "<tuple of 300>"
 
 
-def test_a_report_does_not_change_when_the_ledger_does() -> None:
-    """Trap 8."""
-    a, b = ledger("a"), ledger("b")
-    running = deliver(a, b)
-    b.wait(running, (None,), 1, 0.0)
-    report, sent = recorded(b, 1), recorded(a, 1)
-    before = pickle.dumps((report, sent))
-    b.finish(running)
-    deliver(b, a)
-    deliver(a, b)
-    a.settle("b", 1)
-
-    assert pickle.dumps((report, sent)) == before
-
-
 def test_a_reply_that_its_caller_has_read_acknowledges_its_call() -> None:
     a = ledger()
     a.submit("b", "m", None, 0.0)
@@ -161,50 +98,6 @@ def test_a_reply_that_its_caller_has_read_acknowledges_its_call() -> None:
 
     out = output_of(recorded(a, 1), "b")
     assert (out.settled_count, out.log) == (0, {})
-
-
-def test_when_its_target_dies_every_call_without_a_known_fate_is_settled() -> None:
-    """Trap 5."""
-    a = ledger()
-    for _ in range(3):
-        a.submit("b", "m", None, 0.0, is_retried=True)
-    a.acknowledge(Acks("a", 0, "b", 0, ((1, 1),)))
-    a.target_died("b")
-    a.target_died("nobody")
-
-    out = output_of(recorded(a, 1), "b")
-    assert (out.sent_count, out.settled_count, out.log) == (3, 2, {})
-
-
-def test_when_its_target_starts_again_only_the_calls_that_are_retried_are_still_on_their_way() -> None:
-    """Trap 5."""
-    a = ledger()
-    a.submit("b", "plain", None, 0.0)
-    a.submit("b", "retried", None, 0.0, is_retried=True)
-    a.submit("b", "plain", None, 0.0)
-    a.target_restarted("b", 1, before=3)
-
-    out = output_of(recorded(a, 1), "b")
-    assert (out.settled_count, sorted(out.log)) == (1, [2, 3])
-    a.target_restarted("b", 1)  # told twice
-    assert sorted(a.outputs["b"].log) == [2, 3]
-    a.target_restarted("b", 2)
-    a.target_restarted("nobody", 1)
-    assert sorted(output_of(recorded(a, 2), "b").log) == [2]
-
-
-def test_a_new_incarnation_begins_from_the_floor() -> None:
-    """Trap 5."""
-    a, old = ledger("a"), ledger("b")
-    for _ in range(5):
-        deliver(a, old)
-    for acks in old.take_acks():
-        a.acknowledge(acks)
-    new = ledger("b", incarnation=1)
-    deliver(a, new)
-
-    (channel,) = recorded(new, 1).inputs
-    assert (channel.floor, channel.accepted) == (6, ((6, 6),))
 
 
 def test_a_constructor_is_call_0_and_a_machine_is_created_once() -> None:
@@ -228,41 +121,6 @@ def test_a_machine_to_which_something_was_sent_is_not_created() -> None:
 
 
 # ---- acknowledgements ---------------------------------------------------------------------------------------------------
-
-
-def test_acknowledgements_are_batched_per_source_and_colour_of_acceptance() -> None:
-    a, b = ledger("a"), ledger("b")
-    deliver(a, b)
-    deliver(a, b)
-    recorded(b, 1)
-    deliver(a, b)
-
-    assert b.has_acks
-    assert b.take_acks() == [Acks("a", 0, "b", 0, ((1, 2),)), Acks("a", 0, "b", 1, ((3, 3),))]
-    assert b.take_acks() == []
-    assert not b.has_acks
-
-
-def test_a_white_log_does_not_forget_a_call_that_was_accepted_in_red() -> None:
-    a, b = ledger("a"), ledger("b")
-    recorded(b, 1)
-    deliver(a, b)
-    (acks,) = b.take_acks()
-    a.acknowledge(acks)
-
-    assert a.must_record
-    a.record(None)
-    assert sorted(output_of(a.report(1), "b").log) == [1]
-    assert a.outputs["b"].log == {}
-
-
-def test_a_call_that_may_be_executed_again_is_acknowledged_when_it_ends() -> None:
-    a, b = ledger("a"), ledger("b")
-    running = deliver(a, b, is_retried=True)
-    assert not b.has_acks
-    b.finish(running)
-
-    assert b.take_acks() == [Acks("a", 0, "b", 0, ((1, 1),))]
 
 
 def test_acknowledgements_for_another_incarnation_are_ignored_and_for_another_machine_an_error() -> None:
@@ -307,15 +165,6 @@ def test_no_red_call_is_accepted_in_a_white_action() -> None:
 
     assert b.report(1).inputs == ()
     assert b.report(1).state == "before"
-
-
-def test_white_into_red_is_accepted() -> None:
-    a, b = ledger("a"), ledger("b")
-    recorded(b, 1)
-    header = a.submit("b", "m", None, 0.0)
-
-    assert not b.hear(header.colour)
-    b.accept(header, "m", 0.0)
 
 
 def test_no_red_reply_is_read_in_a_white_action() -> None:
@@ -365,41 +214,6 @@ def test_a_call_of_a_process_without_us_runs_too() -> None:
 # ---- turning red --------------------------------------------------------------------------------------------------------
 
 
-def test_who_records_a_number_records_every_lower_one_at_the_same_instant_of_calls() -> None:
-    """Trap 2."""
-    b = ledger("b")
-    b.hear(3)
-
-    assert b.record(lambda: "state") == (1, 2, 3)
-    assert {number: b.report(number).state for number in (1, 2, 3)} == dict.fromkeys((1, 2, 3), "state")
-    assert not b.request(2)
-
-
-def test_a_machine_records_without_a_state_while_one_of_its_threads_is_inside_an_action() -> None:
-    """Trap 7: the red call must be accepted, for it may be what the other thread waits for."""
-    a, b = ledger("a"), ledger("b")
-    deliver(a, b)
-    recorded(a, 1)
-    header = a.submit("b", "notify", None, 0.0)
-    copies: list[str] = []
-    assert b.hear(header.colour)
-    b.record(lambda: copies.append("copied"))
-    b.accept(header, "notify", 0.0)
-
-    report = b.report(1)
-    assert copies == []
-    assert (report.has_state, report.was_inside, report.status) == (False, True, "active")
-
-
-def test_a_state_is_copied_when_every_running_call_is_in_a_wait() -> None:
-    b = ledger("b")
-    for _ in range(2):
-        b.wait(b.accept_unknown("m", 0.0), (None,), 1, 0.0)
-
-    assert recorded(b, 1, "state").state == "state"
-    assert b.report(1).status == "blocked"
-
-
 def test_the_loop_of_an_async_machine_may_copy_between_two_steps() -> None:
     b = ledger("b")
     b.accept_unknown("m", 0.0)
@@ -446,74 +260,6 @@ def test_a_call_that_does_not_run_cannot_wait_and_the_waits_of_one_that_ended_ar
     assert b.waits == {}
     with pytest.raises(ProtocolError, match="waits and does not run"):
         b.wait(running, (None,), 1, 0.0)
-
-
-def test_a_driver_is_active_except_in_a_wait_of_its_own() -> None:
-    """Trap 11."""
-    driver = ledger("driver", acts_unasked=True)
-    assert recorded(driver, 1).status == "active"
-    waiting = driver.wait(None, (None,), 1, 0.0)
-    assert recorded(driver, 2).status == "blocked"
-    driver.wake(waiting)
-
-    assert recorded(driver, 3).status == "active"
-
-
-def test_a_machine_that_leaves_closes_its_channels_at_their_final_counts() -> None:
-    """Trap 11."""
-    driver = ledger("driver", acts_unasked=True)
-    driver.submit("b", "m", None, 0.0)
-    driver.request(1)
-    final = driver.leave()
-
-    assert driver.report(1).status == "active"
-    assert (final.has_left, final.status, final.colour) == (True, "stopped", 1)
-    assert sorted(output_of(final, "b").log) == [1]
-
-
-def test_a_machine_born_red_is_no_part_of_the_snapshot() -> None:
-    """Trap 3."""
-    kid = ledger("kid", colour=2)
-
-    assert not kid.request(1)
-    assert not kid.report(1).is_born
-    assert kid.request(3)
-    kid.record(lambda: "state")
-    assert kid.report(3).is_born
-
-
-def test_what_was_closed_or_given_up_is_kept_no_more_and_asked_for_in_vain() -> None:
-    b = ledger("b")
-    b.abort(2)
-    b.hear(3)
-    b.record(lambda: None)
-    assert sorted(b.open) == [1, 3]
-    b.close(1)
-    for number in (1, 2):
-        assert not b.request(number)
-        with pytest.raises(ProtocolError, match=f"nothing recorded for snapshot {number}"):
-            b.report(number)
-
-
-def test_a_machine_that_becomes_known_late_is_told_what_is_wanted() -> None:
-    kid = ledger("kid")
-    kid.hear(2)
-    kid.record(lambda: None)
-
-    assert kid.welcome([2, 4], 4) == (4,)
-    assert sorted(kid.open) == [2]
-    kid.record(lambda: None)
-    assert sorted(kid.open) == [2, 4]
-
-
-def test_a_copy_is_independent_and_has_the_same_fingerprint() -> None:
-    a = ledger()
-    a.submit("b", "m", None, 0.0)
-    other = a.copy()
-    assert other.fingerprint() == a.fingerprint()
-    other.settle("b", 1)
-
-    assert other.fingerprint() != a.fingerprint()
 
 
 def test_a_machine_whose_own_task_waits_beside_its_calls_is_active_and_may_act_when_the_reply_comes() -> None:

@@ -75,30 +75,6 @@ def wait_of(found: CompletedCallSnapshot, machine: str) -> ResolvedWait:
 # ---- counting -------------------------------------------------------------------------------------------------------
 
 
-def test_sent_is_accepted_and_in_flight_and_settled() -> None:
-    system = System("a", "b")
-    for index in range(6):
-        system.call("a", "b", accepted=index % 2 == 0)
-    system.ledgers["a"].settle("b", 4)
-
-    channel = channel_of(system.snapshot(), "a", "b")
-    assert (channel.sent_count, channel.accepted_count, channel.settled_count) == (6, 3, 1)
-    assert sorted(channel.in_flight) == [2, 6]
-    assert channel.in_flight_count == 2
-
-
-def test_a_call_that_was_accepted_in_red_is_in_flight_in_the_cut() -> None:
-    system = System("a", "b")
-    number = system.start()
-    system.report(number, "b")
-    system.call("a", "b")
-    system.report(number, "a")
-
-    found = system.completed(number)
-    assert list(channel_of(found, "a", "b").in_flight) == [1]
-    assert found.machines["b"].calls == ()
-
-
 def test_a_snapshot_says_itself_when_its_cut_is_not_consistent() -> None:
     system = System("a", "b")
     number = system.start()
@@ -139,19 +115,6 @@ def test_reports_are_answered_by_rule() -> None:
     with pytest.raises(ProtocolError, match="snapshot 1 is not pending"):
         system.coordinator.abort(number, "again")
     assert PendingCallSnapshot(7, ()).waits_for() == "nothing"
-
-
-def test_numbers_are_never_used_twice_and_a_bound_holds() -> None:
-    coordinator = Coordinator(most_open=2, last=5)
-    assert [coordinator.start(0, 9), coordinator.start(0, 9), coordinator.start(0, 9)] == [6, 7, None]
-    coordinator.abort(7, "")
-
-    assert coordinator.start(0, 9) == 8
-    assert coordinator.report_calls(CallLedger("a").leave()) is Answer.DISCARDED
-    ledger = CallLedger("a")
-    ledger.request(9)
-    ledger.record(None)
-    assert coordinator.report_calls(ledger.report(9)) is Answer.UNKNOWN
 
 
 def test_a_machine_that_is_not_born_is_in_flight_with_its_constructor() -> None:
@@ -196,38 +159,6 @@ def test_a_machine_that_is_named_inside_the_cut_is_waited_for_though_nobody_has_
     assert channel_of(found, "a", "stranger").settled_count == 1
 
 
-def test_a_machine_that_was_born_red_is_no_part_of_the_cut() -> None:
-    """Trap 3."""
-    system = System("a")
-    number = system.start()
-    system.report(number, "a")
-    header = system.ledgers["a"].create("kid", "__init__", None, 0.0)
-    late = system.born("kid", colour=header.colour)
-    assert late.colour == number
-
-    assert list(system.completed(number).machines) == ["a"]
-
-
-def test_a_machine_that_is_registered_late_is_born_behind_what_is_pending_no_more() -> None:
-    coordinator = Coordinator()
-    for number in (1, 2, 3):
-        assert coordinator.start(0, 9) == number
-    coordinator.abort(1, "")
-
-    assert coordinator.join("kid") == 1
-    assert coordinator.pending[2].awaited == coordinator.pending[3].awaited == {"kid"}
-
-
-def test_a_machine_that_recorded_without_being_born_says_so() -> None:
-    pending = PendingCallSnapshot(1, ["kid"])
-    kid = CallLedger("kid", colour=1)
-    kid.request(1)
-
-    assert pending.report(kid.report(1)) is Answer.SUCCESS
-    assert pending.is_complete
-    assert pending.completed().machines == {}
-
-
 # ---- deaths -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,46 +176,6 @@ def test_a_machine_that_dies_while_a_snapshot_is_open_is_named_and_its_calls_are
     assert found.obstacles == ("b died while the snapshot was open",)
     assert channel_of(found, "a", "b").settled_count == 1
     assert wait_of(found, "a").is_satisfied is None
-
-
-def test_a_machine_that_was_dead_before_is_no_obstacle_and_who_waits_for_it_gets_an_error() -> None:
-    system = System("a", "b")
-    call = system.call("a", "b")
-    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
-    system.coordinator.calls.died("b")
-    del system.ledgers["b"]
-
-    found = system.snapshot()
-    assert found.obstacles == ()
-    assert wait_of(found, "a").is_satisfied is True
-    assert channel_of(found, "a", "b").settled_count == 1
-
-
-def test_a_machine_that_is_about_to_start_again_is_an_obstacle() -> None:
-    """Trap 5."""
-    system = System("a", "b")
-    system.call("a", "b")
-    system.coordinator.calls.died("b", is_restarting=True)
-    del system.ledgers["b"]
-    assert system.snapshot().obstacles == ("b died while the snapshot was open",)
-    system.coordinator.calls.died("b", "was killed")
-    assert system.snapshot().obstacles == ()
-
-
-def test_a_new_incarnation_is_born_red_for_every_number_given_out() -> None:
-    """Trap 5: the one before may have recorded any of them."""
-    system = System("a", "b")
-    number = system.start()
-    system.report(number, "b")
-    again = system.born("b", incarnation=1)
-    again.accept(system.ledgers["a"].submit("b", "m", None, 0.0), "m", 0.0)
-    header = again.submit("a", "m", None, 0.0)
-    system.report(number, "a")
-
-    assert header.colour == number
-    found = system.completed(number)
-    assert found.machines["b"].incarnation == 0
-    assert found.obstacles == ("b started again while the snapshot was open",)
 
 
 def test_what_an_earlier_incarnation_may_have_answered_is_unknown_until_the_sender_has_heard() -> None:
@@ -340,33 +231,6 @@ def test_the_final_counts_of_who_has_left_stand_in_every_later_snapshot() -> Non
         assert found.problems == ()
 
 
-def test_a_call_to_a_machine_that_has_left_ends() -> None:
-    system = System("a", "b")
-    call = system.call("a", "b", accepted=False)
-    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
-    system.coordinator.calls.left(system.ledgers.pop("b").leave())
-
-    found = system.snapshot()
-    assert channel_of(found, "a", "b").settled_count == 1
-    assert wait_of(found, "a").is_satisfied is True
-
-
-def test_who_leaves_after_it_has_recorded_is_waited_for_until_its_report_comes() -> None:
-    """Trap 11: its final counts hold red calls."""
-    system = System("driver", "a")
-    number = system.start()
-    driver = system.ledgers["driver"]
-    driver.request(number)
-    driver.record(None)
-    driver.submit("a", "m", None, 0.0)
-    system.coordinator.calls.left(driver.leave())
-    system.report(number, "a")
-    assert system.coordinator.completed(number) is None
-    system.coordinator.report_calls(driver.report(number))
-
-    assert system.completed(number).channels == ()
-
-
 # ---- waits --------------------------------------------------------------------------------------------------------------
 
 
@@ -394,27 +258,6 @@ def test_a_wait_is_satisfied_when_its_calls_have_ended_inside_the_cut() -> None:
     assert waiting_for(system, None, ended, k=1) is True
     assert waiting_for(system, "stranger/0/b/1") is None
     assert waiting_for(system, call_id_of("a", 0, "stranger", 1)) is None
-
-
-def test_a_call_that_ended_in_red_has_not_ended_inside_the_cut() -> None:
-    """Trap 4: its reply carries the colour that tells."""
-    system = System("a", "b")
-    call = system.call("a", "b")
-    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
-    number = system.start()
-    system.report(number, "b")
-    assert system.ledgers["b"].finish(call) == number
-    system.report(number, "a")
-
-    assert wait_of(system.completed(number), "a").is_satisfied is False
-
-
-def test_a_wait_names_the_machines_it_waits_for() -> None:
-    system = System("a", "b", "c")
-    calls = [system.call("a", "b"), system.call("a", "c"), system.call("a", "b")]
-    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), calls, 2, 0.0)
-
-    assert wait_of(system.snapshot(), "a").on_machines == ("b", "c")
 
 
 class List:
@@ -528,14 +371,3 @@ def test_whoever_may_yet_get_the_handle_counts_too() -> None:
     system.ledgers["d"].may_read("c")
 
     assert parked(system) == ("a", "b", "c", "d")
-
-
-def test_a_parked_call_whose_event_has_come_is_satisfied() -> None:
-    """Trap 10."""
-    system = System("a")
-    call = system.ledgers["a"].accept_unknown("put", 0.0)
-    waiting = system.ledgers["a"].wait(call, (), 1, 0.0, is_local=True)
-    assert wait_of(system.snapshot(), "a").is_satisfied is False
-    system.ledgers["a"].ready(waiting)
-
-    assert wait_of(system.snapshot(), "a").is_satisfied is True

@@ -104,14 +104,6 @@ def test_inputs_are_complete_when_the_last_awaited_marker_arrives(scheme: str) -
     assert protocol.step(MarkerArrived("v", red)) == ()
 
 
-def test_the_input_of_the_first_marker_is_done_when_the_host_records() -> None:
-    protocol = host("new", "numbered")
-    protocol.step(MarkerArrived("u", 1))
-    protocol.step(BoundaryReached())
-
-    assert protocol.awaited == {1: {"v"}}
-
-
 def test_a_host_without_inputs_is_complete_when_it_records() -> None:
     protocol = ChandyLamport()
     protocol.step(SnapshotRequested(1))
@@ -135,40 +127,3 @@ def test_a_marker_stands_for_every_lower_number_that_its_link_has_not_carried() 
     assert protocol.awaited == {1: {"v"}, 2: {"v"}, 3: {"v"}}
     assert protocol.step(MarkerArrived("v", 2)) == (InputsComplete(1), InputsComplete(2))
     assert protocol.step(MarkerArrived("v", 3)) == (InputsComplete(3),)
-
-
-def test_one_boundary_sends_one_marker_a_link_whatever_it_records() -> None:
-    protocol = host("new", "numbered")
-    protocol.step(SnapshotRequested(1))
-    protocol.step(SnapshotRequested(4))
-    effects = protocol.step(BoundaryReached())
-
-    assert effects == (Record((1, 2, 3, 4), 4), SendMarker("x", 4), SendMarker("y", 4))
-
-
-def test_independent_snapshots_are_recorded_one_by_one() -> None:
-    protocol = host("new", "independent")
-    protocol.step(MarkerArrived("u", frozenset({7})))
-    protocol.step(BoundaryReached())
-
-    assert protocol.turning.colour == {7}
-    assert protocol.step(SnapshotRequested(3)) == (AskForBoundary((3,)),)
-    assert protocol.step(BoundaryReached())[0] == Record((3,), frozenset({3, 7}))
-
-
-def test_a_host_has_the_colour_of_its_creator_and_nothing_to_record_for_it() -> None:
-    protocol = ChandyLamport(born=5)
-
-    assert not protocol.turning.must_turn
-    assert protocol.step(SnapshotRequested(5)) == ()
-    assert protocol.step(SnapshotRequested(6)) == (AskForBoundary((6,)),)
-
-
-def test_a_copy_goes_its_own_way() -> None:
-    protocol = host("new", "numbered")
-    other = protocol.copy()
-    assert other.fingerprint() == protocol.fingerprint()
-    other.step(SnapshotRequested(1))
-
-    assert not protocol.turning.must_turn
-    assert other.fingerprint() != protocol.fingerprint()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import weakref
 
 import pytest
@@ -71,30 +70,6 @@ def test_reports_are_answered_by_what_their_snapshot_is() -> None:
     assert found.report(aborted, HostReport("A")) is Answer.DISCARDED
 
 
-def test_a_report_that_comes_twice_counts_once() -> None:
-    pending = PendingCounts(1, ["A", "B"])
-    pending.report(HostReport("A", sent={AB: 2}))
-    pending.report(HostReport("A", sent={AB: 2}))
-    pending.report(HostReport("B", accepted={AB: 1}))
-    late = LateReport("B", {AB: 1}, sequence=1)
-    assert pending.missing == {AB: 1}
-    assert pending.late(late) is Answer.SUCCESS
-    assert pending.late(late) is Answer.DUPLICATE
-
-    assert pending.missing == {}
-    assert pending.is_complete
-
-
-def test_a_late_report_may_come_before_its_hosts_report() -> None:
-    pending = PendingCounts(1, ["A", "B"])
-    pending.late(LateReport("B", {AB: 1}, sequence=1))
-    pending.report(HostReport("A", sent={AB: 1}))
-    assert not pending.is_complete
-    pending.report(HostReport("B"))
-
-    assert pending.is_complete
-
-
 # ---- completeness --------------------------------------------------------------------------------------------------------
 
 
@@ -109,16 +84,6 @@ def test_a_snapshot_is_complete_when_all_have_reported_and_no_message_is_missing
 
     assert pending.is_complete
     assert pending.waits_for() == "nothing"
-
-
-def test_creations_are_counted_per_pair_of_hosts() -> None:
-    pending = PendingCounts(1, ["A", "B"])
-    pending.report(HostReport("A", created={"B": 2}))
-    pending.report(HostReport("B", arrived={"A": 1}))
-    assert not pending.is_complete
-    pending.late(LateReport("B", arrived={"A": 1}))
-
-    assert pending.is_complete
 
 
 def test_more_accepted_than_sent_is_no_reason_to_wait_but_is_told() -> None:
@@ -138,27 +103,6 @@ def test_a_surplus_on_one_channel_does_not_stand_for_what_is_missing_on_another(
     pending.report(HostReport("A", sent={AB: 1}, accepted={("b", "a", "mail"): 1}))
 
     assert not pending.is_complete
-
-
-def test_a_host_that_registers_while_a_snapshot_is_open_belongs_to_it() -> None:
-    found = coordinator("A")
-    number = found.start(0, 9)
-    assert number is not None
-
-    assert found.register("B") == (number,)
-    found.report(number, HostReport("A"))
-    assert found.completed(number) is None
-    found.report(number, HostReport("B"))
-    assert found.completed(number) is not None
-
-
-def test_a_host_that_reports_before_it_registers_is_not_waited_for_again() -> None:
-    pending = PendingCounts(1, ["A"])
-    pending.report(HostReport("A", created={"B": 1}))
-    pending.report(HostReport("B", arrived={"A": 1}))
-    pending.expect("B")
-
-    assert pending.is_complete
 
 
 # ---- giving up --------------------------------------------------------------------------------------------------------------
@@ -237,12 +181,6 @@ def test_markers_reach_what_edges_lead_to() -> None:
     assert reachable(edges, ["a"]) == {"a", "b", "c"}
     assert reachable(edges, ["d", "c"]) == {"a", "b", "c", "d"}
     assert reachable([], ["x"]) == {"x"}
-
-
-def test_reports_travel() -> None:
-    report = HostReport("A", {AB: 1})
-
-    assert pickle.loads(pickle.dumps(report)) == report
 
 
 # ---- what is kept --------------------------------------------------------------------------------------------------------

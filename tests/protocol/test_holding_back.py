@@ -56,12 +56,3 @@ def test_nobody_is_held_at_the_mailbox_of_a_machine_that_has_stopped() -> None:
     assert not a.is_held
     with pytest.raises(MachineStoppedError):
         left.send(a, "b", "mail", "note", (), 0.0)
-
-
-def test_a_machine_that_is_stopped_before_it_is_copied_is_recorded_as_it_was() -> None:
-    left, _, a, _ = pair()
-    left.copying.copy_body = lambda machine: machine.is_stopped
-    left.request(1)
-    left.boundary()
-    left.stop(a)
-    assert [copy.extra for copy in left.open[1].copies if copy.machine == "a"] == [False]

@@ -46,26 +46,6 @@ def test_joins_and_plain_methods_take_turns_however_much_there_is_of_either() ->
     assert all({"a+b", "c+d", "plain"} == set(found[at : at + 4]) for at in range(0, 36))
 
 
-def test_two_joins_enabled_at_once_are_both_taken() -> None:
-    net = fed((("a", "b"), ("c", "d")), {"s": "a", "t": "b", "u": "c", "v": "d"}, 1)
-
-    assert taken(net, 2) == ["a+b", "c+d"]
-    assert net.act("A") is None
-
-
-def test_who_serves_several_ports_is_found_behind_others_that_serve_one() -> None:
-    net = Net(dict.fromkeys("abj", "A"), joins=(("left", "right"),))
-    net.send("a", "j", "lonely", "left")
-    assert net.act("A") is None
-    net.send("b", "j", 1, "left")
-    net.send("b", "j", 2, "right")
-
-    assert net.act("A") == ("j", [1, 2])
-    assert net.act("A") is None
-    net.send("b", "j", 3, "right")
-    assert net.act("A") == ("j", ["lonely", 3])
-
-
 def _can_fire(patterns: Any, queues: list[list[str]]) -> bool:
     """By trying everything: a pattern of which each channel gives some of its front."""
     for ports in patterns:

@@ -255,3 +255,14 @@ def test_hosts_that_cannot_be_called_ask_for_their_acknowledgements() -> None:
 
 
 # ---- names, timers, stopping ----------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_has_stopped_accepts_nothing_and_its_mailbox_stays_in_flight() -> None:
+    net = Net({"a": "A", "b": "A"})
+    net.send("a", "b", "unread")
+    net.cores["A"].stop(net.machine("b"))
+    assert net.act("A") is None
+    net.record("A", 1)
+    net.copy()
+
+    assert net.in_flight(1) == {("a", "b"): ["unread"]}

@@ -8,11 +8,10 @@ import tracemalloc
 from collections import deque
 from collections.abc import Callable
 
-from nets import Net, barrier_net
+from nets import Net
 
-from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.protocol.mailbox import KEPT_QUEUES, LONG, MAIL, NOTHING
+from ray_snapshot.protocol.mailbox import KEPT_QUEUES, LONG, MAIL
 
 MACHINES, WAYS = 200, 10
 NAMES = [f"machine-{number}" for number in range(MACHINES)]
@@ -94,24 +93,6 @@ def test_where_each_channel_has_one_message_waiting_it_and_the_message_take_less
     assert taken < 430
 
 
-def test_queues_are_kept_by_machines_of_few_senders_and_by_no_others() -> None:
-    for senders in (KEPT_QUEUES, KEPT_QUEUES + 1):
-        net = Net(dict.fromkeys([*map(str, range(senders)), "m"], "A"))
-        for number in range(2 * senders):
-            net.send(str(number % senders), "m", "go", number)
-        inbox = net.machine("m").inbox
-        assert [type(mailbox.kept) for mailbox in inbox.mailboxes.values()] == [deque] * senders
-        while net.act("A") is not None:
-            pass
-        assert not any(mailbox.queue for mailbox in inbox.mailboxes.values())
-        is_kept = senders <= KEPT_QUEUES
-        assert queues_of(net, "m") == [is_kept] * senders
-        assert (inbox.ready is not NOTHING) == is_kept
-        inbox.let_go()
-        assert queues_of(net, "m") == [False] * senders
-        assert inbox.ready is NOTHING
-
-
 def test_what_is_ready_is_taken_in_its_order_however_much_there_is() -> None:
     for senders in (KEPT_QUEUES, KEPT_QUEUES + 1, LONG, LONG + 1, 3 * LONG):
         names = [f"s{number}" for number in range(senders)]
@@ -129,32 +110,3 @@ def test_what_is_ready_is_taken_in_its_order_however_much_there_is() -> None:
         while (taken := inbox.take()) is not None:
             found += [(mailbox.source, message[2]) for mailbox, message in taken]
         assert found == [(name, method) for method in ("go", "again") for name in names]
-
-
-def queues_of(net: Net, machine: str) -> list[bool]:
-    """Of each mailbox: whether it has room of its own for messages."""
-    return [mailbox.kept is not NOTHING for mailbox in net.machine(machine).inbox.mailboxes.values()]
-
-
-def test_no_room_is_kept_for_what_a_join_has_taken() -> None:
-    ports = [f"p{number}" for number in range(KEPT_QUEUES + 3)]
-    net = Net(dict.fromkeys([*ports, "j"], "A"), joins=(tuple(ports),))
-    for port in ports * 2:
-        net.send(port, "j", port, port)
-    for _ in range(2):
-        assert net.act("A") == ("j", ports)
-    assert queues_of(net, "j") == [False] * len(ports)
-
-
-def test_no_room_is_kept_for_barriers_that_were_met() -> None:
-    sources = [f"s{number}" for number in range(KEPT_QUEUES + 3)]
-    net = barrier_net(Mode.ALIGNED, {**dict.fromkeys(sources, "A"), "t": "B"}, *((source, "t") for source in sources))
-    for source in sources:
-        net.send(source, "t", "go", source)
-    net.record("A", 1)
-    net.carry_all()
-    while net.act("B") is not None:
-        pass
-    net.barrier_core("B").boundary()
-    assert net.barrier_core("B").is_recorded(1)
-    assert queues_of(net, "t") == [False] * len(sources)

@@ -96,15 +96,6 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_the_observer
     assert found.fingerprint() == before
 
 
-def test_a_copy_of_an_observer_goes_its_own_way() -> None:
-    found = host("numbered", "new")
-    other = found.copy()
-    other.step(SnapshotRequested(1))
-
-    assert (found.turning.must_turn, other.turning.must_turn) == (False, True)
-    assert found.fingerprint() != other.fingerprint()
-
-
 # ---- hosts whose links reorder ----------------------------------------------------------------------------------------
 
 

@@ -10,38 +10,12 @@ from nets import Net
 from worlds.mail.behaviours import Script
 
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record, SendMarker
-from ray_snapshot.simulation.mail.machines import Input, Output, Send
+from ray_snapshot.simulation.mail.machines import Send
 from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check
 
 
 def three() -> Net:
     return Net({"p": "P", "q": "Q", "r": "R"})
-
-
-def test_a_message_can_only_be_accepted_after_it_has_been_sent() -> None:
-    """EWD864a, paragraph 2: the buffers have no clairvoyance."""
-    log = Log({"p": (Script(), ()), "q": (Script(), ())}, lengths={"p": 0, "q": 0})
-    log.begin("q", [("p", "q", "mail", 1)], 0).after = ("m",)
-
-    with pytest.raises(OracleError, match="the channel is empty"):
-        check(log, RecordedSnapshot(1))
-
-
-def test_the_snapshot_is_each_state_at_its_turn_and_the_white_messages_accepted_in_red_actions() -> None:
-    """EWD864a, paragraph 8, items 1 and 2."""
-    net = three()
-    net.machine("q").body.append("as it was")
-    net.send("p", "q", "white, accepted in a red action")
-    net.record("Q", 1)
-    net.carry("P", "Q")
-    assert net.act("Q") == ("q", ["white, accepted in a red action"])
-    net.record("P", 1)
-    net.record("R", 1)
-    net.copy()
-
-    snapshot = net.snapshot(1)
-    assert snapshot.states["q"] == ("as it was",)
-    assert snapshot.channels == {("p", "q", "mail"): [(1, "m", "white, accepted in a red action")]}
 
 
 def test_the_first_red_message_does_not_end_a_recording_for_it_need_not_exist() -> None:
@@ -129,60 +103,3 @@ def test_a_red_message_in_a_white_action_makes_the_alternative_impossible() -> N
 
     with pytest.raises(OracleError, match="action 1 of q is impossible here"):
         check(log, RecordedSnapshot(1, {"p": (), "q": ("m",)}))
-
-
-def test_the_input_of_the_first_marker_is_recorded_as_empty() -> None:
-    """CL85, marker-receiving rule, first case: q records the state of c as the empty sequence."""
-    net = three()
-    net.send("p", "q", "accepted before")
-    net.carry("P", "Q")
-    net.act("Q")
-    net.record("P", 1)
-    net.send("p", "q", "red")
-    net.carry("P", "Q")
-    net.cores["Q"].boundary()
-    net.record("R", 1)
-    net.copy()
-
-    assert net.in_flight(1) == {}
-
-
-def test_another_input_is_recorded_as_what_arrived_between_the_recording_and_its_marker() -> None:
-    """CL85, marker-receiving rule, second case."""
-    net = three()
-    net.send("r", "q", "too early to be in flight")
-    net.carry("R", "Q")
-    net.act("Q")
-    net.send("r", "q", "in between")
-    net.record("Q", 1)
-    net.carry("R", "Q")
-    net.record("R", 1)
-    net.send("r", "q", "behind the marker")
-    net.carry("R", "Q")
-    net.record("P", 1)
-    net.copy()
-
-    assert net.in_flight(1) == {("r", "q"): ["in between"]}
-
-
-class Doubler:
-    """Tells its choice apart, for the oracle's sake."""
-
-    joins = ()
-
-    def react(
-        self, _name: str, state: int, inputs: tuple[Input, ...], choice: int, /
-    ) -> tuple[int, tuple[Output, ...]]:
-        return state + choice + len(inputs), ()
-
-
-def test_the_state_between_two_actions_is_all_that_counts() -> None:
-    """EWD864a, paragraph 4: the states of the machines and the strings in the buffers determine it."""
-    log = Log({"p": (Doubler(), 1)}, lengths={"p": 0})
-    log.begin("p", [], 5).after = 6
-    log.record(1, ["p"])
-    log.begin("p", [], 2).after = 8
-
-    check(log, RecordedSnapshot(1, {"p": 6}))
-    with pytest.raises(OracleError, match="the states are"):
-        check(log, RecordedSnapshot(1, {"p": 8}))

@@ -14,7 +14,6 @@ from ray_snapshot.protocol.rollback import (
     Acknowledge,
     Acknowledged,
     Ask,
-    AskAgain,
     Asked,
     BeginGeneration,
     CoordinatorEffect,
@@ -28,7 +27,6 @@ from ray_snapshot.protocol.rollback import (
     LoadStates,
     Phase,
     RollbackAsked,
-    RollbackComplete,
     RollbackCoordinator,
     RollbackHost,
     StartAccepting,
@@ -88,32 +86,6 @@ def test_a_host_refuses_what_is_older_and_holds_what_comes_before_it_has_started
     assert [host.judge(n) for n in (OWN - 1, OWN, OWN + 1)] == [Judgement.REFUSE, own, Judgement.HOLD]
 
 
-def test_a_late_request_to_stop_does_not_stop_a_host_that_has_started() -> None:
-    host = RollbackHost()
-    for event in (Asked(Step.STOP, 1), Asked(Step.LOAD, 1), LoadFinished(1), Asked(Step.START, 1)):
-        host.step(event)
-    assert host.step(Asked(Step.STOP, 1)) == ()
-    assert host.phase is Phase.RUNNING
-
-
-def test_what_was_loaded_for_a_generation_that_is_over_starts_nobody() -> None:
-    host = RollbackHost()
-    for event in (Asked(Step.STOP, 1), Asked(Step.LOAD, 1), Asked(Step.STOP, 2)):
-        host.step(event)
-    assert host.step(LoadFinished(1)) == ()
-    assert host.fingerprint() == (2, Phase.STOPPED, 0)
-
-
-def test_a_copy_goes_its_own_way() -> None:
-    host, coordinator = RollbackHost(), system("a")
-    other, rest = host.copy(), coordinator.copy()
-    other.step(Asked(Step.STOP, 1))
-    rest.step(RollbackAsked("why not"))
-
-    assert host.fingerprint() == (0, Phase.RUNNING, 0) != other.fingerprint()
-    assert coordinator.fingerprint() != rest.fingerprint()
-
-
 # ---- the coordinator ------------------------------------------------------------------------------------------------------
 
 
@@ -135,23 +107,6 @@ def done(coordinator: RollbackCoordinator, step: Step, *hosts: str) -> tuple[Coo
 
 def asks(step: Step, generation: int, *hosts: str, incarnation: int = 0) -> tuple[Ask, ...]:
     return tuple(Ask(host, step, generation, incarnation) for host in hosts)
-
-
-def test_nobody_is_asked_for_a_step_before_everybody_has_done_the_one_before() -> None:
-    coordinator = system("a", "b", last=4)
-    assert coordinator.step(RollbackAsked("why not")) == (
-        BeginGeneration(5, "why not"),
-        *asks(Step.STOP, 5, "a", "b"),
-    )
-    for step, after in ((Step.STOP, Step.LOAD), (Step.LOAD, Step.START)):
-        assert done(coordinator, step, "b") == ()
-        assert coordinator.step(AskAgain()) == asks(step, 5, "a")
-        assert done(coordinator, step, "a") == asks(after, 5, "a", "b")
-    assert done(coordinator, Step.START, "a") == ()
-    assert not coordinator.is_running
-    assert done(coordinator, Step.START, "b") == (RollbackComplete(5),)
-    assert coordinator.is_running
-    assert coordinator.step(AskAgain()) == ()
 
 
 def test_acknowledgements_that_are_late_or_double_count_for_nothing() -> None:
@@ -226,25 +181,6 @@ def test_a_host_that_is_expected_is_waited_for() -> None:
     assert done(coordinator, Step.STOP, "a") == ()
     coordinator.step(HostJoined("new", 0, NO_GENERATION))
     assert done(coordinator, Step.STOP, "new") == asks(Step.LOAD, 1, "a", "new")
-
-
-def test_a_host_that_is_made_while_the_system_runs_joins_before_it_acts() -> None:
-    coordinator, made = system("a"), RollbackHost(0, Phase.LOADED)
-    assert made.judge(0) is Judgement.HOLD
-    assert coordinator.step(HostJoined("new", 0, 0)) == asks(Step.START, 0, "new")
-    assert coordinator.is_running
-    assert made.step(Asked(Step.START, 0))[0] == StartAccepting(0)
-    assert done(coordinator, Step.START, "new") == ()
-
-
-def test_a_host_that_was_made_in_a_generation_that_is_over_is_taken_through_all_steps() -> None:
-    coordinator = system("a")
-    coordinator.step(RollbackAsked("one"))
-    done(coordinator, Step.STOP, "a")
-    assert coordinator.step(HostJoined("new", 0, 0)) == asks(Step.STOP, 1, "new")
-    assert done(coordinator, Step.LOAD, "a") == ()
-    assert done(coordinator, Step.STOP, "new") == asks(Step.LOAD, 1, "new")
-    assert done(coordinator, Step.LOAD, "new") == asks(Step.START, 1, "a", "new")
 
 
 def test_after_too_many_failures_it_gives_up_with_the_reason() -> None:

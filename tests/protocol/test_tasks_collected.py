@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from test_calls_collected import System, channel_of
+from test_calls_collected import System
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import MachineReport
-from ray_snapshot.protocol.tasks import ENDED_WORKERS, TaskEnds, TaskLog, call_of_task, task_name, worker_name
+from ray_snapshot.protocol.tasks import TaskEnds, call_of_task, task_name, worker_name
 
 ONE, TWO = worker_name("1", 1), worker_name("2", 1)
 F, G = task_name("f", "1"), task_name("f", "2")
@@ -25,38 +25,6 @@ def _leave(system: System, worker: str) -> None:
 
 def _on_the_way(found: CompletedCallSnapshot) -> list[str]:
     return [name for channel in found.channels for name in channel.tasks.values()]
-
-
-def test_a_task_is_in_flight_then_a_machine_then_nothing() -> None:
-    system = _with_worker()
-    system.ledgers["driver"].start_task("f", F, (1,), 0.0)
-
-    found = system.snapshot()
-    assert _on_the_way(found) == [F]
-    assert channel_of(found, "driver", task_name("f", "")).in_flight_count == 1
-
-    call = system.ledgers[ONE].accept_task(F, "f", 0.0)
-    found = system.snapshot()
-    assert _on_the_way(found) == []
-    assert found.machines[F].status == "active"
-    assert [one.call_id for one in found.machines[F].calls] == [call]
-
-    system.ledgers[ONE].finish_task(call, 0.0)
-    found = system.snapshot()
-    assert (_on_the_way(found), F in found.machines, found.held) == ([], False, frozenset({F}))
-
-
-def test_what_a_complete_snapshot_says_is_over_its_sender_drops_and_then_its_worker_forgets() -> None:
-    system = _with_worker()
-    system.ledgers["driver"].start_task("f", F, (1,), 0.0)
-    system.ledgers[ONE].finish_task(system.ledgers[ONE].accept_task(F, "f", 0.0), 0.0)
-
-    for number, is_kept in ((1, True), (2, False)):
-        found = system.snapshot()
-        for ledger in system.ledgers.values():
-            ledger.complete(number, found.held)
-        assert bool(system.ledgers[ONE].ends.report()) is is_kept
-        assert not system.ledgers["driver"].tasks
 
 
 def test_a_task_that_raised_and_is_retried_is_on_its_way_and_whether_it_was_its_last_try_is_not_known() -> None:
@@ -89,19 +57,6 @@ def test_a_last_try_that_raised_stays_in_doubt_as_long_as_it_is_in_a_log(leaves:
         system.coordinator.calls.fold(found)
         for ledger in system.ledgers.values():
             ledger.complete(number, found.held, found.unsettled)
-
-
-def test_two_runs_of_a_task_are_two_machines_and_its_reply_is_not_known() -> None:
-    system = _with_worker()
-    system.born(TWO)
-    system.ledgers["driver"].start_task("f", F, (), 0.0)
-    for worker in (ONE, TWO):
-        system.ledgers[worker].accept_task(F, "f", 0.0)
-    system.ledgers["driver"].wait(None, [call_of_task(F)], 1, 0.0)
-
-    found = system.snapshot()
-    assert len([name for name in found.machines if name.startswith(F)]) == 2
-    assert found.waits[0].answers == (None,)
 
 
 def test_what_a_worker_has_handles_of_any_task_to_come_may_use_also_when_it_has_left() -> None:
@@ -137,21 +92,6 @@ def test_an_actor_that_is_being_made_may_act_too_whoever_has_crashed() -> None:
     assert "kid" in system.snapshot().waits[0].on_machines
 
 
-def test_a_worker_that_has_left_is_awaited_no_more_and_what_it_had_sent_is_one_sum() -> None:
-    system = _with_worker("a")
-    system.born(TWO)
-    for worker in (ONE, TWO):
-        system.call(worker, "a")
-        system.ledgers[worker].answered("a", 1)
-        _leave(system, worker)
-
-    system.snapshot()
-    assert system.coordinator.calls.known_workers() == set()
-    system.ledgers["a"].forget_workers(system.coordinator.calls.ended_workers)
-    (channel,) = [one for one in system.snapshot().channels if one.target == "a"]
-    assert (channel.source, channel.sent_count, channel.accepted_count) == (ENDED_WORKERS, 2, 2)
-
-
 def test_a_worker_that_was_never_heard_of_again_after_it_joined_can_be_told_to_have_left() -> None:
     """Its process has given up waiting for the answer."""
     system = _with_worker()
@@ -179,20 +119,6 @@ def test_a_worker_keeps_the_ends_of_a_minute() -> None:
     ends.add(G, 100.0, is_error=False)
 
     assert [*ends.report()] == [G]
-
-
-def test_tasks_that_are_over_stay_in_the_log_until_their_sender_is_as_red_as_a_worker_could_be() -> None:
-    system = _with_worker()
-    driver = system.ledgers["driver"]
-    driver.start_task("f", F, (), 0.0)
-    driver.tasks_are_over([F], colour=1)
-    assert driver.tasks.older_than(1.0) == [], "it is not asked for again"
-    assert driver.tasks
-
-    driver.request(1)
-    driver.record(lambda: None)
-    assert not driver.tasks
-    assert not TaskLog()
 
 
 def test_a_call_that_a_worker_has_made_may_raise_when_that_worker_has_ended() -> None:

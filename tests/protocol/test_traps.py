@@ -93,18 +93,6 @@ def test_what_waited_for_a_machine_to_be_born_is_in_flight() -> None:
     assert net.in_flight(1) == {("w", "n"): ["work"]}
 
 
-def test_a_creation_that_is_being_carried_out_while_its_host_is_forced_to_record_is_in_flight() -> None:
-    net = Net({"w": "W"})
-    net.cores["W"].create("w", "n", "W", "payload", 0.0)
-    creation = net.cores["W"].next_birth()
-    net.record("W", 1)
-    net.cores["W"].born("n", [])
-    net.copy()
-
-    assert creation is not None
-    assert net.snapshot(1).creations == {("w", "n")}
-
-
 def test_a_creation_behind_a_marker_is_not_carried_out_before_its_host_has_recorded() -> None:
     net = Net({"w": "W", "x": "X"})
     net.record("W", 1)
@@ -134,14 +122,6 @@ def test_a_new_host_forgets_what_was_over_when_the_coordinator_learned_of_it() -
 
     assert sorted(core.open) == [3]
     assert core.must_record
-
-
-def test_a_host_without_machines_answers_at_once() -> None:
-    core = HostCore("empty")
-    core.request(1)
-    core.boundary()
-
-    assert core.open[1].is_copied
 
 
 # ---- trap 6: half-done steps -------------------------------------------------------------------------------------------

@@ -69,36 +69,6 @@ def test_of_two_ledgers_of_a_run_each_has_its_own_paths_and_one_alone_can_be_ask
     assert column(conservation(history, detector="other")["ledger"], "detector") == ["other"] * 2
 
 
-def test_without_a_total_a_snapshot_is_compared_with_the_first_since_the_restore(tmp_path: Path) -> None:
-    own = TokenConservation(state="$.balance")
-    taken = [snapshot("bank-1", n, [balance]) for n, balance in enumerate((5, 5, 4))]
-    taken += [snapshot("bank-1", n, [balance], restored_from="bank-1-0000") for n, balance in ((3, 4), (4, 4), (5, 5))]
-    ledger = conservation(write(tmp_path / "h", taken, judged(taken, own)))["ledger"]
-    assert column(ledger, "holds") == [None, True, False, None, True, False]
-    assert column(ledger, "expected") == [None, 5, 5, None, 4, 4]
-
-
-def test_nothing_is_said_of_a_cut_that_cannot_be_counted(tmp_path: Path) -> None:
-    taken = [
-        snapshot("bank-1", 0, ["a text", 30]),
-        snapshot("bank-1", 1, [30], consistent=False),
-        snapshot("bank-1", 2, [30], coverage={"uncovered": ["a thread"]}),
-        snapshot("bank-1", 3, [20], calls=[{"machine": "m0", "call_id": "c", "method": "__init__"}]),
-    ]
-    ledger = conservation(write(tmp_path / "h", taken, judged(taken, MONEY)))["ledger"]
-    assert column(ledger, "holds") == [None] * 4
-    assert column(ledger, "unreadable") == [1, 0, 0, 0]
-
-
-def test_a_driver_holds_what_its_state_says_and_nothing_without_one(tmp_path: Path) -> None:
-    states = [None, {"balance": 10}]
-    drivers = [{"machine": "driver", "state": state} for state in states]
-    held = [{"machine": "m0", "state": {"balance": balance}} for balance in (30, 20)]
-    taken = [snapshot("bank-1", n, machines=list(pair)) for n, pair in enumerate(zip(held, drivers, strict=True))]
-    ledger = conservation(write(tmp_path / "h", taken, judged(taken, MONEY)))["ledger"]
-    assert (column(ledger, "total"), column(ledger, "unreadable")) == ([30, 30], [0, 0])
-
-
 def test_settings_that_are_none_are_named(tmp_path: Path) -> None:
     taken = [snapshot("bank-1", 0, [30])]
     (said,) = judged(taken, MONEY)

@@ -20,8 +20,6 @@ ALSO_EVIL = '"]--><b>\n```\n@everyone [a](http://evil.example) | \u202e \x1b[31m
 
 
 class Tags(HTMLParser):
-    """What is in a page."""
-
     def __init__(self, page: str) -> None:
         super().__init__()
         self.tags: set[str] = set()

@@ -40,7 +40,6 @@ class Actor:
         return _Method(self, name)
 
     def of(self, name: str) -> list[tuple[Any, ...]]:
-        """The arguments of each call of this name so far."""
         return [args for found, args in [*self.heard] if found == name]
 
 
@@ -81,25 +80,21 @@ class LoneHost:
         self.begin_driver()
 
     def begin_driver(self) -> None:
-        """The driver's core, with no channel yet."""
         self.driver = core_for(self.post.config.protocol, DRIVER)
         self.me = self.driver.born(DRIVER, self)
         self.driver.acting = None
 
     def create(self, name: str, kind: type, *args: Any) -> None:
-        """A machine of this class is born."""
         with self.post.member.lock:
             self.driver.create(DRIVER, name, HOST, (*packed(kind), args), time.time())
         self._deliver()
 
     def send(self, name: str, method: str, *args: Any) -> None:
-        """The driver sends a message."""
         with self.post.member.lock:
             self.driver.send(self.me, name, MAIL, method, args, time.time())
         self._deliver()
 
     def call(self, name: str, method: str, *args: Any) -> Future[Any]:
-        """The driver calls a method; what will hold the answer."""
         call_id = f"driver/{time.monotonic_ns()}"
         with self.post.member.lock:
             self.driver.send(self.me, name, CALL, method, (call_id, args), time.time())
@@ -117,8 +112,6 @@ class LoneHost:
         self._on_loop(deliver)
 
     def obey(self, *commands: HostCommand) -> None:
-        """What the coordinator says."""
-
         self._on_loop(lambda: obey(self.post, commands))
 
     def _on_loop(self, work: Callable[[], None]) -> None:
@@ -131,18 +124,15 @@ class LoneHost:
         asyncio.run_coroutine_threadsafe(done(), self.loop).result(30)
 
     def body(self, name: str) -> Any:
-        """The machine's object, once it is there."""
         until(lambda: name in self.post.core.machines and self.post.core.machines[name].body is not None)
         return self.post.core.machines[name].body
 
     def report(self, number: int) -> HostPart:
-        """What the host has reported of a snapshot, as soon as it has."""
         payload: HostPayload = until(lambda: [p for (p,) in self.service.of("report") if p.number == number])[0]
         part: HostPart = pickle.loads(payload.part)
         return part
 
     def failure(self) -> Exception:
-        """What has stopped the system, as soon as something has."""
         error: Exception = until(lambda: self.service.of("fail"))[0][0]
         return error
 

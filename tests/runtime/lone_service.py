@@ -19,8 +19,6 @@ from ray_snapshot.runtime.settings import settings_of
 
 
 class Nothing:
-    """The rest of a service, in which nothing happens."""
-
     async def gone(self, host: str, reason: str, incarnation: int) -> None: ...
 
     async def fail(self, error: Any, generation: int | None = None) -> None: ...
@@ -45,8 +43,6 @@ def recovery_with(analyst: Any) -> Recovery:
 
 
 class Calm:
-    """A program's own part, which nothing stops."""
-
     failure = None
 
     def check(self) -> None: ...

@@ -34,15 +34,11 @@ PARTS: dict[str, Any] = {}
 
 
 class Box:
-    """An object in a state."""
-
     def __init__(self) -> None:
         self.weight = 0
 
 
 class Resting(rs.SnapshotMixin):
-    """A machine whose state may be changed in every way."""
-
     def __init__(self, start: int = 0) -> None:
         self.total = start
         self.items = [start]
@@ -51,47 +47,38 @@ class Resting(rs.SnapshotMixin):
         self.friend = self.machine(f"friend-{start % 3}")
 
     def add(self, amount: int) -> int:
-        """A call or a message."""
         self.total += amount
         return self.total
 
     def grow(self, amount: int) -> None:
-        """What is deep inside changes, and no attribute."""
         self.items.append(amount)
         self.nested["inner"]["deep"].append(amount)
         if self.box is not None:
             self.box.weight += amount
 
     def lend(self) -> None:
-        """Another machine may write into this one's list."""
         LENT[self.machine_name] = self.nested["inner"]["deep"]
 
     def use(self, amount: int) -> None:
-        """Write into whatever others have lent."""
         for items in LENT.values():
             items.append(amount)
 
     def register(self) -> None:
-        """Other code has this object, or one of its parts."""
         KNOWN[self.machine_name] = self
         PARTS[self.machine_name] = self.box
 
     def register_weakly(self) -> None:
-        """The same, and nothing counts it."""
         WEAKLY[self.machine_name] = weakref.ref(self)
 
     def leave(self) -> None:
-        """It is the machine's alone again."""
         for names in (KNOWN, WEAKLY, LENT, PARTS):
             names.pop(self.machine_name, None)
 
     def fill(self, count: int) -> None:
-        """Send more than a mailbox may hold."""
         for _ in range(count):
             self.machine("far").add.send(1)
 
     def later(self) -> None:
-        """Something is on its way to itself, for longer than any test takes."""
         self.handle.add.send_after(1_000, 1)
 
     def ask(self) -> None:
@@ -105,16 +92,11 @@ class Resting(rs.SnapshotMixin):
 
 
 class Listener(Resting):
-    """Wants to hear of kept snapshots."""
-
     def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
-        """The hook changes the state."""
         self.total += 1_000 + state["total"]
 
 
 class Trusted(Resting):
-    """Says that it does not change by itself, and has a hook."""
-
     volatile = False
 
     def register(self) -> None:
@@ -123,13 +105,10 @@ class Trusted(Resting):
     register_weakly = lend = register
 
     def snapshot_state(self) -> Any:
-        """Without what no action changes."""
         return {**self.__dict__, "box": None}
 
 
 class Volatile(Resting):
-    """A thread of its own changes its state."""
-
     volatile = True
 
     def __init__(self, start: int = 0) -> None:
@@ -141,11 +120,8 @@ class Volatile(Resting):
 
 
 class Joined(Resting):
-    """What it waits for follows from what is declared."""
-
     @rs.join("left", "right")
     def both(self, left: int, right: int) -> None:
-        """One of each."""
         self.total += left + right
 
 
@@ -154,27 +130,18 @@ class Wanting(Joined, Listener):
 
 
 class Asked(Resting):
-    """Says itself what it waits for, by what others may change."""
-
     def waiting_for(self) -> Any:
-        """Whoever has lent something."""
         names = sorted(LENT)
         return rs.all_of(*names) if names else None
 
 
 class Lively(Resting):
-    """Says itself whether it is active, by what others may change."""
-
     def is_active(self) -> bool:
-        """Whether something is lent."""
         return bool(LENT)
 
 
 class Telling(Resting):
-    """Tells more than its attributes."""
-
     def snapshot_state(self) -> Any:
-        """What is lent, too."""
         return {**self.__dict__, "lent": sorted(LENT)}
 
 
@@ -187,16 +154,13 @@ class Flat(Resting):
         del self.nested
 
     def grow(self, amount: int) -> None:
-        """A field changes its type."""
         self.items.append(amount)
         self.mood = "grown"
 
     def lend(self) -> None:
-        """Another machine may write into this one's list."""
         LENT[self.machine_name] = self.items
 
     def claim(self) -> None:
-        """An attribute in the place of a hook."""
         self.is_active = "sometimes"  # type: ignore[assignment,method-assign]
 
 
@@ -234,14 +198,12 @@ class Program:
         self.rows: list[Any] = []
 
     def run(self, program: Iterable[Step]) -> list[Any]:
-        """The rows of all snapshots."""
         for step in program:
             getattr(self, f"_{step[0]}")(*step[1:])
             self._rest()
         return self.rows
 
     def _rest(self) -> None:
-        """Until nothing happens any more."""
         post = self.host.post
 
         def rests() -> bool:
@@ -253,7 +215,6 @@ class Program:
         until(rests, seconds=20)
 
     def _found(self, name: int) -> Any:
-        """The machine, if it is there and accepts."""
         machine = self.host.post.core.machines.get(f"m{name}")
         return None if machine is None or machine.body is None or machine.is_stopped else machine
 
@@ -306,7 +267,6 @@ class Program:
             self.host.obey(Stop(machine.name, 0, 0))
 
     def _redact(self, number: int) -> None:
-        """A field of states is redacted from now on."""
         redaction.redact(("box", "items", "friend")[number % 3])
 
     def _declare(self, name: int, other: int) -> None:
@@ -315,17 +275,14 @@ class Program:
             self.host.obey(DeclarePort(f"m{name}", port, f"m{other % 10}", None))
 
     def _place(self, name: int) -> None:
-        """A handle learns where its machine is."""
         handles.handle_of("lone", f"friend-{name % 3}", "host-7")
 
     def _tell(self) -> None:
-        """The last snapshot is kept."""
         post = self.host.post
         if post.config.checkpoint and not post.stage.suspended and self.number:
             asyncio.run_coroutine_threadsafe(post.notify(self.number, "kept"), self.host.loop).result(30)
 
     def _restore(self, back: int) -> None:
-        """Back to a snapshot: the last one, or one of those before."""
         host, old = self.host, self.host.post
         if not old.config.checkpoint or old.stage.suspended or len(self.rows) <= back:
             return
@@ -379,7 +336,6 @@ def rows_of(program: Iterable[Step], **options: Any) -> list[Any]:
 
 
 def forget() -> None:
-    """The process as it was."""
     redaction.forget()
     handles._INTERNED.clear()
     for names in (KNOWN, WEAKLY, LENT, PARTS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -13,8 +15,6 @@ BOUND_S = 60.0
 
 
 class Vault(rs.SnapshotMixin):
-    """Holds tokens, and passes them on for as long as it is told to."""
-
     def __init__(self, tokens: int, peers: tuple[str, ...] = ()) -> None:
         self.tokens = tokens
         self.peers = list(peers)
@@ -43,8 +43,6 @@ class Vault(rs.SnapshotMixin):
 
 
 class Keeper(rs.SnapshotMixin):
-    """Notes what it is sent, with hooks of its own."""
-
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.lock_like = object()
@@ -66,8 +64,6 @@ class Keeper(rs.SnapshotMixin):
 
 
 class Asker(rs.SnapshotMixin):
-    """Waits inside its actions."""
-
     def __init__(self) -> None:
         self.heard: list[Any] = []
         self.ref: Any = None
@@ -89,14 +85,28 @@ def conservation(total: int) -> Any:
 
 
 def total_of(snapshot: rs.Snapshot) -> int:
-    """The tokens in a snapshot, counted by hand."""
     held = sum(machine.state["tokens"] for machine in snapshot.machines.values() if "tokens" in (machine.state or ()))
     moving = sum(message.args[0] for message in snapshot.messages if message.method in ("take", "__init__"))
     return int(held + moving)
 
 
+def settled(system: rs.System) -> rs.Snapshot:
+    system.wait_for(detectors.Termination(), timeout=BOUND_S)
+    return system.snapshot()
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What the driver asks of a system that may be rolled back meanwhile: it asks again."""
+    deadline = time.monotonic() + 2 * BOUND_S
+    while True:
+        try:
+            return ask()
+        except (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
 def vaults(system: rs.System, count: int, tokens: int, per_host: int, prefix: str = "v") -> list[Any]:
-    """Vaults that pass tokens on to each other."""
     names = tuple(f"{prefix}{number}" for number in range(count))
     args = [(tokens, names) for _ in names]
     return system.spawn_many(Vault, args=args, names=list(names), per_host=per_host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from typing import Any
 
 import ray_snapshot as rs
@@ -14,8 +15,6 @@ history, address, per_host = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 
 class Purse(rs.SnapshotMixin):
-    """Passes tokens on, by handles that it keeps in its state."""
-
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
         self.peers = [self.machine(name) for name in NAMES]
@@ -45,7 +44,6 @@ class Purse(rs.SnapshotMixin):
 
 
 def told(snapshot: rs.Snapshot) -> None:
-    """One line of JSON about a snapshot."""
     purses = {name: machine for name, machine in snapshot.machines.items() if machine.class_name == "Purse"}
     moving = [message.args[0] for message in snapshot.messages if message.method in ("take", "__init__")]
     line = {
@@ -54,7 +52,7 @@ def told(snapshot: rs.Snapshot) -> None:
         "restorable": snapshot.restorable,
         "tokens": sum(machine.state["tokens"] for machine in purses.values()) + sum(moving),
         "moving": len(moving),
-        "hosts": len({machine.host for machine in purses.values()}),
+        "hosts": sorted(Counter(machine.host for machine in purses.values()).values()),
         "machines": sorted(purses),
         "sequence": snapshot.sequence,
     }

@@ -32,8 +32,6 @@ class Nursery(rs.SnapshotMixin):
 
 
 class Log(rs.SnapshotMixin):
-    """Notes what it is sent."""
-
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
@@ -49,8 +47,6 @@ class Log(rs.SnapshotMixin):
 
 
 class Sender(rs.SnapshotMixin):
-    """Sends and calls on behalf of a test."""
-
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
@@ -69,8 +65,6 @@ class Sender(rs.SnapshotMixin):
 
 
 class Account(rs.SnapshotMixin):
-    """The account of the design's example."""
-
     def __init__(self, balance: int) -> None:
         self.balance = balance
 
@@ -80,6 +74,15 @@ class Account(rs.SnapshotMixin):
     def transfer(self, to: Any, amount: int) -> None:
         self.balance -= amount
         to.deposit.send(amount)
+
+
+class Press(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.made = 0
+
+    @rs.join("left", "right")
+    def close(self, left: int, right: int) -> None:
+        self.made += 1
 
 
 class House:
@@ -98,11 +101,9 @@ class House:
         return ray.get(self.nurseries[at].make.remote(kind, name, args), timeout=BOUND_S)
 
     def settle(self) -> None:
-        """Wait until nothing happens any more."""
         self.system.wait_for("termination", timeout=BOUND_S)
 
     def state(self, handle: Any) -> Any:
-        """What a snapshot holds of a machine, when nothing happens any more."""
         self.settle()
         return self.system.snapshot().machines[name_of(handle)].state
 

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from limited import limit
 from unread_rows import ASKED, COLUMNS, resting, snapshots
 
@@ -36,7 +35,6 @@ LABEL = Label("s", "r", 0)
 
 
 def packed_of(host: str, names: Sequence[str], recorded_at: int = 7) -> Packed:
-    """What a host says of machines at rest that are passive."""
     rows = [
         {"machine": name, "class_name": "Purse", "host": host, "status": "passive", "state": "{}"} for name in names
     ]
@@ -86,16 +84,6 @@ def test_nothing_is_packed_where_anything_is_secret_or_much(monkeypatch: pytest.
     assert packing.packed(rows, 1) is not None
 
 
-@given(st.lists(st.sampled_from(["m0", "m1", "m2", "m3"]), max_size=4), st.booleans())
-def test_rows_without_some_are_as_a_filter_has_them(hidden: list[str], compact: bool) -> None:
-    rows = resting(4).machines.without("machine", hidden)
-    rows = rows.compact() if compact else rows
-    left = [name for name in ("m0", "m1", "m2", "m3") if name not in hidden]
-    assert rows.table("machine")["machine"].to_pylist() == left
-    assert rows.count == len(left)
-    assert rows.plus(resting(1).machines.table()).table()["machine"].to_pylist() == [*left, "m0"]
-
-
 # ---- what a snapshot says --------------------------------------------------------------------------------------------
 
 
@@ -141,17 +129,6 @@ def test_every_answer_is_that_of_plain_rows(given: tuple[Snapshot, list[str], li
     assert part.tables["machines"].select(untimed).equals(full.tables["machines"].select(untimed))
 
 
-@given(
-    st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=3), min_size=1, max_size=3),
-    st.lists(st.sampled_from("xyab")),
-)
-def test_a_machine_that_is_there_twice_is_found(hosts: list[list[str]], here: list[str]) -> None:
-    rows = BroughtRows(LABEL, [packed_of(f"h{at}", names) for at, names in enumerate(hosts)])
-    packed_ones = [name for names in hosts for name in names]
-    is_twice = len(set(packed_ones)) < len(packed_ones) or not set(packed_ones).isdisjoint(here)
-    assert rows.repeats(pa.chunked_array([here], pa.string())) is is_twice
-
-
 def test_a_cut_with_a_machine_on_two_hosts_is_not_consistent() -> None:
     header = SnapshotHeader(1, "bank", "run-1", "chandy-lamport", [], 1.0, 1.5)
     nothing = inner(MESSAGES).empty_table(), ENDS.empty_table()
@@ -160,32 +137,13 @@ def test_a_cut_with_a_machine_on_two_hosts_is_not_consistent() -> None:
     assert (found.consistent, found.problems(), found.machine_count) == (False, ["a machine is recorded twice"], 4)
     parts[1].packed = packed_of("h", ["h"])
     assert assembled(header, parts, Also()).consistent
+    parts[1].machines = pa.Table.from_pylist([{"machine": "g"}], schema=COLUMNS)
+    assert not assembled(header, parts, Also()).consistent
 
 
-def test_rows_have_the_moment_of_their_host_and_stand_in_the_order_of_names() -> None:
-    rows = BroughtRows(Label("s", "r", 1_000), [packed_of("h", ["d", "b"], 3_000), packed_of("g", ["c", "a"], 2_500)])
-    columns = ["machine", "host", "record_delay_ms", "snapshot_id", "run_id"]
-    assert [tuple(row.values()) for row in rows.rows().select(columns).to_pylist()] == [
-        ("a", "g", 1.5, "s", "r"),
-        ("b", "h", 2.0, "s", "r"),
-        ("c", "g", 1.5, "s", "r"),
-        ("d", "h", 2.0, "s", "r"),
-    ]
-    assert rows.rows()["recorded_at"].cast(pa.int64()).to_pylist() == [2_500, 3_000, 2_500, 3_000]
-    assert rows.of(["b", "x"]).select(columns).equals(rows.rows().select(columns)[1:2])
-
-
-def test_the_same_bytes_are_read_once_and_no_more_is_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
-    kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]
-    one, other = BroughtRows(LABEL, kept), BroughtRows(LABEL, [*kept])
-    assert one._parts[0].table is other._parts[0].table
-    limit(monkeypatch, brought_bytes=1)
-    BroughtRows(LABEL, [packed_of("k", ["k"])])._parts[0]
-    assert len(brought._REMEMBERED._read) == 1
-
-
-def test_what_the_last_snapshot_has_is_remembered_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bytes_are_read_once_and_what_the_last_snapshot_has_is_remembered_however_much_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(brought, "_REMEMBERED", brought._Remembered())
     limit(monkeypatch, brought_bytes=1)
     kept = [packed_of(host, [f"{host}-{at}" for at in range(9)]) for host in "ghi"]

@@ -6,7 +6,6 @@ import pickle
 from itertools import chain, groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from ray_snapshot import columns
 from ray_snapshot.columns import Columns, inner, lean, packed, unpacked, unspread
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.runtime import ends, joined_ends
+from ray_snapshot.runtime import joined_ends
 from ray_snapshot.runtime.ends import ENDS, OWNED
 from ray_snapshot.runtime.host.resting import RestingRows, Rows
 from ray_snapshot.runtime.rows import END_ROW
@@ -72,55 +71,6 @@ def test_a_channel_is_what_both_ends_say(least: int, parts: list[list[Row]]) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "LEAST_LEAN", least)
         assert found_in(parts) == in_order(joined(parts))
-
-
-def test_a_name_that_is_there_twice_is_one_name() -> None:
-    runs = ends._Runs()
-    for name, count in (("a", 2), ("b", 1), ("a", 1)):
-        runs.add(name, count)
-    column = runs.column()
-    assert column.to_pylist() == ["a", "a", "b", "a"]
-    assert column.dictionary.to_pylist() == ["a", "b"]
-
-
-def counts_are_those_of_the_next(patch: pytest.MonkeyPatch) -> None:
-    numbered = joined_ends._numbered
-    patch.setattr(joined_ends, "_numbered", lambda keys: (np.roll(numbered(keys)[0], 1), numbered(keys)[1]))
-
-
-def sums_are_rounded(patch: pytest.MonkeyPatch) -> None:
-    add = np.add
-
-    class Rounded:
-        @staticmethod
-        def at(found: Any, places: Any, values: Any) -> None:
-            add.at(found, places, values.astype(np.float64).astype(np.float32).astype(np.int64))
-
-    patch.setattr(np, "add", Rounded)
-
-
-def one_value_stands_for_one_row(patch: pytest.MonkeyPatch) -> None:
-    add = np.add
-
-    class Once:
-        @staticmethod
-        def at(found: Any, places: Any, values: Any) -> None:
-            add.at(found, places[: len(values)], values)
-
-    patch.setattr(np, "add", Once)
-
-
-MUTANTS = [counts_are_those_of_the_next, sums_are_rounded, one_value_stands_for_one_row]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "LEAST_LEAN", 1)
-    parts = [[(f"m{one}", f"m{other}", "mail", 2**53 + one, 1, 0, 0, 0) for one in range(9) for other in range(9)]] * 2
-    expected = in_order(joined(parts))
-    assert found_in(parts) == expected
-    mutant(monkeypatch)
-    assert found_in(parts) != expected
 
 
 @pytest.mark.parametrize("left", [0, 1, 7])

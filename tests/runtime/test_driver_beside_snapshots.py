@@ -1,28 +1,34 @@
-"""What a program does beside its snapshots, each of which shows of it what it is."""
+"""What a program does beside its snapshots, each of which shows of it what it is; and what a snapshot that it holds has."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import ray
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
+from ray_snapshot import Snapshot, detectors
+from ray_snapshot.limits import LIMITS
 
 pytestmark = pytest.mark.ray
 
 
 class Till(rs.SnapshotMixin):
-    """Counts what it is given."""
-
-    def __init__(self) -> None:
-        self.coins = 0
+    def __init__(self, coins: int = 0) -> None:
+        self.coins = coins
 
     def give(self, coins: int) -> int:
         self.coins += coins
         return self.coins
+
+    def pid(self) -> int:
+        return os.getpid()
 
 
 @pytest.mark.contract
@@ -40,7 +46,6 @@ def test_a_program_that_holds_the_interpreter_longer_than_a_snapshot_may_take_ab
 
 @pytest.mark.nightly
 def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
-    """One thread sends now and then, at any moment of a snapshot; another takes one after the other."""
     with rs.System("now-and-then") as system:
         tills = system.spawn_many(Till, count=4, per_host=2)
         system.start()
@@ -69,7 +74,6 @@ def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None
 
 @pytest.mark.contract
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
-    """The driver waits in one thread; another that has sent something ends without a word."""
     with rs.System("ended-thread", detectors=[detectors.Termination()]) as system:
         till = system.spawn(Till)
         system.start()
@@ -92,3 +96,30 @@ def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> No
         assert system.wait_for("termination", timeout=15).holds
         sender.join()
         looking.join()
+
+
+def test_a_held_snapshot_is_read_as_of_its_moment_when_its_host_has_died_and_its_system_has_closed(
+    ray_cluster: None,
+) -> None:
+    system = rs.System("held", detectors=[])
+    tills = system.spawn_many(Till, [(10,)] * LIMITS.packed_rows)
+    system.start()
+    held = [_unread(system) for _ in range(2)]
+    assert ray.get(tills[3].give.remote(5), timeout=60) == 15
+    os.kill(ray.get(tills[0].pid.remote(), timeout=60), signal.SIGKILL)
+    assert held[0].machines["Till-3"].state == {"coins": 10}
+    with pytest.raises(rs.RaySnapshotError):
+        system.snapshot(timeout=20)
+    with suppress(rs.HostDiedError):
+        system.close()
+    assert held[1].machines["Till-3"].state == {"coins": 10}
+    assert len(held[1].machines) == LIMITS.packed_rows + 1
+
+
+def _unread(system: rs.System) -> Snapshot:
+    """A snapshot with rows that nothing has read yet: of machines that are as in the snapshot before."""
+    for _ in range(10):
+        taken = system.snapshot()
+        if taken.parted[1] is not None:
+            return taken
+    raise AssertionError("no machine came to rest")

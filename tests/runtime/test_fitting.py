@@ -12,7 +12,7 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot import MachineHandle, Settings
 from ray_snapshot.runtime.driver.post import _check
-from ray_snapshot.runtime.fitting import check_fits, counts_of
+from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import forget_handles, handle_of, note_kinds
 from ray_snapshot.runtime.settings import OF_WATCHES, SettingsGiven, WatchSettingsGiven
 
@@ -73,7 +73,6 @@ RUN = "a run"
 
 
 def unknown() -> MachineHandle[Account]:
-    """A handle of which no class is known yet."""
     forget_handles(RUN)
     return handle_of(RUN, "a")
 
@@ -116,13 +115,6 @@ def test_a_method_that_is_not_there_is_refused_unless_the_class_answers_for_ever
     with pytest.raises(rs.UnknownMethodError, match=r"a \(Account\) has no method 'burn'"):
         check_fits(Account, "a", "burn", (), {})
     check_fits(Open, "o", "burn", (1,), {"two": 2})
-
-
-def test_the_usual_send_is_settled_by_the_number_of_its_arguments() -> None:
-    assert 1 in counts_of(Account, "deposit")
-    assert 0 not in counts_of(Account, "deposit")
-    assert [*counts_of(Account, "report")] == []
-    assert [*counts_of(Account, "burn")] == []
 
 
 def test_the_types_of_settings_are_those_that_are_checked_at_run_time() -> None:

@@ -8,14 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ray_snapshot import MachineHandle
-from ray_snapshot.parts import reporting
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.mailbox import MAIL
-from ray_snapshot.runtime import ends, message_columns
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.report import BodyCopies, Facts, host_payload, late_payload
 from ray_snapshot.shapes import shape_of
@@ -105,21 +102,6 @@ def test_together_as_one_by_one(times: int, seed: int) -> None:
     assert groups > times
 
 
-def test_messages_behind_a_report_are_one_more_in_flight_each() -> None:
-    recording = recorded(0)
-    core = HostCore("here")
-    machine, sender = core.born("m", object()), core.born("s", object())
-    box = core.channel(sender, "m", MAIL).way
-    late: Any = [(box, machine, (0, number, "m", (number, "a"), 1.5, 0)) for number in (1, 2)]
-    part = pickle.loads(host_payload("here", recording, Facts(7.0, 1), late=late).part)
-    alone = pickle.loads(late_payload("here", Recording(1), Facts(7.0, 1), late, ()).part)
-    ends = ["s", "m", MAIL, 0, 0, 2, 0, 0]
-    for found in (part, alone):
-        assert [[*row.values()] for row in found.table_of_ends.to_pylist()].count(ends) == 1
-        told = [(row["source"], row["target"], row["args"]) for row in found.messages.to_pylist()]
-        assert [row for row in told if row[0] == "s"] == [("s", "m", '[1,"a"]'), ("s", "m", '[2,"a"]')]
-
-
 def test_late_messages_of_several_channels_stay_in_their_order() -> None:
     core = HostCore("here")
     machine, *senders = (core.born(name, object()) for name in ("m", "s", "o"))
@@ -134,55 +116,3 @@ def test_late_messages_of_several_channels_stay_in_their_order() -> None:
         ("o", 1),
         ("s", 1),
     ]
-
-
-def rows_of_messages_are_swapped(patch: pytest.MonkeyPatch) -> None:
-    add = message_columns.InFlight.add_group
-
-    def swapped(self: message_columns.InFlight, copy: Any) -> None:
-        add(self, copy)
-        self.sources.reverse()
-
-    patch.setattr(message_columns.InFlight, "add_group", swapped)
-
-
-def nothing_waits_at_its_sender(patch: pytest.MonkeyPatch) -> None:
-    add = ends.Ends.add_group
-
-    def without(self: ends.Ends, copy: Any) -> None:
-        add(self, copy)
-        self.held.clear()
-
-    patch.setattr(ends.Ends, "add_group", without)
-
-
-def ends_are_anothers(patch: pytest.MonkeyPatch) -> None:
-    add = ends._Runs.add_all
-    patch.setattr(ends._Runs, "add_all", lambda self, names, counts: add(self, names[::-1], counts))
-
-
-def links_of_groups_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reporting.LinkCounts, "group", lambda self, copy: None)
-
-
-def channels_of_messages_are_shifted(patch: pytest.MonkeyPatch) -> None:
-    repeat = np.repeat
-    patch.setattr(message_columns.np, "repeat", lambda places, counts: np.roll(repeat(places, counts), 1))
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        rows_of_messages_are_swapped,
-        nothing_waits_at_its_sender,
-        ends_are_anothers,
-        links_of_groups_are_not_counted,
-        channels_of_messages_are_shifted,
-    ],
-    ids=lambda mutant: mutant.__name__,
-)
-def test_a_mistake_in_columns_of_groups_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    recordings = [recorded(number) for number in range(30)]
-    expected = [told(one_by_one(recording)) for recording in recordings]
-    mutant(monkeypatch)
-    assert any(told(recording) != right for recording, right in zip(recordings, expected, strict=True))

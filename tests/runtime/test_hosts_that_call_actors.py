@@ -49,7 +49,6 @@ class Caller(rs.SnapshotMixin):
         self.colours.append(header.colour)
 
     def ask(self, heard: int) -> None:
-        """Wait for an actor, whose reply has that colour."""
         header, _ = abroad().submit(VAULT, "lend", (1,), False, ())
         call = f"{header.source}/{header.incarnation}/{VAULT}/{header.number}"
         wait = TrackedWait(1, [], False, None, "app.py:7", [call])
@@ -62,7 +61,6 @@ class Caller(rs.SnapshotMixin):
         self.colours.append(post.core.colour)
 
     def make(self) -> None:
-        """Make an actor, while the snapshot is overdue."""
         begun = abroad().begin_creation()
         assert begun is not None
         INSIDE.set()
@@ -87,7 +85,6 @@ def host() -> Any:
 
 
 def calls_of(host: LoneHost, number: int) -> MachineCalls:
-    """What the host has reported of calls."""
     host.report(number)
     (payload,) = [one for (one,) in host.service.of("report") if one.number == number]
     assert payload.calls is not None
@@ -106,28 +103,6 @@ def row(host: LoneHost, number: int) -> dict[str, Any]:
     assert machines is not None
     (found,) = machines.to_pylist()
     return dict(found)
-
-
-def test_a_call_has_the_colour_of_the_host_and_is_in_the_log_of_its_machine(host: LoneHost) -> None:
-    host.send("a", "call")
-    until(lambda: host.body("a").colours == [0])
-    host.obey(Request(1))
-    (out,) = of_a(host, 1).outputs
-    assert (out.target, out.sent_count, [*out.log]) == (VAULT, 1, [1])
-    host.send("a", "call")
-    until(lambda: host.body("a").colours == [0, 1])
-    host.obey(Close(1), Request(2))
-    (out,) = of_a(host, 2).outputs
-    assert (out.sent_count, [*out.log]) == (2, [1, 2])
-
-
-def test_between_actions_a_machine_runs_nothing_and_waits_for_nothing(host: LoneHost) -> None:
-    host.send("a", "call")
-    until(lambda: host.body("a").colours)
-    until(lambda: host.post.stage.performing is None)
-    host.obey(Request(1))
-    report = of_a(host, 1)
-    assert (report.status, report.calls, report.waits) == ("passive", (), ())
 
 
 def test_a_machine_that_waits_for_an_actor_is_blocked_and_its_ledger_says_on_what(host: LoneHost) -> None:
@@ -166,9 +141,11 @@ def test_what_the_actor_has_accepted_leaves_the_log_and_what_died_with_it_is_set
     host.obey(Restarted(VAULT, 1), Request(1))
     (out,) = of_a(host, 1).outputs
     assert (out.sent_count, out.settled_count, [*out.log]) == (3, 1, [3]), "a call that is retried stays"
+    host.send("a", "call")
+    until(lambda: host.body("a").colours == [0, 0, 0, 1])
     host.obey(Close(1), Died(VAULT), Request(2))
     (out,) = of_a(host, 2).outputs
-    assert (out.settled_count, [*out.log]) == (2, [])
+    assert (out.sent_count, out.settled_count, [*out.log]) == (4, 3, [])
 
 
 def test_a_red_acknowledgement_makes_the_host_record(host: LoneHost) -> None:
@@ -248,8 +225,6 @@ def test_a_machine_that_calls_an_actor_which_had_started_again_before_waits_for_
 
 
 class Actor:
-    """A handle: what is called is written down."""
-
     def __init__(self) -> None:
         self.called: list[tuple[Any, ...]] = []
         self.group: str | None = None

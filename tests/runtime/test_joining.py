@@ -15,8 +15,6 @@ from ray_snapshot.runtime.settings import settings_of
 
 
 class Watched:
-    """A watch, as far as it is asked."""
-
     def __init__(self, **given: Any) -> None:
         self.is_asked_for = True
         self.is_checkpointing = False

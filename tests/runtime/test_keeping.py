@@ -42,9 +42,7 @@ def test_what_is_gone_back_to_stays_however_many_come_after_it() -> None:
     assert kept(keeper) == [2, *range(LIMITS.memory_checkpoints + 1, 2 * LIMITS.memory_checkpoints)]
 
 
-def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, memory_checkpoints_bytes=4_000)
     keeper = Keeper("run", None, None)
     keep(keeper, [1], size=1_000)
@@ -54,15 +52,6 @@ def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(
     keeper.pin("s8")
     keep(keeper, [9], size=1_000)
     assert kept(keeper) == [7, 8, 9]
-
-
-def test_what_the_driver_has_a_copy_of_stays_until_it_has_one_of_another() -> None:
-    keeper = Keeper("run", None, None)
-    keep(keeper, [1, 2])
-    keeper.pin("s1")
-    assert keeper.lend("s2") is not None
-    keep(keeper, range(3, LIMITS.memory_checkpoints + 3))
-    assert kept(keeper)[:2] == [1, 2]
 
 
 def test_what_the_driver_had_a_copy_of_before_stays_until_something_is_pinned() -> None:

@@ -1,4 +1,4 @@
-"""What all rows of a table have in common is sent once, and the table that comes is the one that was sent."""
+"""Tables and large bytes on their way: what is in common is sent once, and what comes is what was sent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ray_snapshot import columns
-from ray_snapshot.columns import PIECE_ROWS, alike, inner, lean, packed, whole
+from ray_snapshot.columns import PIECE_ROWS, alike, inner, lean, packed, squeezed, whole
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.ends import ENDS, NAMES
+from ray_snapshot.runtime.pieces import cut
 from ray_snapshot.schema import MACHINES, MESSAGES
 
 MOMENTS = [
@@ -59,7 +61,6 @@ def _all_are_large() -> Iterator[None]:
 
 
 def come(table: Any) -> pa.Table:
-    """As it comes from another process."""
     return whole(pickle.loads(pickle.dumps(lean(table), protocol=5)))
 
 
@@ -101,26 +102,6 @@ def test_a_batch_and_a_small_table_come_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert come(small).equals(small)
 
 
-def first_and_last_are_enough(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pa.compute, "all", lambda _: pa.scalar(value=True))
-
-
-def an_unknown_value_is_one_value(patch: pytest.MonkeyPatch) -> None:
-    has_one = columns._has_one_value
-    patch.setattr(columns, "_has_one_value", lambda column: bool(column.null_count) or has_one(column))
-
-
-@pytest.mark.usefixtures("_all_are_large")
-@pytest.mark.parametrize(
-    "mutant", [first_and_last_are_enough, an_unknown_value_is_one_value], ids=lambda mutant: mutant.__name__
-)
-def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pa.table({"a": [1, 2, 1], "b": [None, 1, 2]})
-    assert come(table).equals(table)
-    mutant(monkeypatch)
-    assert not come(table).equals(table)
-
-
 @pytest.mark.parametrize("rows", [0, 1, PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 1, 5 * PIECE_ROWS + 7])
 @pytest.mark.parametrize("value", [pa.scalar("a name"), pa.scalar(3, pa.int64()), pa.scalar(None, pa.string())])
 def test_a_column_of_one_value_takes_no_more_room_than_a_piece_of_it(rows: int, value: Any) -> None:
@@ -130,3 +111,28 @@ def test_a_column_of_one_value_takes_no_more_room_than_a_piece_of_it(rows: int, 
     assert found.equals(pa.chunked_array([pa.repeat(value, rows)]))
     assert found.type == value.type
     assert taken < 16 * PIECE_ROWS + 1_000
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        (0, 1),
+        (LIMITS.piece_bytes, 1),
+        (LIMITS.piece_bytes + 1, 2),
+        (LIMITS.pieces_bytes, 17),
+        (LIMITS.pieces_bytes + 1, 1),
+    ],
+)
+def test_a_batch_is_cut_where_that_saves_the_way_through_the_store(size: int, count: int) -> None:
+    whole = bytes(range(256)) * (size // 256 + 1)
+    found = cut(whole[:size])
+    assert (len(found), b"".join(found)) == (count, whole[:size])
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 6_000_000])
+def test_a_squeezed_pickle_yields_the_same(size: int) -> None:
+    value = {"text": "ab" * (size // 2)}
+    plain = pickle.dumps(value, protocol=5)
+    found = squeezed(plain)
+    assert pickle.loads(found) == value
+    assert (len(found) < len(plain) / 10) == (size > 10)

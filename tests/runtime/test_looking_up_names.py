@@ -7,10 +7,11 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+import pytest
 from lone_service import fail
 from ray.exceptions import RayActorError
 
-from ray_snapshot.errors import UnknownMachineError
+from ray_snapshot.errors import DuplicateMachineError, UnknownMachineError
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.runtime.service.course import Course
@@ -205,6 +206,21 @@ def test_a_name_that_nobody_comes_to_bear_stops_the_system_and_says_who_sent_to_
         assert "no machine 'nobody' was spawned within 0.01 s, but a sent to it" in str(error)
 
     asyncio.run(run())
+
+
+def test_a_name_that_is_taken_is_passed_over_or_refused() -> None:
+    directory = TheDirectory("bank", "chandy-lamport")
+
+    def claim(count: int, names: list[str] | None) -> list[str]:
+        return directory.claim("Account", count, names, ["host-0"] * count, None, is_driver=True)
+
+    claim(2, ["Account-1", "Account-2"])
+    assert claim(3, None) == ["Account-0", "Account-3", "Account-4"]
+    assert claim(2, None) == ["Account-5", "Account-6"]
+    for names in (["x", "Account-2"], ["x", "x"], ["Account-6", "Account-7"]):
+        with pytest.raises(DuplicateMachineError):
+            claim(2, names)
+    assert "x" not in directory.places
 
 
 def test_the_directory_answers_when_one_of_the_names_is_there() -> None:

@@ -35,7 +35,6 @@ def counted() -> Iterator[None]:
 
 
 def taken(host: LoneHost, before: int) -> float:
-    """Bytes a machine, all in all."""
     host.service.heard.clear()
     gc.collect()
     return (tracemalloc.get_traced_memory()[0] - before) / MACHINES
@@ -59,7 +58,8 @@ def test_an_idle_machine_takes_little_and_a_machine_at_rest_its_row(counted: Non
         for number in range(MACHINES):
             host.create(f"idle-{number}", Idle, number)
         until(lambda: host.post.constructed() == MACHINES + 1)
-        assert taken(host, before) < 700 + OF_THE_PROGRAM + OF_THE_TEST
+        most = 700 + OF_THE_PROGRAM + OF_THE_TEST
+        until(lambda: taken(host, before), good=lambda found: found < most)  # threads let go of what came with births
         take(host, 4, 5, 6)
         assert len(host.post.core.copying.awake) == 0
-        assert taken(host, before) < 1_000 + OF_THE_PROGRAM + OF_THE_TEST
+        until(lambda: taken(host, before), good=lambda found: found < most + 300)

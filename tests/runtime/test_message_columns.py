@@ -31,8 +31,6 @@ class Level(enum.IntEnum):
 
 
 class Word(str):
-    """A text of the program's own class."""
-
     __slots__ = ()
 
 
@@ -96,7 +94,6 @@ def runs(draw: Any) -> list[Run]:
 
 
 def together(found: Sequence[Run]) -> pa.Table:
-    """As columns."""
     rows = InFlight()
     for run in found:
         rows.add(*run)
@@ -104,7 +101,6 @@ def together(found: Sequence[Run]) -> pa.Table:
 
 
 def alone(found: Sequence[Run]) -> pa.Table:
-    """Each message by itself."""
     rows = [
         dict(zip(MESSAGE_ROW, message_row(source, target, kind, message), strict=True))
         for source, target, kind, messages in found
@@ -184,13 +180,6 @@ def test_few_are_written_by_themselves_for_one_that_must_be(value: Any, monkeypa
     assert 0 < len(seen) <= LIMITS.special_arguments
 
 
-def test_wide_ones_are_written_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = one_by_one(monkeypatch)
-    found = mail(*[(0,) * (PLAIN_ITEMS + 1)] * 20)
-    assert together(found).to_pylist() == alone(found).to_pylist()
-    assert len(seen) == 20
-
-
 def test_no_text_of_plain_arguments_is_longer_than_any_may_be() -> None:
     """So nothing looks at the length of those that are written together."""
     assert PLAIN_ITEMS * (PLAIN_CHARACTERS * len("\\u0000") + len('{"$machine":""},')) < MOST_BYTES
@@ -201,55 +190,3 @@ def test_what_is_secret_is_not_written_together() -> None:
     redaction.know(type("Login", (), {"enter": lambda self, name, password: None}))
     (text,) = {*together(mail(*[("me", "secret")] * 20, method="enter"))["args"].to_pylist()}
     assert json.loads(text) == ["me", {"$redacted": "password"}]
-
-
-def values_are_of_the_place_before(patch: pytest.MonkeyPatch) -> None:
-    make = message_columns._values
-    patch.setattr(message_columns, "_values", lambda column: make([*column[1:], column[0]]))
-
-
-def order_is_that_of_methods(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(message_columns.np, "empty", lambda count, kind: message_columns.np.arange(count).view(Unwritten))
-
-
-class Unwritten(message_columns.np.ndarray):  # type: ignore[misc]
-    """Keeps what it has."""
-
-    def __setitem__(self, place: Any, value: Any) -> None:
-        """Nothing."""
-
-
-def quotes_are_not_escaped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(message_columns, "_SPECIAL", message_columns.re.compile("(?!)"))
-
-
-def texts_have_the_size_of_numbers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(message_columns, "len", lambda value: 8 if type(value) is str else len(value), raising=False)
-
-
-def the_smallest_number_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(message_columns, "LARGEST_INTEGER", LARGEST_INTEGER + 1)
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        values_are_of_the_place_before,
-        order_is_that_of_methods,
-        quotes_are_not_escaped,
-        texts_have_the_size_of_numbers,
-        the_smallest_number_is_taken,
-    ],
-    ids=lambda mutant: mutant.__name__,
-)
-def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Run] = []
-    for number in range(40):
-        found += mail((number, f"a{number}"), (-LARGEST_INTEGER - 1, '"'), method="mno"[number % 3])
-        found += mail(*[(number, value) for value in range(number)], method="p")
-    found += mail(*[(number - LARGEST_INTEGER - 1,) for number in range(20)], method="q")
-    found += mail(*[(f'"{number}',) for number in range(20)], method="r")
-    right = alone(found).to_pylist()
-    assert together(found).to_pylist() == right
-    mutant(monkeypatch)
-    assert together(found).to_pylist() != right

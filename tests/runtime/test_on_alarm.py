@@ -14,8 +14,6 @@ pytestmark = pytest.mark.contract
 
 
 class Purse(rs.SnapshotMixin):
-    """Coins."""
-
     def __init__(self, coins: int) -> None:
         self.coins = coins
 
@@ -25,23 +23,30 @@ class Purse(rs.SnapshotMixin):
 
 @rs.detector(stable=False, alarm_when=False, name="ten")
 def ten_coins(snapshot: rs.Snapshot) -> bool:
-    """Whether there are ten coins."""
     return bool(snapshot.machines["purse"].state["coins"] == 10)
+
+
+@rs.detector(stable=False, alarm_when=True, name="odd")
+def odd(_: rs.Snapshot) -> tuple[bool, dict[str, object]]:
+    return True, {"members": ["alice", "bob"], "cores": 7}
 
 
 @pytest.mark.ray
 def test_an_alarm_is_told_when_it_begins_and_when_it_ends_and_the_last_before_the_system_is_closed(
     ray_cluster: None, tmp_path: Path
 ) -> None:
-    out = tmp_path / "told"
+    """And whatever a detector gives as evidence its alarm is told, and its snapshots are written."""
+    out, history = tmp_path / "told", tmp_path / "h"
     command = f"echo $RAY_SNAPSHOT_EVENT $RAY_SNAPSHOT_DETECTOR $(head -n 1) >> {out}"
-    with rs.System("purses", detectors=[ten_coins], on_alarm=command) as system:
+    with rs.System("purses", detectors=[ten_coins, odd], on_alarm=command, history=history) as system:
         purse = system.spawn(Purse, 10, name="purse")
         for coins in (0, 5, 0, -5, 1):
             purse.put.send(coins)
             system.wait_for("termination")
-            system.snapshot()
-    lines = out.read_text().splitlines()
+            taken = system.snapshot().snapshot_id
+    assert "alarm of odd in purses (snapshot " in out.read_text()
+    assert taken in [row["snapshot_id"] for row in rs.History(history).snapshots()]
+    lines = [line for line in out.read_text().splitlines() if " odd " not in line]
     assert [line.split()[:2] for line in lines] == [["begins", "ten"], ["ends", "ten"], ["begins", "ten"]]
     assert "alarm of ten in purses (snapshot " in lines[0]
     assert "no more alarm of ten in purses (snapshot " in lines[1]
@@ -58,22 +63,6 @@ def test_a_watched_app_has_a_clock_where_alarms_are_to_be_told(ray_cluster: None
 def test_what_is_neither_a_command_nor_an_address_is_refused() -> None:
     with pytest.raises(SettingError, match="on_alarm"):
         rs.System("purses", on_alarm="ftp://host")
-
-
-@pytest.mark.ray
-def test_whatever_a_detector_gives_as_evidence_its_alarm_is_told_and_its_snapshots_are_written(
-    ray_cluster: None, tmp_path: Path
-) -> None:
-    @rs.detector(stable=False, alarm_when=True, name="odd")
-    def odd(snapshot: rs.Snapshot) -> tuple[bool, dict[str, object]]:
-        return True, {"members": ["alice", "bob"], "cores": 7}
-
-    out, history = tmp_path / "told", tmp_path / "h"
-    with rs.System("odd", detectors=[odd], on_alarm=f"cat > {out}", history=history) as system:
-        system.spawn(Purse, 1, name="purse")
-        taken = system.snapshot().snapshot_id
-    assert "alarm of odd in odd (snapshot " in out.read_text()
-    assert [row["snapshot_id"] for row in rs.History(history).snapshots()] == [taken]
 
 
 @pytest.mark.ray

@@ -1,4 +1,4 @@
-"""Snapshots are evaluated in the order of their numbers, and machines listed by name, whatever comes first over the wire."""
+"""The service without Ray: the order in which snapshots are evaluated, and what may happen between two of its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from played import Remote
+from played import Remote, Silent
 
 from ray_snapshot.columns import inner
 from ray_snapshot.names import DRIVER
@@ -24,8 +24,6 @@ from ray_snapshot.schema import MACHINES, MESSAGES
 
 
 class Line:
-    """In place of the analyst: notes what it is handed."""
-
     def __init__(self) -> None:
         self.handed: list[tuple[int, int]] = []
         """(snapshot number, place in the line) in the order of the calls."""
@@ -73,6 +71,8 @@ def test_a_snapshot_that_is_given_up_holds_up_nobody() -> None:
     async def play(service: Service) -> None:
         await report(service, 3, 2)
         await service.collecting.abort(service.coordinator.abort(1, "it timed out"))
+        await asyncio.gather(*service.collecting.line.under_way)
+        assert [service.collecting.line.completed_after(number) for number in (0, 2, 3)] == [2, 1, 0]
 
     assert {number for number, _ in with_service(play)} == {1, 2, 3}
 
@@ -152,3 +152,52 @@ def test_machines_and_calls_stand_in_the_order_of_names_whichever_host_reports_f
             ("b", "z"),
             ("b", "y"),
         ]
+
+
+def reported(host: str) -> HostPayload:
+    return HostPayload(1, HostReport(host), b"")
+
+
+async def _asks_while_others_complete_it() -> bool:
+    service = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent())
+    for host in ("host-0", "host-1"):
+        await service.register(host, [Silent()])
+        service.directory.places[f"on-{host}"] = host
+    await service.snapshot(["on-host-0"], None, wait=False)
+    async with service.course.changed:  # whoever wants to tell of a change waits for this
+        first = asyncio.create_task(service.report(reported("host-0")))
+        others = [asyncio.create_task(service.report(reported(host))) for host in ("host-1", "driver")]
+        while 1 in service.coordinator.pending:
+            await asyncio.sleep(0)
+    await asyncio.gather(first, *others)
+    done = 1 not in service.collecting.collections
+    for task in [*service.course.tasks, *service.collecting.line.under_way]:
+        task.cancel()
+    return done
+
+
+def test_reports_that_complete_a_snapshot_while_the_rest_are_being_asked_do_no_harm() -> None:
+    """The others had recorded before they were asked: red messages reach them first."""
+    assert asyncio.run(asyncio.wait_for(_asks_while_others_complete_it(), 10))
+
+
+async def _waits_for_one_while_others_come() -> int:
+    service, count = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent()), 0
+
+    async def another() -> None:
+        nonlocal count
+        count += 1
+        await asyncio.sleep(0)
+        if count < 1_000:
+            service.collecting.line.begin(another())  # there is always one on its way
+
+    service.collecting.line.begin(another())
+    await service.handed_over("run-000001")
+    told_at = count
+    for task in [*service.course.tasks, *service.collecting.line.under_way]:
+        task.cancel()
+    return told_at
+
+
+def test_who_waits_for_a_snapshot_does_not_wait_for_those_that_come_after_it() -> None:
+    assert asyncio.run(asyncio.wait_for(_waits_for_one_while_others_come(), 10)) < 10

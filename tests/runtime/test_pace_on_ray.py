@@ -13,8 +13,6 @@ from ray_snapshot.runtime.cluster import ask, service_of
 
 
 class Ledger(rs.SnapshotMixin):
-    """A machine that is read in every snapshot."""
-
     volatile = True
 
     def __init__(self, size: int) -> None:

@@ -32,7 +32,6 @@ HOSTS = ("h1", "h2")
 
 
 def machines_of(host: str, names: Sequence[str], chance: random.Random) -> pa.Table:
-    """Rows of machines at rest, as a host has them."""
     rows = [
         {
             "machine": name,
@@ -54,8 +53,6 @@ def machines_of(host: str, names: Sequence[str], chance: random.Random) -> pa.Ta
 
 @dataclass
 class Town:
-    """Hosts, and the writer of their history."""
-
     path: Path
     packings: dict[str, Packing] = field(default_factory=lambda: {host: Packing(host) for host in HOSTS})
     packed_count: int = 0
@@ -117,7 +114,6 @@ def _order(name: str) -> list[tuple[str, str]]:
 
 
 def wrong_with(path: Path) -> list[str]:
-    """What `verify` finds."""
     return [problem for _, problems in History(path).verify() for problem in problems]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from incidents import deadlocked, healthy, judged
 
 from ray_snapshot import Snapshot
@@ -131,7 +130,5 @@ with rs.System("idlers", every=0.5) as system:
 def test_a_cluster_with_a_dashboard_exports_them_under_the_same_names(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     env = clean_environment(HOME=str(tmp_path), RAY_AUTH_MODE="disabled")
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py"], env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = ran(sys.executable, tmp_path / "program.py", env=env, seconds=300)
     assert done.stdout == "exported\n", done.stdout + done.stderr[-2_000:]

@@ -15,7 +15,6 @@ from until import until
 
 import ray_snapshot as rs
 from ray_snapshot.columns import unpacked
-from ray_snapshot.errors import SnapshotAbortedError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Abort, Close, Request
 from ray_snapshot.runtime.collected import HostPayload
@@ -29,8 +28,6 @@ from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 
 class Adder(rs.SnapshotMixin):
-    """Adds up."""
-
     def __init__(self) -> None:
         self.total = 0
 
@@ -137,16 +134,3 @@ def test_what_a_driver_has_traced_goes_with_the_next_report_if_one_cannot_be_sen
         found._report(HostPayload(1, cast("Any", None), b""))
     assert service.of("give_up") == [(1, DRIVER, "ObjectStoreFullError: no room")]
     assert len(tracer.take()) == 1
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
-def test_a_driver_that_cannot_report_learns_so_and_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with rs.System("large-report", detectors=[]) as system:
-        system.spawn(Adder, name="a").add.send(1)
-        with monkeypatch.context() as patch:
-            patch.setattr(of_the_driver, "host_payload", _no_room)
-            told = "driver could not report: MemoryError: malloc of size 4000000000"
-            with pytest.raises(SnapshotAbortedError, match=told):
-                system.snapshot()
-        assert system.snapshot().status == "complete"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from restore_machines import Keeper
 from until import until
 
@@ -30,11 +30,10 @@ KEY = "the key of these tests"
 def run(*arguments: Any, key: str = KEY) -> subprocess.CompletedProcess[str]:
     environment = clean_environment(**{"RAY_SNAPSHOT_KEY": key})
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    return ran(*command, env=environment)
 
 
 def await_file(path: Path) -> None:
-    """The analyst writes it, in its own time."""
     until(path.exists)
 
 
@@ -50,7 +49,6 @@ def address(ray_cluster: None) -> str:
 
 @pytest.fixture(scope="module")
 def recorded(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A history of the program, and what it said."""
     history = tmp_path_factory.mktemp("restored") / "history"
     return history, lines(run(PROGRAM, history, address, 4))
 
@@ -66,7 +64,8 @@ def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, a
     again, last = lines(done)
     assert "8 messages that the program sent before start() were dropped" in done.stderr
     assert [line["tokens"] for line in (begun, ended, again, last)] == [800] * 4
-    assert (again["restored_from"], again["hosts"], again["sequence"]) == (begun["id"], hosts, 1)
+    assert (again["restored_from"], len(again["hosts"]), again["sequence"]) == (begun["id"], hosts, 1)
+    assert again["hosts"][-1] - again["hosts"][0] <= 2, "about as many on each, beside the one that is hired meanwhile"
     assert last["machines"] == ["extra", "hired", *(f"v{number}" for number in range(8))] == ended["machines"]
 
 
@@ -77,7 +76,7 @@ def test_a_restored_run_can_be_restored_in_turn_as_the_program_spawns(recorded: 
     history, (begun, _) = recorded
     first = lines(run("-c", COMMAND, "restore", history, begun["id"], PROGRAM, history, address, 8))[0]
     second, last = lines(run("-c", COMMAND, "restore", history, first["id"], PROGRAM, history, address, 2))
-    assert (first["hosts"], second["hosts"]) == (1, 4)
+    assert [len(one["hosts"]) for one in (first, second)] == [1, 4]
     assert second["restored_from"] == first["id"]
     assert (second["tokens"], last["tokens"]) == (800, 800)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import ray
 from clean import clean_environment
-from restore_machines import BOUND_S, total_of
+from restore_machines import BOUND_S, patiently, total_of
 from started import started
 from test_restore_command import COMMAND, KEY, run
-from test_restore_recovery import COUNT, TOTAL, await_generation, patiently, town
+from test_restore_recovery import COUNT, TOTAL, await_generation, town
 
 import ray_snapshot as rs
 

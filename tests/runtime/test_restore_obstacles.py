@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 import ray
 from pydantic import SecretStr
-from restore_machines import BOUND_S, Asker
+from restore_machines import BOUND_S, Asker, settled
 from runtime_machines import Gate, pass_gate
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 class Plain(rs.SnapshotMixin):
-    """Keeps what it is given."""
-
     def __init__(self, holds: Any = None) -> None:
         self.holds = holds
 
@@ -36,8 +33,6 @@ class Plain(rs.SnapshotMixin):
 
 
 class Sender(rs.SnapshotMixin):
-    """Its hook tries what hooks must not do."""
-
     def __init__(self) -> None:
         self.how = ""
 
@@ -57,19 +52,13 @@ class Sender(rs.SnapshotMixin):
 @pytest.fixture(scope="module")
 def system(ray_cluster: None) -> Iterator[rs.System]:
     with rs.System("obstacles", checkpoint=True, detectors=[]) as found:
-        found.spawn_many(Plain, names=["one", "two"], per_host=1)
+        found.spawn_many(Plain, names=["one", "two"])
         found.spawn(Asker, name="asker")
         found.start()
         yield found
 
 
-def settled(system: rs.System) -> rs.Snapshot:
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    return system.snapshot()
-
-
 def refused(system: rs.System, snapshot: rs.Snapshot, *texts: str) -> None:
-    """The snapshot says why, with the machine's name, and so does the error; nothing has happened."""
     assert not snapshot.restorable
     said = "\n".join(snapshot.obstacles)
     for text in texts:
@@ -143,9 +132,7 @@ def test_a_restore_hook_can_neither_send_nor_call_nor_spawn(ray_cluster: None, h
 @pytest.mark.contract
 def test_a_secret_is_never_stored_and_so_an_obstacle(system: rs.System) -> None:
     system.machine("one").hold.send(SecretStr("s3cr3t"))
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    found = system.snapshot()
-
+    found = settled(system)
     assert not found.restorable
     assert any(
         "one: a secret (SecretStr or SecretBytes), which is never stored, in its state" in text

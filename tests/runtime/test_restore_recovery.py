@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
-from restore_machines import BOUND_S, Vault, conservation, total_of
+from restore_machines import BOUND_S, Vault, conservation, patiently, total_of
 from until import until
 
 import ray_snapshot as rs
@@ -24,15 +23,20 @@ TOTAL = COUNT * TOKENS
 
 
 class Mortal(Vault):
-    """Can be asked in which process it lives."""
+    is_resting = False
 
     def pid(self) -> int:
         return os.getpid()
 
+    def pass_on(self, amount: int, hops: int) -> None:
+        if not self.is_resting:
+            super().pass_on(amount, hops)
+
+    def rest(self) -> None:
+        self.is_resting = True
+
 
 class Relay(rs.SnapshotMixin):
-    """Passes on what it gets, numbered as it came."""
-
     def __init__(self, then: str | None = None) -> None:
         self.then = then
         self.seen: list[int] = []
@@ -42,15 +46,11 @@ class Relay(rs.SnapshotMixin):
         if self.then is not None:
             self.machine(self.then).relay.send(number)
 
-    def pid(self) -> int:
-        return os.getpid()
-
-
-class Noting(Relay):
-    """Says what it has seen."""
-
     def noted(self) -> list[int]:
         return list(self.seen)
+
+    def pid(self) -> int:
+        return os.getpid()
 
 
 class Fragile(rs.SnapshotMixin):
@@ -66,19 +66,11 @@ class Fragile(rs.SnapshotMixin):
         return os.getpid()
 
 
-def patiently(ask: Callable[[], Any]) -> Any:
-    """What the driver asks of a system that may be rolled back meanwhile: it asks again."""
-    gone_back = (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError)
-    return until(ask, good=lambda _: True, again=gone_back, seconds=BOUND_S)
-
-
 def kill_host_of(machine: Any) -> None:
-    """Kill -9, once its process is known."""
     os.kill(patiently(lambda: ray.get(machine.pid.remote(), timeout=BOUND_S)), signal.SIGKILL)
 
 
 def await_generation(system: rs.System, generation: int) -> None:
-    """Until everybody goes on in this generation, or one behind it."""
     until(
         lambda: ray.get(system._service.about.remote()),
         good=lambda about: about["generation"] >= generation and not about["rolling"],
@@ -87,7 +79,6 @@ def await_generation(system: rs.System, generation: int) -> None:
 
 
 def await_kept(system: rs.System, snapshot: rs.Snapshot) -> None:
-    """Until the system would go back to this snapshot, or a later one."""
     until(lambda: ray.get(system._service.about.remote())["goes_back_to"] >= snapshot.snapshot_id, seconds=BOUND_S)
 
 
@@ -111,13 +102,14 @@ def test_a_killed_host_costs_nothing_but_time_and_a_line_says_so(
     bank.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None, repeat=True)
     many = town(bank)
     for machine in many:
-        for _ in range(5):
-            machine.pass_on.send(1, 2_000)
+        machine.pass_on.send(1, 10**9)
     many[2].hire.send("hired", 5)
     for turn, machine in enumerate((many[0], many[7]), 1):
         await_kept(bank, patiently(bank.snapshot))
         kill_host_of(machine)
         await_generation(bank, turn)
+    for machine in many:
+        machine.rest.send()
     bank.wait_for(detectors.Termination(), timeout=BOUND_S)
     last = bank.snapshot()
     assert total_of(last) == TOTAL
@@ -182,47 +174,13 @@ def test_after_too_many_failures_it_gives_up_with_the_reason(ray_cluster: None) 
 
 
 def await_failure(system: rs.System) -> None:
-    """Wait in the driver until the system gives up; raises that."""
     until(system._check, seconds=BOUND_S)
-
-
-@pytest.mark.nightly
-def test_without_recovery_whoever_waits_is_told_which_host_died_and_what_it_carried(ray_cluster: None) -> None:
-    with rs.System("mortal", detectors=[]) as system:
-        many = town(system)
-        os.kill(ray.get(many[0].pid.remote()), signal.SIGKILL)
-        with pytest.raises(rs.HostDiedError, match=r"host-0 with v0, v1, v2 and 1 more") as caught:
-            await_failure(system)
-    assert caught.value.machines == ["v0", "v1", "v2", "v3"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier"])
-def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: str, seed: int) -> None:
-    chance = random.Random(seed)
-    options: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "protocol": protocol}
-    with rs.System("chaos", detectors=[conservation(TOTAL)], **options) as system:
-        alarms: list[rs.Verdict] = []
-        system.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None, repeat=True)
-        many = town(system)
-        for machine in many:
-            for _ in range(5):
-                machine.pass_on.send(1, 5_000)
-        for turn in range(1, 14):
-            time.sleep(chance.uniform(0.0, 1.0))
-            kill_host_of(chance.choice(many))
-            if chance.random() < 0.7:
-                await_generation(system, turn)
-        system.wait_for(detectors.Termination(), timeout=2 * BOUND_S)
-        state = system.snapshot().machines
-        assert sum(state[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
-        assert alarms == []
 
 
 @pytest.mark.nightly
 def test_a_machine_that_the_driver_has_stopped_stays_stopped_behind_what_it_had_done() -> None:
     with rs.System("stopped-for-good", recover="rollback") as system:
-        noting = system.spawn(Noting, name="noting")
+        noting = system.spawn(Relay, name="noting")
         system.start()
         noting.relay.send(1)
         until(lambda: ray.get(noting.noted.remote(), timeout=BOUND_S) == [1])

@@ -49,7 +49,6 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], history: Path, snapshot: str, program: str) -> list[str]:
-    """The lines of what the command says."""
     script = history.parent / "program.py"
     script.write_text(program, encoding="utf-8")
     assert cli.main(["restore", str(history), snapshot, str(script)]) == 2

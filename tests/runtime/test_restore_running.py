@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import ray
-from restore_machines import BOUND_S, Asker, Keeper, Vault, conservation, total_of, vaults
+from restore_machines import BOUND_S, Asker, Keeper, Vault, conservation, settled, total_of, vaults
 from runtime_machines import Gate, pass_gate
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
 from ray_snapshot.protocol.commands import Stop
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -27,8 +26,6 @@ PROTOCOLS = ("chandy-lamport", *BY_NIGHT)
 
 
 class Gatekeeper(Keeper):
-    """Is inside an action for as long as a test wants."""
-
     def note_at_gate(self, item: Any, gate: str, then: Any) -> None:
         pass_gate(gate)
         self.seen.append(item)
@@ -37,18 +34,12 @@ class Gatekeeper(Keeper):
 
 @pytest.fixture(scope="module")
 def bank(ray_cluster: None) -> Iterator[rs.System]:
-    """Two hosts of vaults, a keeper and an asker on hosts of their own."""
     with rs.System("bank", checkpoint=True, detectors=[]) as system:
         vaults(system, COUNT, TOKENS, per_host=4)
         system.spawn_many(Gatekeeper, names=["keeper", "other-keeper"], count=2)
         system.spawn(Asker, name="asker")
         system.start()
         yield system
-
-
-def settled(system: rs.System) -> rs.Snapshot:
-    system.wait_for(detectors.Termination(), timeout=BOUND_S)
-    return system.snapshot()
 
 
 def stir(system: rs.System, hops: int = 100) -> None:
@@ -118,7 +109,6 @@ def test_what_was_sent_behind_the_cut_is_undone_and_comes_no_more(bank: rs.Syste
 @pytest.mark.contract
 @pytest.mark.nightly
 def test_an_action_of_before_changes_nothing_any_more(bank: rs.System, tmp_path: Any) -> None:
-    """Neither its machine, nor by what it sends when it ends at last."""
     snapshot = settled(bank)
     gate = Gate(tmp_path)
     bank.machine("keeper").note_at_gate.send("too late", gate.path, bank.machine("other-keeper"))

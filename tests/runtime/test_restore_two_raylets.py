@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 
 pytestmark = pytest.mark.contract
 
@@ -18,16 +17,13 @@ pytestmark = pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_a_node_that_goes_takes_nothing_with_it() -> None:
-    """In a process and a cluster of its own."""
     folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
     try:
-        done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("two_raylets.py"))],
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
+        done = ran(
+            sys.executable,
+            str(Path(__file__).with_name("two_raylets.py")),
             env=clean_environment(RAY_TMPDIR=folder),
+            seconds=400,
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

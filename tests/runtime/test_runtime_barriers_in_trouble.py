@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
-from runtime_machines import BOUND_S, Gate, pass_gate
+from clean import ran
+from runtime_machines import BOUND_S, Gate, Press, pass_gate
 from until import until
 
 import ray_snapshot as rs
@@ -68,15 +67,6 @@ class Step(rs.SnapshotMixin):
         return os.getpid()
 
 
-class Press(rs.SnapshotMixin):
-    def __init__(self) -> None:
-        self.made = 0
-
-    @rs.join("left", "right")
-    def close(self, left: int, right: int) -> None:
-        self.made += 1
-
-
 @contextlib.contextmanager
 def two_paths(protocol: str, *, bell: str | None = None, **settings: Any) -> Iterator[rs.System]:
     """source-0 and source-1 to the sink, one over `slow`, on a host of its own, and one over `quick`."""
@@ -93,7 +83,6 @@ def two_paths(protocol: str, *, bell: str | None = None, **settings: Any) -> Ite
 
 
 def begun(system: rs.System, seconds: float) -> Any:
-    """A snapshot that is under way."""
     before = ray.get(system._service.last_number.remote())
     found = system._service.snapshot.remote([], seconds)
     while ray.get(system._service.last_number.remote()) == before:
@@ -198,9 +187,7 @@ def test_joins_with_declared_inputs_align_and_are_diagnosed_from_another_termina
         address = ray.get_runtime_context().gcs_address
         for command, code in ((["snapshot", name, "--json"], 0), (["diagnose", name], 3)):
             arguments = [sys.executable, "-m", "ray_snapshot.cli", *command, "--address", address]
-            done = subprocess.run(
-                arguments, capture_output=True, text=True, timeout=BOUND_S, check=False, env=clean_environment()
-            )
+            done = ran(*arguments, seconds=BOUND_S)
             assert done.returncode == code, done.stderr
             if code == 0:
                 told = json.loads(done.stdout)

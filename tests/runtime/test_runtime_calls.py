@@ -17,8 +17,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 class Library(rs.SnapshotMixin):
-    """Gives answers of all kinds."""
-
     def __init__(self) -> None:
         self.shelf: list[int] = []
         self.matrix = np.zeros((300, 400))
@@ -169,8 +167,6 @@ def _snapshot_while(system: rs.System, wait: Any, gate: Gate, first: Any = None)
 
 
 class Echo(rs.SnapshotMixin):
-    """Counts, tells its caller, and is told by it."""
-
     def __init__(self) -> None:
         self.given = 0
 
@@ -180,8 +176,6 @@ class Echo(rs.SnapshotMixin):
 
 
 class Taker(rs.SnapshotMixin):
-    """Takes from one machine, and passes on to it what it took."""
-
     def __init__(self) -> None:
         self.taken = 0
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import ray
+import runtime_machines
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -13,26 +14,35 @@ from ray_snapshot.instrument.clusters import check_answers
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
+Account = rs.remote(runtime_machines.Account)
 
-@rs.remote
-class Account(rs.SnapshotMixin):
-    def __init__(self, balance: int) -> None:
-        self.balance = balance
 
-    def deposit(self, amount: int) -> None:
-        self.balance += amount
+class Grows:
+    """Loads more where there are many machines: it comes to a gate then."""
 
-    def transfer(self, to: object, amount: int) -> None:
-        self.balance -= amount
-        to.deposit.send(amount)  # type: ignore[attr-defined]
+    name = "grows"
+    stable = True
+    alarm_when = None
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def warm_up_for(self, machines: int) -> None:
+        assert machines > 2_000
+        runtime_machines.pass_gate(self.path)
+
+    def evaluate(self, _: rs.Snapshot) -> bool:
+        return True
 
 
 @pytest.mark.contract
 def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) -> None:
+    """With one detector more, which shows that what many machines need is loaded when there are so many."""
+    gate = runtime_machines.Gate(tmp_path)
     conservation = detectors.TokenConservation(
         total=2_100, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"}
     )
-    watch = [detectors.Termination(), detectors.Deadlock(), conservation]
+    watch = [detectors.Termination(), detectors.Deadlock(), conservation, Grows(gate.path)]
     with rs.System("bank", history=tmp_path / "history", every=0.5, detectors=watch, checkpoint=True) as system:
         a = system.spawn(Account, 100, name="a")
         many = system.spawn_many(Account, args=[(1,)] * 2_000, per_host=1_000)
@@ -40,6 +50,9 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
         a.transfer.send(many[0], 10)
         system.machine("Account-7").deposit.send(0)
         snap = system.snapshot(timeout=30)
+        gate.await_arrival()
+        gate.open()
+        assert system.wait_for("grows", timeout=60).holds
         assert isinstance(snap, rs.Snapshot)
         balance = snap.machines["a"].state["balance"]
         paid = snap.machines["Account-0"].state["balance"] == 11
@@ -84,29 +97,6 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
     assert stored[last.snapshot_id, "termination"] is False, "the driver, which may send more, is active in snapshot()"
     assert stored[last.snapshot_id, "conservation"] is False, "new accounts brought 105 coins"
     assert history.files("machines")
-
-
-class Doubler(rs.SnapshotMixin):
-    """Joins two ports."""
-
-    def __init__(self) -> None:
-        self.pairs: list[tuple[int, int]] = []
-
-    @rs.join("left", "right")
-    def both(self, left: int, right: int) -> int:
-        self.pairs.append((left, right))
-        return left * right
-
-
-@pytest.mark.contract
-def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cluster: None) -> None:
-    with rs.System("joined", detectors=[]) as system:
-        (doubler,) = system.spawn_many(Doubler, count=1)
-        doubler.left.send(2)
-        doubler.left.send(3)
-        assert ray.get(doubler.right.remote(5), timeout=60) == 10
-        assert ray.get(doubler.right.remote(7), timeout=60) == 21
-        assert system.snapshot().machines["Doubler-0"].state == {"pairs": [[2, 5], [3, 7]]}
 
 
 def test_a_system_is_found_by_its_address_or_started_where_there_is_none() -> None:

@@ -71,7 +71,6 @@ def watched(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _verdicts(system: rs.System) -> dict[str, rs.Verdict]:
-    """All verdicts on one snapshot that is taken now."""
     found: dict[str, rs.Verdict] = {}
     is_complete = threading.Event()
     wanted = [""]
@@ -185,40 +184,6 @@ def test_snapshots_are_taken_while_verdicts_are_computed_and_wait_for_says_so(tm
         warm.open()
         gate.open(100)
         assert system.wait_for("at-gate", timeout=BOUND_S).holds
-
-
-class Grows:
-    """Loads more where there are many machines: it comes to a gate then."""
-
-    name = "grows"
-    stable = True
-    alarm_when = None
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def warm_up_for(self, machines: int) -> None:
-        assert machines > 2_000
-        pass_gate(self.path)
-
-    def evaluate(self, _: rs.Snapshot) -> bool:
-        return True
-
-
-class Quiet(rs.SnapshotMixin):
-    """Does nothing."""
-
-
-@pytest.mark.contract
-def test_what_many_machines_need_is_loaded_when_there_are_so_many(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with rs.System("grows", detectors=[Grows(gate.path)]) as system:
-        system.spawn_many(Quiet, [()] * 2_001, per_host=2_001)
-        system.start()
-        system.snapshot(timeout=BOUND_S)
-        gate.await_arrival()
-        gate.open()
-        assert system.wait_for("grows", timeout=BOUND_S).holds
 
 
 @pytest.mark.contract

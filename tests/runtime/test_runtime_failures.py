@@ -16,13 +16,12 @@ from runtime_machines import BOUND_S, Account, Gate, House, Log, Nursery, Sender
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.runtime.driver import recorder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 class Clumsy(rs.SnapshotMixin):
-    """Fails in many ways."""
-
     def __init__(self, how: str = "", then: Any = None) -> None:
         self.how = how
         self.number = 5
@@ -150,7 +149,7 @@ def test_a_host_that_dies_is_noticed_though_nobody_sends_and_ends_an_open_snapsh
 ) -> None:
     gate, opened = Gate(tmp_path), list[BaseException]()
     with rs.System("mortal", detectors=[]) as system:
-        survivor, _ = system.spawn(Clumsy, name="survivor"), system.spawn_many(Clumsy, names=["x", "y"], per_host=2)
+        survivor, _ = system.spawn(Clumsy, name="survivor"), system.spawn_many(Clumsy, names=list("wxyz"), per_host=4)
         log = system.spawn(Log, name="log")
         system.start()
         log.note_at_gate.send(1, gate.path)
@@ -172,10 +171,11 @@ def test_a_host_that_dies_is_noticed_though_nobody_sends_and_ends_an_open_snapsh
             ray.get(answer)
         taking.join(BOUND_S)
         assert isinstance(opened[0], rs.SnapshotAbortedError | rs.HostDiedError)
-        assert "host-1 with x, y of system mortal is gone" in str(opened[0])
-        with pytest.raises(rs.HostDiedError, match=r"host-1 with x, y of system mortal is gone") as caught:
+        said = "host-1 with w, x, y and 1 more of system mortal is gone"
+        assert said in str(opened[0])
+        with pytest.raises(rs.HostDiedError, match=said) as caught:
             system.wait_for(never, timeout=BOUND_S)
-        assert (caught.value.host, caught.value.machines) == ("host-1", ["x", "y"])
+        assert (caught.value.host, caught.value.machines) == ("host-1", list("wxyz"))
         with pytest.raises(rs.HostDiedError):
             survivor.wait.remote(system.machine("x"))
         with pytest.raises(rs.HostDiedError):
@@ -199,8 +199,6 @@ def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
 
 
 class Confused(rs.SnapshotMixin):
-    """Says whom it waits for, in the wrong way."""
-
     def waiting_for(self) -> Any:
         return "a"
 
@@ -311,6 +309,18 @@ def test_what_does_not_fit_a_method_is_refused_where_it_is_sent_and_the_system_g
     account.deposit.send(1)
     house.system.wait_for("termination", timeout=BOUND_S)
     assert house.system.snapshot().machines["precise"].state == {"balance": 2}
+
+
+def test_a_driver_that_cannot_report_learns_so_and_may_ask_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_given: Any, **_options: Any) -> Any:
+        raise MemoryError("malloc of size 4000000000 failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "host_payload", no_room)
+        told = "driver could not report: MemoryError: malloc of size 4000000000"
+        with pytest.raises(rs.SnapshotAbortedError, match=told):
+            house.system.snapshot()
+    assert house.system.snapshot().status == "complete"
 
 
 @pytest.mark.contract

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from runtime_machines import Press
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -34,7 +35,6 @@ class Philosopher(rs.SnapshotMixin):
 
 
 def table(system: rs.System, *, declared: bool = True) -> list[Any]:
-    """Philosophers in a circle, each fork between two of them."""
     seats = system.spawn_many(Philosopher, count=COUNT, names=[f"p{number}" for number in range(COUNT)])
     for number, one in enumerate(seats):
         left, right = seats[number - 1], seats[(number + 1) % COUNT]
@@ -108,15 +108,6 @@ def test_philosophers_whose_forks_lie_in_no_circle_are_never_reported(ray_cluste
             assert snapshot.consistent
             assert detectors.Deadlock().evaluate(snapshot).holds is False
         assert snapshot.machines["p0"].state["meals"] > 3
-
-
-class Press(rs.SnapshotMixin):
-    def __init__(self) -> None:
-        self.made = 0
-
-    @rs.join("left", "right")
-    def close(self, left: int, right: int) -> None:
-        self.made += 1
 
 
 class Calm(Press):

@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 class Worker(rs.SnapshotMixin):
-    """Computes for as long as the test wants."""
-
     def __init__(self) -> None:
         self.tokens = 1
 

@@ -16,8 +16,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 
 class Keeper(rs.SnapshotMixin):
-    """Holds handles in its state."""
-
     def __init__(self, friend: Any, friends: dict[str, list[Any]]) -> None:
         self.friend = friend
         self.friends = friends
@@ -168,12 +166,29 @@ def test_nothing_can_be_sent_to_the_driver_and_names_are_checked(house: House) -
         house.system.spawn(Log, name="später")
 
 
+class Doubler(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+
+    @rs.join("left", "right")
+    def both(self, left: int, right: int) -> int:
+        self.pairs.append((left, right))
+        return left * right
+
+
+def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(house: House) -> None:
+    doubler = house.make(Doubler)
+    doubler.left.send(2)
+    doubler.left.send(3)
+    assert ray.get(doubler.right.remote(5), timeout=60) == 10
+    assert ray.get(doubler.right.remote(7), timeout=60) == 21
+    assert house.state(doubler) == {"pairs": [[2, 5], [3, 7]]}
+
+
 # ---- timers ------------------------------------------------------------------------------------------------------
 
 
 class Clockwork(rs.SnapshotMixin):
-    """Sets timers for itself and others."""
-
     def __init__(self) -> None:
         self.rung: list[Any] = []
 

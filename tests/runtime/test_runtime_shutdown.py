@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from clean import clean_environment
+from clean import clean_environment, ran
 from runtime_machines import BOUND_S, House, Log
 from started import started
 from until import until
@@ -24,8 +24,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 class Here(rs.SnapshotMixin):
-    """Tells which process it is in."""
-
     def pid(self) -> int:
         return os.getpid()
 
@@ -145,17 +143,15 @@ with rs.System("second") as system:
 
 
 def _done(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A script that has been run, with a Ray of its own and the path of a history."""
     script = folder / "script.py"
     script.write_text(text)
     command = [sys.executable, str(script), str(folder / "history")]
-    found = subprocess.run(
-        command, env=clean_environment(), capture_output=True, text=True, timeout=2 * BOUND_S, check=False
-    )
+    found = ran(*command, seconds=2 * BOUND_S)
     assert found.returncode == 0, found.stderr
     return found
 
 
+@pytest.mark.nightly
 def test_what_is_open_when_the_program_shuts_ray_down_is_closed_first(tmp_path: Path) -> None:
     said = _done(SHUT_DOWN + CLOSED_FIRST, tmp_path).stdout.splitlines()
     assert said[0] == "SystemNotRunningError system first was closed"
@@ -212,9 +208,7 @@ def shown(house: House) -> House:
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=BOUND_S, check=False, env=clean_environment()
-    )
+    return ran(*command, seconds=BOUND_S)
 
 
 @pytest.mark.contract

@@ -50,7 +50,6 @@ def test_a_section_without_machines_at_rest_is_as_it_ever_was() -> None:
 
 
 def test_ten_thousand_machines_at_rest_are_a_few_buffers() -> None:
-    """A section is hardly longer than names and states are together."""
     states = [pickle.dumps({"number": number}, protocol=5) for number in range(10_000)]
     names = [f"account-{number}" for number in range(10_000)]
     table = saved_table([(name, "k" * 64, state, False) for name, state in zip(names, states, strict=True)])
@@ -64,7 +63,6 @@ class Two(rs.SnapshotMixin):
         self.held = held
 
     def hold(self, held: int) -> None:
-        """Another one."""
         self.held = held
 
 
@@ -79,12 +77,10 @@ class Watch:
         """What it knows of the actors."""
 
     def keep(self, machine: Machine, state: Any) -> tuple[bytes, None]:
-        """Pickled, with what is known of the actor."""
         self.names[machine.name] = state["held"]
         return pickle.dumps((state, self.version if state["held"] else 0)), None
 
     def is_named(self, machine: Machine) -> bool:
-        """Whether there is one."""
         return bool(self.names[machine.name])
 
     def recorded(self, numbers: Any) -> None:

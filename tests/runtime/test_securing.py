@@ -80,7 +80,6 @@ class Pair:
         )  # fmt: skip
 
     def sends(self, *colours: int) -> None:
-        """The driver has sent a message while it was of each colour."""
         self.post.journal = [(colour, Sent("a", "mail", "take", colour, None)) for colour in colours]
 
     @property

@@ -43,15 +43,11 @@ class Listener(rs.SnapshotMixin):
 
 
 class Sender(Listener):
-    """Does what a hook may not."""
-
     def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
         self.handle.note.send(1)
 
 
 class Failing(Listener):
-    """Cannot."""
-
     def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
         raise OSError("the disk is full")
 
@@ -59,41 +55,42 @@ class Failing(Listener):
 @pytest.fixture(scope="module")
 def system(ray_cluster: None) -> Iterator[rs.System]:
     with rs.System("listening", checkpoint=True, detectors=[]) as found:
-        yield found
+        found.spawn_many(Listener, names=["listener", "bystander", "holder", "traveller"])
+        yield found.start()
 
 
-def heard(listener: Any) -> list[tuple[str, Any]]:
+def heard(listener: Any, before: int = 0) -> list[tuple[str, Any]]:
+    """What it heard, without so much of what it heard first."""
     found: list[tuple[str, Any]] = ray.get(listener.what_was_heard.remote())
-    return found
+    return found[before:]
 
 
 @pytest.mark.contract
 def test_a_machine_hears_of_each_snapshot_with_what_that_holds_of_it(system: rs.System) -> None:
-    listener = system.spawn(Listener, name="listener")
-    assert heard(listener) == []  # it is there
+    listener = system.machine("listener")
+    before = len(heard(listener))
     ray.get(listener.note.remote(1))
     first = system.commit()
     ray.get(listener.note.remote(2))
     second = system.commit()
-    assert heard(listener) == [(first.snapshot_id, [1]), (second.snapshot_id, [1, 2])]
+    assert heard(listener, before) == [(first.snapshot_id, [1]), (second.snapshot_id, [1, 2])]
 
 
 @pytest.mark.contract
 def test_of_a_snapshot_that_cannot_be_restored_nobody_hears_whoever_is_the_obstacle(system: rs.System) -> None:
-    listener, holder = system.spawn(Listener, name="bystander"), system.spawn(Listener, name="holder")
-    assert heard(listener) == []
+    listener, holder = system.machine("bystander"), system.machine("holder")
+    before = len(heard(listener))
     ray.get(holder.hold.remote([ray.put(1)]))
     with pytest.raises(rs.NotRestorableError, match="an ObjectRef in its state at 'foreign'"):
         system.commit()
     ray.get(holder.hold.remote(None))
     kept = system.commit()
-    assert [snapshot_id for snapshot_id, _ in heard(listener)] == [kept.snapshot_id]
+    assert [snapshot_id for snapshot_id, _ in heard(listener, before)] == [kept.snapshot_id]
 
 
 @pytest.mark.contract
 def test_after_going_back_a_machine_hears_of_what_comes_then(system: rs.System) -> None:
-    listener = system.spawn(Listener, name="traveller")
-    assert heard(listener) == []
+    listener = system.machine("traveller")
     ray.get(listener.note.remote(1))
     first = system.commit()
     ray.get(listener.note.remote(2))

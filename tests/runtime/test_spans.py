@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from incidents import START, deadlocked, healthy, judged
 from limited import limit
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -133,8 +132,5 @@ SAID = {
 def test_the_environment_of_a_program_says_where_its_spans_go(tmp_path: Path, exporter: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     env = clean_environment(HOME=str(tmp_path), OTEL_TRACES_EXPORTER=exporter)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", SAID[exporter]],
-        env=env, capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+    done = ran(sys.executable, tmp_path / "program.py", SAID[exporter], env=env, seconds=180)
     assert done.returncode == 0, done.stderr

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
-from clean import clean_environment
-
-PACKAGE = Path(__file__).parents[2] / "ray_snapshot"
+from clean import ran
 
 LOOKS_WHILE_GARBAGE_IS_DUE = """
 import faulthandler, gc, threading, time
@@ -53,19 +49,5 @@ may_end.set()
 
 def test_a_collection_that_is_due_stops_nobody() -> None:
     # without the collector's rest this hangs in each of ten tries under Python 3.11.7
-    ran = subprocess.run(
-        [sys.executable, "-c", LOOKS_WHILE_GARBAGE_IS_DUE],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert (ran.returncode, ran.stdout) == (0, "seen\n"), ran.stderr
-
-
-def test_there_is_one_place_that_looks() -> None:
-    looking = [path.name for path in PACKAGE.glob("**/*.py") if "_current_frames(" in path.read_text()]
-
-    assert looking == ["here.py"]
+    done = ran(sys.executable, "-c", LOOKS_WHILE_GARBAGE_IS_DUE)
+    assert (done.returncode, done.stdout) == (0, "seen\n"), done.stderr

@@ -14,12 +14,26 @@ from typing import Any
 
 import pytest
 from limited import limit
-from resting import Program, Resting, Trusted, resting_host, rows_of, steps
-from resting_mutants import MUTANTS, Mutant
+from resting import (
+    Asked,
+    Flat,
+    Joined,
+    Listener,
+    Lively,
+    Program,
+    Resting,
+    Step,
+    Telling,
+    Trusted,
+    Volatile,
+    Wanting,
+    resting_host,
+    rows_of,
+    steps,
+)
 from until import until
 
 import ray_snapshot as rs
-from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.handles import handle_of
@@ -54,12 +68,66 @@ def test_whatever_happens_snapshots_hold_the_same(is_checkpointing: bool, times:
         assert _same(steps(number, LONG), is_checkpointing=is_checkpointing), f"pytest --seed {number}"
 
 
-@pytest.mark.by_day(5)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_what_is_kept_for_too_long_is_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _same(mutant.program, is_checkpointing=mutant.is_checkpointing)
-    mutant.breaks(monkeypatch)
-    assert not _same(mutant.program, is_checkpointing=mutant.is_checkpointing)
+ONCE: tuple[Step, ...] = (("snapshot",),)
+TWICE = ONCE * 2
+PLACED: tuple[Step, ...] = (("place", 0), ("place", 1), ("place", 2))
+"""So that pickles of states last."""
+AT_REST: tuple[Step, ...] = (*PLACED, ("spawn", 0, Resting), ("spawn", 2, Resting), *TWICE)
+FLAT: tuple[Step, ...] = (("spawn", 0, Flat), ("spawn", 1, Flat))
+LISTENING: tuple[Step, ...] = (("spawn", 0, Listener), ("place", 0))
+
+
+def _another_lends(kind: type) -> tuple[Step, ...]:
+    return ("spawn", 0, kind), ("spawn", 1, Resting), *TWICE, ("send", 1, "lend"), *ONCE
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        (*FLAT, ("wait", 0), *ONCE, ("go_on", 0)),
+        (*FLAT, ("hold", 0), *ONCE),
+        (*FLAT, ("stop", 0), *ONCE),
+        (*FLAT, ("declare", 0, 1), *ONCE),
+        (*FLAT, ("send", 0, "claim"), ("send", 1, "claim"), *ONCE),
+        (("redact", 1), *FLAT, *ONCE),
+        (*FLAT, ("send", 0, "register"), ("send", 1, "add", 1), *TWICE, ("poke", 1), *ONCE),
+        (("spawn", 0, Joined), ("spawn", 1, Resting), *TWICE, ("declare", 0, 1), *ONCE),
+        (("spawn", 0, Trusted), ("wait", 0), *TWICE, ("go_on", 0), *ONCE),
+        (("spawn", 0, Trusted), ("hold", 0), *TWICE, ("release", 0), *ONCE),
+        (("spawn", 0, Resting), *TWICE, ("redact", 1), *ONCE),
+        (("spawn", 0, Resting), ("send", 0, "register"), *TWICE, ("poke", 1), *ONCE),
+        (("spawn", 0, Resting), ("spawn", 1, Resting), ("send", 0, "lend"), *TWICE, ("send", 1, "use", 3), *ONCE),
+        (("spawn", 0, Resting), ("send", 0, "register_weakly"), *TWICE, ("poke", 1), *ONCE),
+        (*AT_REST, ("spawn", 4, Resting), *TWICE),
+        (("spawn", 0, Volatile), *TWICE, ("poke", 1), *ONCE),
+        *map(_another_lends, (Asked, Lively, Telling)),
+        (("spawn", 0, Trusted), ("send", 0, "later"), *TWICE, *ONCE),
+    ],
+)
+def test_nothing_is_kept_for_too_long(program: tuple[Step, ...]) -> None:
+    assert _same(program, is_checkpointing=False)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        (*LISTENING, *TWICE, ("send", 0, "add", 1), *ONCE),
+        (*LISTENING, *TWICE, ("tell",), *ONCE),
+        (*LISTENING, *TWICE, ("stop", 0), *ONCE),
+        (*LISTENING, *TWICE, ("redact", 1), *ONCE),
+        (*LISTENING, *ONCE, ("send", 0, "add", 5), *TWICE, ("restore", 2), *ONCE),
+        (("spawn", 0, Wanting), ("spawn", 1, Resting), ("place", 0), *TWICE, ("declare", 0, 1), *ONCE),
+        (("spawn", 0, Resting), *TWICE, ("place", 0), *ONCE),
+        (("spawn", 0, Trusted), *TWICE, ("place", 0), *ONCE),
+        (*AT_REST, ("send", 0, "add", 1), *ONCE),
+        (*AT_REST, ("spawn", 4, Resting), *TWICE),
+        AT_REST,
+        (*PLACED, ("spawn", 0, Listener), *TWICE, ("tell",), *ONCE),
+        (*AT_REST, ("stop", 0), *TWICE, *ONCE),
+    ],
+)
+def test_nothing_is_saved_for_too_long(program: tuple[Step, ...]) -> None:
+    assert _same(program, is_checkpointing=True)
 
 
 def test_of_a_machine_that_rests_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,18 +139,6 @@ def test_of_a_machine_that_rests_nothing_is_asked_again(monkeypatch: pytest.Monk
         first, second = program.run([("snapshot",)])[-2:]
         assert first == second
         assert first["obstacles"] == []
-
-
-def test_a_machine_that_is_in_an_action_is_not_kept() -> None:
-    with resting_host() as host:
-        Program(host).run([("spawn", 0, Trusted)])
-        machine, post = host.post.core.machines["m0"], host.post
-        for is_inside in (True, False):
-            with post.member.lock:
-                post.stage.action = (machine, None, None) if is_inside else None  # type: ignore[assignment]
-                post.copier.copy(machine)
-                post.copier.copy(machine)
-                assert (post.copier.unchanged.copies.get("m0") is None) == is_inside
 
 
 def test_a_machine_that_is_held_when_it_is_loaded_is_blocked() -> None:
@@ -133,8 +189,6 @@ class Held(rs.SnapshotMixin):
 
 
 class Colour(enum.Enum):
-    """What a state may hold."""
-
     RED = 1
     MANY = [1]  # noqa: RUF012 - a member of an enum
 
@@ -259,26 +313,6 @@ def test_what_is_pickled_must_be_plain_and_its_handles_placed() -> None:
 
 
 # ---- what changes beside it ------------------------------------------------------------------------------------------
-
-
-class Notebook(Resting):
-    """Has a text under a name."""
-
-    def __init__(self, start: int = 0) -> None:
-        super().__init__(start)
-        self.note = "account-99"
-
-
-def test_a_name_that_is_redacted_later_reaches_the_rows_of_machines_at_rest() -> None:
-    with resting_host() as host:
-        program = Program(host)
-        rows = program.run([("spawn", 0, Notebook), *[("snapshot",)] * 3])
-        assert "m0" in host.post.at_rest.rows.shapes
-        redaction.redact("note")
-        rows = program.run([("snapshot",)] * 2)
-        assert host.service.of("fail") == []
-    states = [row["state"] for held in rows for row in held["machines"]]
-    assert ["account-99" in state for state in states] == [True] * 3 + [False] * 2
 
 
 def test_rows_that_are_not_written_stop_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,9 +102,7 @@ class Waiting(Program):
         self._has_clock = True
         self.detectors = [Done()]
         self._service = Played(
-            last_number=lambda: 0,
-            completed_after=lambda _: 0,
-            is_certain=lambda snapshot_id, _: snapshot_id in certain,
+            last_number=lambda: 0, completed_after=lambda _: 0, is_certain=lambda snapshot_id, _: snapshot_id in certain
         )
         coming = iter(verdicts)
         self._analyst = Played(
@@ -115,8 +113,6 @@ class Waiting(Program):
 
 
 class Done:
-    """Its verdicts are the test's."""
-
     name = "done"
 
     def evaluate(self, snapshot: rs.Snapshot) -> rs.Verdict:

@@ -29,8 +29,6 @@ BEGUN, MAY_END = threading.Event(), threading.Event()
 
 
 class Slow(Flat):
-    """Stays inside its action."""
-
     def add(self, amount: int) -> int:
         BEGUN.set()
         assert MAY_END.wait(30)
@@ -45,7 +43,6 @@ def gates() -> None:
 
 @contextmanager
 def at_rest() -> Iterator[LoneHost]:
-    """A host whose machines rest."""
     with resting_host() as host:
         for number in range(COUNT):
             host.create(f"m{number}", Flat, number)
@@ -110,22 +107,38 @@ def test_what_comes_late_to_a_host_at_rest_is_in_its_report(monkeypatch: pytest.
         assert part.messages.num_rows == 1
 
 
+def spend(seconds: float) -> None:
+    until_s = time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        pass
+
+
 def test_processor_time_is_told_once_whoever_has_spent_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
         rows = host.post.at_rest.rows
         beside = rows.beside
-
-        def slow(names: Any) -> Any:
-            until_s = time.thread_time() + 0.1
-            while time.thread_time() < until_s:
-                pass
-            return beside(names)
-
-        monkeypatch.setattr(rows, "beside", slow)
+        monkeypatch.setattr(rows, "beside", lambda names: (spend(0.1), beside(names))[1])
         host.obey(Request(3))
         host.report(3)
         (payload,) = _sent(host, 3)
         assert 0.1 <= payload.cpu_s < 0.18
+
+
+def test_a_machine_that_is_copied_in_front_of_its_action_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_rest() as host:
+        host.create("account", Flat)
+        until(lambda: host.post.constructed() == COUNT + 1)
+        copied: Any = host.post.copier._copied
+        monkeypatch.setattr(host.post.copier, "_copied", lambda machine: (spend(0.02), copied(machine))[1])
+        with host.post.member.lock:
+            core = host.post.core
+            core.request(3)
+            core.boundary()
+            core._copy_if_due(core.machines["account"])  # as `next_action` does
+            host.post.recorder.copy_slice()
+        host.report(3)
+        (payload,) = _sent(host, 3)
+        assert payload.cpu_s >= 0.02
 
 
 def test_a_fault_while_the_event_loop_turns_the_host_red_stops_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,19 +223,17 @@ def test_who_asks_twice_is_answered_once() -> None:
         assert payload.number == 3
 
 
-def test_a_large_report_goes_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_report_and_one_of_many_links_go_by_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_rest() as host:
-        limit(monkeypatch, piece_bytes=10)
-        assert _asked(host, 3).result(30) is None
-        assert until(lambda: _sent(host, 3))
-
-
-def test_the_counts_of_many_links_make_a_report_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    with at_rest() as host:
+        with monkeypatch.context() as patch:
+            limit(patch, piece_bytes=10)
+            assert _asked(host, 3).result(30) is None
+            assert until(lambda: _sent(host, 3))
+        host.obey(Close(3))
         host.send("m0", "add", 1)  # now there is a link
         monkeypatch.setattr(answers, "LINK_BYTES", LIMITS.piece_bytes)
-        assert _asked(host, 3).result(30) is None
-        assert until(lambda: _sent(host, 3))
+        assert _asked(host, 4).result(30) is None
+        assert until(lambda: _sent(host, 4))
 
 
 def test_a_report_with_a_trace_goes_by_a_call() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from stored import Store, environment
 
 from ray_snapshot.errors import SettingError
@@ -69,14 +68,8 @@ KEY = "k" * 32
 
 
 def run(store: Store, folder: Path, *command: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=clean_environment(**environment(store.address), RAY_SNAPSHOT_KEY=KEY),
-        timeout=300,
-        check=False,
+    done = ran(
+        *command, env=clean_environment(**environment(store.address), RAY_SNAPSHOT_KEY=KEY), cwd=folder, seconds=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
-from restore_machines import Vault, conservation, total_of
+from restore_machines import Vault, conservation, patiently, total_of
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -18,20 +18,8 @@ OPTIONS: dict[str, Any] = {"num_cpus": 4, "include_dashboard": False, "object_st
 
 
 class Here(Vault):
-    """Knows the node that it lives on."""
-
     def node(self) -> str:
         return str(ray.get_runtime_context().get_node_id())
-
-
-def patiently(ask: Any) -> Any:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return ask()
-        except (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
 
 def main() -> None:

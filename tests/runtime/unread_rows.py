@@ -25,7 +25,6 @@ COLUMNS = inner(MACHINES)
 
 @rs.detector(partial=lambda part: len(part.machines), merge=operator.add, stable=False)
 def few(count: int) -> Any:
-    """At most three machines."""
     return count <= 3, {"count": count}
 
 
@@ -44,7 +43,6 @@ CLASSES = st.sampled_from(["Purse", "Vault"])
 
 
 def resting(count: int, *, status: str = "passive", inputs: dict[str, Inputs] | None = None) -> Resting:
-    """Rows as a host has them."""
     rows = [
         {"machine": f"m{at}", "class_name": "Purse", "host": "h", "status": status, "state": "{}", "state_bytes": 2}
         for at in range(count)

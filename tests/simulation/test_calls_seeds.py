@@ -115,15 +115,6 @@ def test_the_oracle_of_calls_shares_no_code_with_the_protocol() -> None:
     assert [name for name in found if name.startswith("ray_snapshot.")] == ["ray_snapshot.simulation.mail.oracle"]
 
 
-def test_the_same_seed_is_the_same_run_of_calls() -> None:
-    traces: list[list[str]] = [[], [], []]
-    for seed, trace in zip((7, 7, 8), traces, strict=True):
-        run_calls("everything", seed, trace)
-
-    assert traces[0] == traces[1]
-    assert traces[0] != traces[2]
-
-
 def test_a_failure_of_calls_names_the_seed_and_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     trace: list[str] = []
 

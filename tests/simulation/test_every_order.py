@@ -17,7 +17,6 @@ from worlds.mail.world import World
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Call, Create, Later, Output, Send
-from ray_snapshot.simulation.mail.oracle import OracleError
 
 COPIES_TOO = (*EAGER, "copy")
 
@@ -140,8 +139,3 @@ def test_a_call_and_its_reply() -> None:
     )
 
     assert every_order(world, "a") == Explored(states=1505, ends=18, snapshots=18)
-
-
-def test_too_many_states_are_an_error_and_not_a_long_night() -> None:
-    with pytest.raises(OracleError, match="more than 50 states"):
-        every_order(world_of(*PING), "a", most=50)

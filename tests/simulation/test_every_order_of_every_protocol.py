@@ -200,17 +200,3 @@ def test_a_host_that_crashes_during_two_snapshots_makes_none_wrong_and_blocks_no
     crashed = sum(outcome[0] for outcome in found.outcomes)
     counts = found.states, len(found.outcomes) - crashed, crashed, len(found.snapshots)
     assert counts == CRASHED[scenario, protocol]
-
-
-def test_a_crash_gives_up_what_is_pending_and_later_numbers_do_not_wait_for_the_dead() -> None:
-    world = world_of("ring", CHANDY_LAMPORT, 1)
-    world.perform(("die", "C"))
-
-    assert [aborted.reason for aborted in world.central.aborted] == ["host C is gone"]
-    assert world.central.coordinator.hosts == ["A", "B"]
-    assert world.enabled_on("C") == []
-
-
-def test_it_says_so_when_a_system_is_too_large() -> None:
-    with pytest.raises(OracleError, match="more than 20 states"):
-        every_order(world_of("two", CHANDY_LAMPORT, 1), ["a"], most=20)

@@ -59,18 +59,6 @@ def test_a_host_that_has_not_been_told_goes_on_in_the_generation_before_and_what
     assert any("of generation 0: refused" in line for line in old.trace or ())
 
 
-def test_who_acts_when_somebody_has_acted_in_a_later_generation_is_found() -> None:
-    run = _run()
-    old = run.world
-    storms.roll_back(run)
-    storms.settle(run)
-    machine = next(iter(run.world.log.start))
-    run.world.perform(("act", machine), 1)
-    check_that_generations_do_not_overlap(run.world)
-    with pytest.raises(OracleError, match="somebody acts in generation 0, and somebody has acted in a later one"):
-        check_that_generations_do_not_overlap(old)
-
-
 def test_what_comes_before_a_host_has_started_is_held_until_it_has() -> None:
     for seed in range(60):
         trace: list[str] = []
@@ -78,14 +66,6 @@ def test_what_comes_before_a_host_has_started_is_held_until_it_has() -> None:
         if any(line.endswith(": held") for line in trace):
             return
     pytest.fail("nothing was ever held")
-
-
-def test_a_rollback_that_does_not_end_is_told(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(RollbackHost, "step", lambda *_: ())
-    run = _run()
-    storms.roll_back(run)
-    with pytest.raises(OracleError, match="the rollback to generation 1 does not end"):
-        run.rollback.finish()
 
 
 def test_a_host_that_a_machine_has_made_does_nothing_before_it_has_joined() -> None:

@@ -92,11 +92,3 @@ def test_a_failure_prints_the_command_that_replays_it(name: str, monkeypatch: py
     with pytest.raises(OracleError, match=f"seed 5 of {name}") as caught:
         check_agreement(5, trace) if name == "agreement" else run_storm(name, 5, trace)
     check_replay(caught.value, trace)
-
-
-def test_a_trace_tells_of_each_generation() -> None:
-    trace: list[str] = []
-    seen = run_storm("flow-observer", 1, trace).seen
-
-    assert seen["rollbacks"] > 0
-    assert sum(line.strip().startswith("generation") for line in trace) == seen["rollbacks"]

@@ -91,40 +91,6 @@ def test_the_example_run_of_three_processes() -> None:
     assert world.states() == {"P1": ("A", "B", "C", "D", "E"), "P2": ("F", "G", "H"), "P3": ("I", "J")}
 
 
-def test_a_white_machine_on_a_red_host() -> None:
-    """Trap 1: M1 sends, its host records, M2 of the same host sends behind the marker before anybody has copied it."""
-    one, two = (script(("go",), go=Send("C", "accepted", f"from {name}")) for name in ("M1", "M2"))
-    world = World({"M1": ("H1", one, ()), "M2": ("H1", two, ()), "C": ("H2", script(), ())}, is_atomic=True)
-    (snapshot,) = finish(
-        "white_machine_on_a_red_host",
-        world,
-        *("act M1 1", "snapshot", "tell request H1", "record H1"),
-        *("act M2 1", "flush H1", "deliver H1 H2", "accept H2", "accept H2"),
-        "calm",
-    )
-
-    assert snapshot.channels == {("M1", "C", "mail"): [(1, "accepted", "from M1")]}
-    assert snapshot.states == {"M1": ("go",), "M2": (), "C": ()}
-
-
-def test_numbers_out_of_order() -> None:
-    """Trap 2: B records 2 without having heard of 1, and sends; C records both on it; then B is asked for 1."""
-    world = World(
-        {"B": ("HB", script(("go",), go=Send("C", "accepted", "red for both")), ()), "C": ("HC", script(), ())},
-        is_atomic=True,
-    )
-    snapshots = finish(
-        "numbers_out_of_order",
-        world,
-        *("snapshot HB", "snapshot HB", "control 1", "record HB"),
-        *("act B 1", "flush HB", "deliver HB HC", "accept HC", "tell request HB"),
-        "calm",
-    )
-
-    assert [one.number for one in snapshots] == [1, 2]
-    assert all(one.states == {"B": (), "C": ()} and not one.channels for one in snapshots)
-
-
 def test_born_during_the_snapshot() -> None:
     """Trap 3: W spawns N on a new host and sends it work, then records; nobody knew of N or its host."""
     world = World(
@@ -146,21 +112,6 @@ def test_born_during_the_snapshot() -> None:
 
     assert snapshot.creations == {("W", "N")}
     assert snapshot.channels == {("W", "N", "mail"): [(1, "works", 1)]}
-
-
-def test_a_lone_left_in_front_of_a_marker() -> None:
-    """A join that waits for its other half does not hold the marker behind it back."""
-    joiner = Script(joins=(("left", "right"),))
-    sender = script(("go",), go=(Send("J", "left", "alone"), Send("J", "m1", "behind it")))
-    world = World({"S": ("HS", sender, ()), "J": ("HJ", joiner, ())}, is_atomic=True)
-    (snapshot,) = finish(
-        "lone_left",
-        world,
-        *("act S 1", "snapshot HS", "tell request HS", "record HS", "flush HS", "deliver HS HJ", "accept HJ"),
-        "calm",
-    )
-
-    assert snapshot.channels == {("S", "J", "mail"): [(1, "left", "alone"), (2, "m1", "behind it")]}
 
 
 TOPOLOGY = """# three machines in a ring, and one channel back

@@ -30,7 +30,7 @@ BY_STATES = [
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     path = tmp_path_factory.mktemp("needed") / "history"
-    synthesise(path, Settings(machines=300, snapshots=30, anomalies=tuple(ANOMALIES)), verdicts=False)
+    synthesise(path, Settings(machines=240, snapshots=24, anomalies=tuple(ANOMALIES)), verdicts=False)
     return History(path)
 
 

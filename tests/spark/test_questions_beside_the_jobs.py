@@ -51,17 +51,12 @@ def assert_same(ours: dict[str, pa.Table], theirs: dict[str, Any], *names: str) 
 # ---- conservation ------------------------------------------------------------------------------------------------------
 
 
-def test_the_ledgers_of_the_job_are_those_of_the_quick_question(spark: Any, planted: History, history: History) -> None:
+def test_the_ledgers_of_the_job_are_those_of_the_quick_question(spark: Any, planted: History) -> None:
     from ray_snapshot.spark_jobs import conservation
-    from ray_snapshot.spark_jobs.tables import Selection
 
     ours = questions.conservation(planted)
     assert {name: found.num_rows > 0 for name, found in ours.items()} == dict.fromkeys(ours, True)
     assert_same(ours, conservation.run(spark, planted))
-    assert_same(
-        questions.conservation(history, run="table-1"),
-        conservation.run(spark, history, selection=Selection(run="table-1")),
-    )
 
 
 # ---- since -------------------------------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ def test_the_program_of_a_job_asks_for_the_same_as_the_command(monkeypatch: pyte
         (["traffic", "--master", "nonsense"], "'nonsense' is no Spark master"),
         (["traffic", "--from", "yesterday"], "--from 'yesterday' is no time"),
         (["traffic", "--detector", "termination"], "the job traffic takes no --detector"),
+        (["changes", "--value", "7"], "--value: say of which field"),
         (["detections", "--detector", "nowhere:it"], "nowhere:it"),
         (["conservation", "--message", "deposit"], "'deposit' is not METHOD=PATH"),
         (["traffic", "--out", "{file}/results"], "results cannot be written to"),
@@ -287,6 +288,7 @@ def test_a_history_without_snapshots_gives_empty_tables(
     assert ("Busiest channels: none" in capsys.readouterr().out) == (job == "traffic")
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("job", ["conservation", "detections"])
 @pytest.mark.usefixtures("spark")

@@ -13,40 +13,6 @@ from ray_snapshot.errors import SettingError
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def frames(spark: Any, history: Any) -> dict[str, Any]:
-    from ray_snapshot.spark_jobs import conservation
-
-    found: dict[str, Any] = conservation.run(spark, history)
-    return found
-
-
-def test_the_ledger_counts_money_in_machines_and_in_flight(frames: dict[str, Any]) -> None:
-    ledger = rows(frames["ledger"], "snapshot_id")
-    assert len(ledger) == 7  # the aborted snapshot is none of them
-    at_1, at_6 = ledger["bank-1-0001"], ledger["bank-1-0006"]
-    assert (at_1["in_machines"], at_1["in_flight"], at_1["total"], at_1["difference"], at_1["holds"]) == (
-        293,
-        7,
-        300,
-        0,
-        True,
-    )
-    assert (at_6["in_machines"], at_6["in_flight"], at_6["total"], at_6["difference"], at_6["holds"]) == (
-        290,
-        0,
-        290,
-        -10,
-        False,
-    )
-
-
-def test_the_break_is_named_with_the_last_snapshot_that_was_right(frames: dict[str, Any]) -> None:
-    (row,) = rows(frames["breaks"], "run_id").values()
-    assert (row["snapshots"], row["held"], row["broken"], row["unknown"]) == (7, 4, 3, 0)
-    assert (row["first_broken"], row["last_right"], row["difference"]) == ("bank-1-0005", "bank-1-0004", -10)
-
-
 def ledger_of(spark: Any, history: Any, **given: Any) -> dict[Any, dict[str, Any]]:
     from ray_snapshot.spark_jobs import conservation
 

@@ -129,6 +129,7 @@ def test_the_users_own_code_runs_in_sparks_tasks_only(
             detections.fresh(*arguments, detectors=[name] if own == "given" else [])
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("when", ["_added", "_specs", "evaluate_assignments"])
 def test_a_snapshot_that_retention_takes_away_during_a_turn_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str

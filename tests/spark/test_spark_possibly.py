@@ -41,6 +41,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     return History(folder)
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("definitely", [False, True])
 def test_it_answers_as_testing_does_and_says_why_it_cannot(spark: Any, history: History, definitely: bool) -> None:
     from ray_snapshot.spark_jobs import possibly
@@ -82,6 +83,7 @@ def _task_of(history: History, row: Any) -> dict[str, Any]:
     return {**row, "reason": str(context.partitionId())}
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("predicate", ["EACH", "Quiet"])
 def test_predicates_of_every_kind_are_taken(spark: Any, history: History, predicate: str) -> None:
     from ray_snapshot.spark_jobs import possibly

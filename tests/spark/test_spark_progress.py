@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from small_histories import live, rows, snapshot, write
 
 from ray_snapshot import Snapshot, questions
 from ray_snapshot.detectors import Deadlock, Termination
+from ray_snapshot.history import History
 
 pytestmark = pytest.mark.spark
 
@@ -33,52 +35,24 @@ ENDS: dict[str, tuple[list[dict[str, Any]], str, bool]] = {
 """The last of two snapshots of a run, between which messages were accepted."""
 
 
-def test_a_run_that_moved_until_just_before_its_last_snapshot_ended_as_that_one_shows(
-    spark: Any, tmp_path: Path
-) -> None:
-    from ray_snapshot.spark_jobs import progress
-
-    taken = [
-        snapshot(
-            f"{run}-1",
-            n,
-            machines=[{**one, "accepted_count": 5 * n} for one in (last if n else BUSY)],
-            channels=[],
-        )
-        for run, (last, _, _) in ENDS.items()
-        for n in range(2)
-    ]
-    judged = live([one for one in taken if one.system not in ("unjudged", "blocked")], Termination(), Deadlock())
-    history = write(tmp_path / "history", taken, judged)
-    found = rows(progress.run(spark, history)["runs"], "system")
-    assert {run: (row["ended"], row["stopped"]) for run, row in found.items()} == {
-        run: (ended, stopped) for run, (_, ended, stopped) in ENDS.items()
-    }
+def ending() -> Iterator[Snapshot]:
+    for run, (last, _, _) in ENDS.items():
+        for n in range(2):
+            machines = [{**one, "accepted_count": 5 * n} for one in (last if n else BUSY)]
+            yield snapshot(f"{run}-1", n, machines=machines, channels=[])
 
 
-def test_who_waits_for_what_can_still_come_is_not_stuck(spark: Any, tmp_path: Path) -> None:
+def waiting() -> Iterator[Snapshot]:
     """A program starts: the driver waits for an actor whose `__init__` runs, so that the call is in flight."""
-    from ray_snapshot.spark_jobs import progress
-
     driver = {"machine": "driver", "status": "blocked", "waits_for": ["model"], "sent_count": 2}
     call = {"source": "driver", "target": "model", "kind": "call", "number": 1, "method": "step"}
     systems: dict[str, dict[str, Any]] = {
         "starting": {"machines": [driver], "messages": [call]},
         "unrecorded": {"machines": [{**driver, "waits_for": []}]},
         "circle": {"machines": [*CIRCLE, driver], "messages": [call]},
+        "untold": {"machines": [driver], "messages": [call]},
     }
-    taken = [snapshot(f"{name}-1", n, **rows) for name, rows in systems.items() for n in range(5)]
-    unjudged = [snapshot("unjudged-1", n, **systems["starting"]) for n in range(5)]
-    history = write(tmp_path / "history", [*taken, *unjudged], live(taken, Deadlock()))
-    found = progress.run(spark, history)
-    assert {row["system"]: row["phase"] for row in found["phases"].toArrow().to_pylist()} == {
-        "starting": "waiting",
-        "unrecorded": "waiting",
-        "circle": "stuck",
-        "unjudged": "waiting",
-    }
-    ended = {system: row["ended"] for system, row in rows(found["runs"], "system").items()}
-    assert ended == {"starting": "waiting", "unrecorded": "waiting", "circle": "deadlocked", "unjudged": "waiting"}
+    return (snapshot(f"{name}-1", n, **rows) for name, rows in systems.items() for n in range(5))
 
 
 COUNTS = (
@@ -113,12 +87,38 @@ def changing() -> list[Snapshot]:
     ]
 
 
-def test_what_was_sent_is_never_less_than_nothing(spark: Any, tmp_path: Path) -> None:
-    """A machine that is gone takes nothing along, a new or a restarted one began at nought, and a restore begins anew."""
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    ends, waits = [*ending()], [*waiting()]
+    judged = live((one for one in ends if one.system not in ("unjudged", "blocked")), Termination(), Deadlock())
+    judged += live((one for one in waits if one.system != "untold"), Deadlock())
+    taken = [*ends, *waits, *changing(), snapshot("app-2", 0, at_s=9)]
+    return write(tmp_path_factory.mktemp("progress") / "history", taken, judged)
+
+
+@pytest.fixture(scope="module")
+def frames(spark: Any, history: History) -> dict[str, Any]:
     from ray_snapshot.spark_jobs import progress
 
-    history = write(tmp_path / "history", [*changing(), snapshot("app-2", 0, at_s=9)])
-    found = rows(progress.run(spark, history)["snapshots"].where("run_id = 'app-1'"), "sequence")
+    found: dict[str, Any] = progress.run(spark, history)
+    return found
+
+
+def test_a_run_that_moved_until_just_before_its_last_snapshot_ended_as_that_one_shows_and_who_waits_is_not_stuck(
+    frames: dict[str, Any],
+) -> None:
+    found = {row["system"]: (row["ended"], row["stopped"]) for row in frames["runs"].toArrow().to_pylist()}
+    for run, (_, ended, stopped) in ENDS.items():
+        assert found[run] == (ended, stopped)
+    waits = {"starting": "waiting", "unrecorded": "waiting", "circle": "deadlocked", "untold": "waiting"}
+    assert {system: found[system][0] for system in waits} == waits
+    phases = {row["system"]: row["phase"] for row in frames["phases"].toArrow().to_pylist()}
+    assert {system: phases[system] for system in waits} == {**waits, "circle": "stuck"}
+
+
+def test_what_was_sent_is_never_less_than_nothing(history: History, frames: dict[str, Any]) -> None:
+    """A machine that is gone takes nothing along, a new or a restarted one began at nought, and a restore begins anew."""
+    found = rows(frames["snapshots"].where("run_id = 'app-1'"), "sequence")
     assert [(found[n]["sent"], found[n]["accepted"]) for n in range(6)] == [
         *((None, None), (2, 2), (5, 5), (5, 5)),
         *((None, None), (3, 3)),

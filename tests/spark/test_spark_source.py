@@ -59,6 +59,7 @@ def read(spark: Any, history: History, **options: str) -> pa.Table:
     return spark.read.format("ray_snapshot").options(**options).load(str(history.path)).toArrow()
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("table", TABLES)
 def test_a_read_gives_the_rows_of_what_exists(spark: Any, history: History, table: str) -> None:
     found = read(spark, history, table=table)

@@ -165,7 +165,7 @@ def answer_10(plain: Plain) -> Iterator[tuple[Any, ...]]:
 ANSWERS = (answer_1, answer_2, answer_3, answer_4, answer_5, answer_6, answer_7, answer_8, answer_9, answer_10)
 
 
-@pytest.mark.by_day(5)
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("number", range(10), ids=[text.splitlines()[0] for text in QUESTIONS])
 def test_all_tools_answer_what_plain_python_does(
     number: int, ask: Callable[[str, str], list[tuple[Any, ...]]], rows_of_three_runs: Plain

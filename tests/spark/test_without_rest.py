@@ -62,6 +62,12 @@ def ids_of(history: History) -> list[str]:
     return sorted(history.table("snapshots")["snapshot_id"].to_pylist())
 
 
+def some_ids(histories: list[History]) -> Iterator[tuple[History, list[str]]]:
+    """Of each history its snapshots; of the synthetic one, the first, every fifth."""
+    for place, history in enumerate(histories):
+        yield history, ids_of(history)[:: 1 if place else 5]
+
+
 def some(seed: int) -> Iterator[Snapshot]:
     """Snapshots by chance: machines of all kinds, a driver, waits in long and in short form, messages of all kinds."""
     chance = random.Random(seed)
@@ -142,27 +148,27 @@ def holder_at_rest() -> Snapshot:
 def histories(tmp_path_factory: pytest.TempPathFactory) -> list[History]:
     """One of a synthetic month with all that is planted, one made by hand, and some by chance."""
     folder = tmp_path_factory.mktemp("rest")
-    synthesise(folder / "made", Settings(machines=250, snapshots=24, anomalies=tuple(ANOMALIES)), verdicts=False)
+    synthesise(folder / "made", Settings(machines=240, snapshots=24, anomalies=tuple(ANOMALIES)), verdicts=False)
     made = History(folder / "made")
     made.compact()
     by_hand = write(folder / "hand", [*bank(), *table(), *relapses(), holder_at_rest()])
-    return [made, by_hand, *(write(folder / str(seed), list(some(seed))) for seed in range(12))]
+    return [made, by_hand, *(write(folder / str(seed), list(some(seed))) for seed in range(8))]
 
 
 def test_the_same_is_said_of_any_snapshot(histories: list[History]) -> None:
     answers = set()
-    for history in histories:
-        found = said(history, ids_of(history), is_whole=False)
-        assert found == said(history, ids_of(history), is_whole=True)
+    for history, ids in some_ids(histories):
+        found = said(history, ids, is_whole=False)
+        assert found == said(history, ids, is_whole=True)
         answers |= {(row["detector"], row["holds"]) for row in found}
     assert answers == {(name, holds) for name in ("termination", "deadlock") for holds in (True, False, None)}
 
 
 def test_the_same_is_said_by_detectors_that_add_up_what_is_in_states(histories: list[History]) -> None:
     answers = set()
-    for history in histories:
-        found = said(history, ids_of(history), is_whole=False, extra=OF_STATES)
-        assert found == said(history, ids_of(history), is_whole=True, extra=OF_STATES)
+    for history, ids in some_ids(histories):
+        found = said(history, ids, is_whole=False, extra=OF_STATES)
+        assert found == said(history, ids, is_whole=True, extra=OF_STATES)
         answers |= {(row["detector"], row["holds"]) for row in found}
     assert len(answers) > 2.5 * (2 + len(OF_STATES))
 
@@ -180,8 +186,8 @@ def test_sums_of_many_snapshots_are_those_of_each(histories: list[History]) -> N
     columns = needed.needed_columns(detectors)
     assert columns is not None
     known = unknown = 0
-    for history in histories:
-        for taken in history.wholes.load_many_without_rest(ids_of(history), columns=columns, adding=detectors):
+    for history, ids in some_ids(histories):
+        for taken in history.wholes.load_many_without_rest(ids, columns=columns, adding=detectors):
             for detector in detectors:
                 key = repr(detector.spec)
                 if key not in taken.totals:

@@ -167,14 +167,14 @@ def test_a_deadlock_that_nobody_has_judged_is_an_alarm(tmp_path: Path) -> None:
 
 def test_of_many_systems_the_alarm_is_shown(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "h") as writer:
-        for number in range(60):
+        for number in range(52):
             one = (deadlocked if number == 7 else healthy)(number, system=f"s{number:02}", run_id=f"run-{number}")
             writer.add(one)
-            writer.add_verdicts(judged(one))
+            writer.add_verdicts(judged(one) if number == 7 else [])
     with viewer(tmp_path / "h") as seen:
         said = seen.json("/")
         assert (said["headline"], said["systems"][0]["name"]) == ("Alarm: deadlock in s07", "s07")
-        assert (len(said["systems"]), said["more_systems"]) == (50, 10)
+        assert (len(said["systems"]), said["more_systems"]) == (50, 2)
 
 
 def test_the_gravest_of_several_evaluators_counts_on_every_page(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import platform
+import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +21,7 @@ _TASKS = Path("/proc/self/task")
 
 _LOCK, _FILE, _FILES, _SELECT, _CHILD, _SIGNAL = "lock", "file", "files", "select", "child", "signal"
 
-STANDARD_INPUT, A_SIGNAL = "its standard input", "a signal"
+STANDARD_INPUT, A_SIGNAL, LISTENS = "its standard input", "a signal", "that listens on"
 """What only a person, or another program, gives."""
 
 _NO_TIMEOUT = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
@@ -81,7 +83,9 @@ class KernelWait(NamedTuple):
             return described_file(self.about)
         if self.kind == _CHILD:
             return described_child(self.about)
-        return {_LOCK: "", _SIGNAL: A_SIGNAL}.get(self.kind, "sockets, pipes or timers")
+        if self.kind == _FILES and self.about >= 0:
+            return _described_set(self.about)
+        return {_LOCK: "", _SIGNAL: A_SIGNAL}.get(self.kind, _SEVERAL)
 
 
 def kernel_wait(thread: int) -> KernelWait | None:
@@ -117,7 +121,36 @@ def described_file(descriptor: int) -> str:
         return ""
     if target.startswith("socket:"):
         return _described_socket(target[len("socket:[") : -1])
-    return "a pipe" if target.startswith("pipe:") else f"the file {target}"
+    return f"a pipe{_of_child(target)}" if target.startswith("pipe:") else f"the file {target}"
+
+
+def children(pid: int | str = "self") -> Iterator[int]:
+    """The child processes of a process."""
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            yield from map(int, listing.read_text().split())
+
+
+def _of_child(pipe: str) -> str:
+    """ " of child process 17 (cat), which is alive": a child that has the pipe open; "" if none has."""
+    for pid in children():
+        with suppress(OSError):
+            if any(os.readlink(entry) == pipe for entry in os.scandir(f"/proc/{pid}/fd")):
+                return f" of {described_child(pid)}"
+    return ""
+
+
+_SEVERAL = "sockets, pipes or timers"
+
+
+def _described_set(descriptor: int) -> str:
+    """What is in a set of epoll's: the socket that listens, if one does."""
+    try:
+        text = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    except OSError:
+        return _SEVERAL
+    found = (described_file(int(one)) for one in re.findall(r"^tfd:\s*(\d+)", text, re.MULTILINE))
+    return next((one for one in found if LISTENS in one), _SEVERAL)
 
 
 def _described_socket(inode: str) -> str:
@@ -129,7 +162,7 @@ def _described_socket(inode: str) -> str:
                 if words[9] == inode:
                     is_listening = words[3] == _LISTENS
                     place = _address(words[1] if is_listening else words[2])
-                    return f"a socket {'that listens on' if is_listening else 'connected to'} {place}"
+                    return f"a socket {LISTENS if is_listening else 'connected to'} {place}"
     return "a socket"
 
 

@@ -27,6 +27,7 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.instrument.process.usage import Meter
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.runtime.here import place_of
@@ -55,6 +56,7 @@ class Recording:
         self.kept: SavedValue | None = None
         """The state as it was copied last."""
         self.shown_states = ShownStates(library_states)
+        self.meter = Meter()
 
     def close(self, number: int) -> None:
         """The watcher has what was recorded for this snapshot."""
@@ -172,9 +174,11 @@ class Recording:
                 births = process.making.unborn(report)
                 told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
+                self.meter.recording_s += cpu_s + LIMITS.look_cpu_s
                 self.reports[number] = replace(
                     told,
                     long_waits=(*awaited, *futures, *process.blocked.long_waits),
+                    usage=self.meter.usage(now),
                     ended_children=ended_children(),
                     ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
                     raised=tuple(FAILURES.raised.values()),

@@ -11,6 +11,7 @@ from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import Raised
 from ray_snapshot.instrument.process.unfollowed import Loose
+from ray_snapshot.instrument.process.usage import Usage
 from ray_snapshot.names import NO_CALL
 from ray_snapshot.protocol.calls import MachineReport
 
@@ -61,6 +62,7 @@ class ProcessReport:
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
     long_waits: tuple[LongWait, ...] = ()
     """Those that are not among the waits in `report`."""
+    usage: Usage | None = None
     ended_threads: tuple[EndedThread, ...] = ()
     ended_children: tuple[EndedChild, ...] = ()
     raised: tuple[Raised, ...] = ()

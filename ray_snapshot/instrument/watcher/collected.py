@@ -37,6 +37,8 @@ class CollectedCalls:
     """What may go on and can reach no machine."""
     happened: tuple[Mapping[str, Any], ...] = ()
     """Deaths, restarts, and errors that nobody has read; see `happened`."""
+    still_since: float = 0.0
+    """Since then nothing has moved."""
     traces: tuple[bytes, ...] = ()
     """Apps that we did not write are not traced."""
     reserved: Mapping[str, str] = field(default_factory=dict)

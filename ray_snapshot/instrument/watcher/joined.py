@@ -160,6 +160,8 @@ class Tables:
             coverage |= {"unexplained": unexplained}
         if self.collected.happened:
             coverage |= {"happened": list(map(self._happened, self.collected.happened))}
+        if self.collected.still_since:
+            coverage |= {"still_since": datetime.fromtimestamp(self.collected.still_since, UTC).isoformat()}
         if self.collected.tells_callers:
             coverage |= {"ended_by": self._ended_by()}
         if self.collected.looks is not None:

@@ -22,6 +22,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.incidents import Incidents
+from ray_snapshot.instrument.watcher.movement import Movement
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
@@ -88,6 +89,7 @@ class Processes:
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
         self.happened = Incidents()
+        self.movement = Movement()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.surroundings = Surroundings(ready, has_hook=has_hook)
@@ -385,6 +387,7 @@ class Processes:
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             happened=happened,
+            still_since=self.movement.still_since(calls, pending.recorded, header.started_at),
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,
             reserved=dict(self.roster.reserved),

@@ -33,10 +33,9 @@ class Line:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.under_way)
 
-    def put(self, number: int, found: Any, *, is_complete: bool = True) -> None:
-        """A snapshot is over; `advance` hands it over in its turn."""
-        if is_complete:
-            self.completed.append(number)
+    def put(self, number: int, found: Any) -> None:
+        """A snapshot is complete; `advance` hands it over in its turn."""
+        self.completed.append(number)
         self.waiting[number] = found
 
     def advance(self, lowest: int | None) -> None:

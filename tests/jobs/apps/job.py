@@ -35,7 +35,6 @@ class Gate:
 
 
 def hook() -> None:
-    """The job's own setup hook."""
     os.environ["HOOKED"] = "by the job"
 
 

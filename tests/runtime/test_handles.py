@@ -1,16 +1,21 @@
-"""What a driver knows of the machines that it has spawned: handles made when they are asked for, and classes."""
+"""Handles: of machines that a driver has spawned, made when they are asked for; and of those known by name."""
 
 from __future__ import annotations
 
 import operator
 import pickle
+import sys
 import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from clean import ran
 
 from ray_snapshot import MachineHandle
-from ray_snapshot.runtime.handles import forget_handles, handle_of, note_kinds
+from ray_snapshot.names import check_machine_name
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.runtime.handles import forget_handles, forget_places, handle_of, note_kinds
 from ray_snapshot.runtime.spawned import Handles
 
 RUN = "run-of-handles"
@@ -80,3 +85,58 @@ def test_what_was_known_of_a_run_ends_with_it() -> None:
     forget_handles(RUN)
     assert isinstance(found := handle_of(RUN, "till"), MachineHandle)
     assert found._kind is None
+
+
+class OfTheUser(str):
+    """As numpy makes them."""
+
+    __slots__ = ()
+
+
+def test_a_name_of_a_class_of_the_users_is_a_plain_one() -> None:
+    name = handle_of(RUN, OfTheUser("m-1"))._name
+    assert type(name) is str
+    assert check_machine_name(OfTheUser("m-1")) == name
+    assert type(check_machine_name(OfTheUser("m-1"))) is str
+    core = HostCore("A")
+    sender = core.born("s", object())
+    core.born("m-1", object())
+    channel = core.send(sender, OfTheUser("m-1"), MAIL, "add", (), 0.0)
+    assert (channel.target, channel.kind) == ("m-1", MAIL)
+    assert core.next_action() is not None
+
+
+SIZES = """
+import tracemalloc
+from ray_snapshot.runtime.handles import handle_of
+
+def bytes_each(method):
+    names = [f"{method}-{number}" for number in range(1000)]
+    tracemalloc.start()
+    for name in names:
+        getattr(handle_of("run", name), method)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return taken / len(names)
+
+early = bytes_each("add")
+for number in range(40):
+    getattr(handle_of("run", "m"), f"method_{number}")
+print(early, bytes_each("late"))
+"""
+
+
+def test_what_a_handle_and_a_sender_of_its_own_take() -> None:
+    """Python shares the keys of dictionaries of one class, as long as there are few different ones."""
+    done = ran(sys.executable, "-c", SIZES, env={})
+    assert done.returncode == 0, done.stderr
+    early, late = map(float, done.stdout.split())
+    assert early < 250
+    assert late < 450
+
+
+def test_a_handle_that_says_where_its_machine_lives_is_kept_and_hears_that_it_may_have_moved() -> None:
+    placed = [handle_of(RUN, f"m{number}", "host-1") for number in range(500)]
+    assert all(handle_of(RUN, handle._name) is handle for handle in placed)
+    forget_places(RUN)
+    assert {handle._host for handle in placed} == {None}

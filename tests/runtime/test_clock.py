@@ -1,79 +1,15 @@
-"""The line to the analyst and the clock, each alone: a service and a watcher are made of them."""
+"""The clock alone: a service and a watcher have one."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from runtime_machines import BOUND_S
 
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.pace import LEAST_S
-from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.service.clock import Clock
-from ray_snapshot.runtime.service.line import Line
-
-
-def collected(number: int) -> Collected:
-    """Snapshot `number` of run `s`, of which nothing was reported."""
-    return Collected(SnapshotHeader(number, "shop", "s", "observer", [], 0.0), [])
-
-
-def lined(numbers: list[int]) -> tuple[Line, list[int]]:
-    """A line in which these snapshots wait, and where the numbers of those that were given are noted."""
-    given: list[int] = []
-
-    async def give(found: Any) -> None:
-        given.append(found.header.number)
-
-    line = Line(give, asyncio.Task.result)
-    for number in numbers:
-        line.put(number, collected(number))
-    return line, given
-
-
-def test_only_what_is_in_front_of_the_lowest_pending_number_is_given_and_in_order() -> None:
-    async def play() -> None:
-        line, given = lined([4, 2, 1])
-        line.advance(3)
-        await line.handed_over()
-        assert [
-            given,
-            *map(line.holds, (collected(4).header.snapshot_id, collected(2).header.snapshot_id)),
-            len(line),
-        ] == [[1, 2], True, False, 1]
-        line.advance(None)
-        await line.handed_over()
-        assert (given, len(line)) == ([1, 2, 4], 0)
-
-    asyncio.run(asyncio.wait_for(play(), BOUND_S))
-
-
-def test_what_was_given_up_goes_through_the_line_and_does_not_count_as_complete() -> None:
-    async def play() -> None:
-        line, given = lined([1, 3])
-        line.put(2, collected(2), is_complete=False)
-        line.advance(None)
-        await line.handed_over()
-        assert given == [1, 2, 3]
-        assert [line.completed_after(number) for number in (0, 1, 2, 3)] == [2, 1, 1, 0]
-
-    asyncio.run(asyncio.wait_for(play(), BOUND_S))
-
-
-def test_the_end_waits_for_what_is_pending_and_then_gives_all_that_is_complete() -> None:
-    async def play() -> None:
-        line, given = lined([2])
-        pending = asyncio.get_running_loop().create_future()
-        ending = asyncio.ensure_future(line.settle(lambda: [] if pending.done() else [pending], BOUND_S))
-        await asyncio.sleep(0)
-        assert (ending.done(), given) == (False, [])
-        pending.set_result(None)
-        await ending
-        assert given == [2]
-
-    asyncio.run(asyncio.wait_for(play(), BOUND_S))
 
 
 def test_a_clock_counts_the_ticks_that_came_to_nothing_and_keeps_its_pace_when_started_again() -> None:

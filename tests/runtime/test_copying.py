@@ -1,7 +1,8 @@
-"""Many machines at rest: their rows are written while others are copied, and a host that copies lets others in."""
+"""Machines at rest are copied: others are let in, and what was noted for a snapshot that was given up is not shown."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +11,14 @@ from typing import Any
 import pytest
 from limited import limit
 from lone_host import LoneHost
-from resting import Flat, resting_host
+from resting import Flat, forget, resting_host
 from until import until
 
+from ray_snapshot import redaction
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.protocol.commands import Close, Request
-from ray_snapshot.runtime.host.resting import _of
+from ray_snapshot.protocol.commands import Abort, Close, Request
 
-COUNT = 40
+COUNT, FEW = 40, 6
 
 
 @contextmanager
@@ -34,22 +35,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoneHost]:
 
 
 def names_of(part: Any) -> list[str]:
-    """The machines of a report."""
     return sorted(name for name in part.machines["machine"].to_pylist() if name.startswith("m"))
-
-
-def test_rows_are_written_while_others_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    with many(monkeypatch) as host:
-        core, written = host.post.core, []
-        take = host.post.at_rest.rows.take
-        monkeypatch.setattr(
-            host.post.at_rest.rows,
-            "take",
-            lambda rested: written.append((len(_of(rested).names), len(core.copying.uncopied))) or take(rested),
-        )
-        host.obey(Request(1))
-        assert names_of(host.report(1)) == sorted(f"m{number}" for number in range(COUNT))
-        assert [count for count, _ in written if count] == [12, 12, 12, 4], "none twice, none left out"
 
 
 def test_machines_are_not_copied_faster_than_rows_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +79,67 @@ def test_who_copies_lets_others_in_between_two_slices(monkeypatch: pytest.Monkey
         host.report(1)
         assert seen, "nobody came in"
         assert seen[0] > 0, "only when all was copied"
+
+
+@contextmanager
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LoneHost, list[bool]]]:
+    """A host whose machines are at rest, but for m1; while the list is not empty it copies none but before their actions."""
+    with resting_host() as host:
+        holds: list[bool] = []
+        copy_slice = host.post.recorder.copy_slice
+        monkeypatch.setattr(host.post.recorder, "copy_slice", lambda: None if holds else copy_slice())
+        for number in range(FEW):
+            host.create(f"m{number}", Flat, number)
+        until(lambda: host.post.constructed() == FEW)
+        host.obey(Request(1))
+        host.report(1)
+        host.obey(Close(1))
+        _act(host, "m1")
+        holds.append(True)
+        yield host, holds
+    forget()
+
+
+def _act(host: LoneHost, name: str) -> None:
+    machine = host.post.core.machines[name]
+    before = machine.accepted
+    host.send(name, "add", 1)
+    until(lambda: machine.accepted > before and host.post.floor.is_idle)
+
+
+def _copy(host: LoneHost, name: str) -> None:
+    core = host.post.core
+    with host.post.member.lock:
+        while core.machines[name].copied not in (core.colour, None):
+            core.copy_next()
+        assert core.copying.uncopied
+
+
+def _act_and_rest(host: LoneHost, first: int) -> None:
+    """m0 acts behind the instant of a snapshot that is given up, and is put to rest for a third one."""
+    _act(host, "m0")
+    _act(host, "m2")
+    for number in (first, first + 1):
+        host.obey(Abort(number - 1), Request(number))
+        until(lambda asked=number: host.post.core.is_recorded(asked))
+        _copy(host, "m0")
+    assert host.post.core.machines["m0"].copied is None, "it is at rest"
+
+
+def _total(host: LoneHost, number: int) -> int:
+    machines: Any = host.report(number).machines
+    (row,) = [row for row in machines.to_pylist() if row["machine"] == "m0"]
+    return int(json.loads(row["state"])["total"])
+
+
+def test_what_was_copied_again_for_a_redacted_name_gives_way_to_a_later_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with held(monkeypatch) as (host, holds):
+        host.obey(Request(2))
+        until(lambda: host.post.core.is_recorded(2))
+        redaction.redact("password")
+        host.obey(Request(3))
+        until(lambda: host.post.core.is_recorded(3))
+        host.obey(Abort(2))
+        _act_and_rest(host, 4)
+        holds.clear()
+        assert _total(host, 5) == 1

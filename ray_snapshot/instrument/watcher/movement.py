@@ -1,0 +1,50 @@
+"""When anything in a watched app has moved last: a call, a wait, a state, or a process that has used its processor or read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.usage import Usage
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.calls import MachineReport
+
+
+class Movement:
+    """Of one watched app."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        """Since then nothing has moved."""
+        self.seen: Any = None
+        self.used: dict[str, Usage] = {}
+
+    def still_since(self, calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport], now: float) -> float:
+        """Compare a snapshot with the one before; returns since when nothing has moved."""
+        seen = (
+            {name: (one.status, one.calls, _places(one), one.state) for name, one in calls.machines.items()},
+            [(one.source, one.target, one.sent_count, one.accepted_count) for one in calls.channels],
+        )
+        has_worked = [self._has_worked(name, one.usage) for name, one in reports.items()]
+        if seen != self.seen or any(has_worked):
+            self.since = now
+        self.seen = seen
+        self.used = {name: used for name, used in self.used.items() if name in reports}
+        return self.since
+
+    def _has_worked(self, machine: str, usage: Usage | None) -> bool:
+        """Whether its process has done more than a process does that waits, since it was asked last."""
+        if usage is None or usage == (before := self.used.get(machine)):
+            return False
+        self.used[machine] = usage
+        if before is None:
+            return True
+        seconds = max(usage.at - before.at, LIMITS.usage_look_s)
+        is_computing = usage.cpu_s - before.cpu_s > LIMITS.idle_cpu_share * seconds
+        return is_computing or usage.read_bytes - before.read_bytes > LIMITS.idle_bytes_s * seconds
+
+
+def _places(report: MachineReport) -> list[tuple[Any, ...]]:
+    return [(one.call_id, one.waiting_since, one.call_site) for one in report.waits]

@@ -1,0 +1,54 @@
+"""A program that stands still says so by itself, once; one whose child works does not."""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import socket
+import subprocess
+import threading
+
+import pytest
+from app_runner import Runner
+from until import until
+
+from ray_snapshot.instrument.process.kernel_waits import kernel_wait
+
+
+@pytest.mark.ray
+@pytest.mark.contract
+def test_a_stall_is_told_with_who_stands_where(runner: Runner) -> None:
+    app = runner.start_watched("stall", "--every", "0.5", "--stalled", "6", "stall.py")
+    assert app.stderr is not None
+    assert any("Nothing has moved for " in line for line in iter(app.stderr.readline, ""))
+    told = [app.stderr.readline() for _ in range(3)]
+    assert "driver in (the program) (stall.py:" in told[0], told
+    assert re.match(r"  Rank-\[0-1\] \(2 of 2\) in Rank.step \(stall.py:\d+, in \S*recv\) for \d+ s\n", told[1]), told
+    assert "ray-snapshot diagnose stall --address " in told[2], told
+    app.send_signal(signal.SIGINT)
+    assert "Nothing has moved" not in runner.finish(app).errors
+
+
+def test_a_thread_in_epoll_on_a_listening_socket_is_one_that_serves() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, select.epoll() as chosen:
+        chosen.register(server, select.EPOLLIN)
+        thread = threading.Thread(target=chosen.poll)
+        thread.start()
+        wait = until(lambda: kernel_wait(thread.native_id or 0), seconds=10.0)
+        with socket.create_connection(server.getsockname()):
+            thread.join()
+        assert f"that listens on 127.0.0.1:{server.getsockname()[1]}" in wait.awaited()
+
+
+def test_a_thread_that_reads_from_a_child_names_it() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        thread = threading.Thread(target=child.stdout.read)
+        thread.start()
+        wait = until(lambda: kernel_wait(thread.native_id or 0), seconds=10.0)
+        told = until(wait.awaited, good=lambda text: "(cat)" in text, seconds=10.0)
+        child.stdin.close()
+        thread.join()
+    assert told == f"a pipe of child process {child.pid} (cat), which is alive"
