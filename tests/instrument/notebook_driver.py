@@ -5,53 +5,25 @@ from __future__ import annotations
 import json
 from contextlib import redirect_stderr
 from io import StringIO
-from typing import Any
 
 import ray
 
 import ray_snapshot as rs
-from ray_snapshot.detectors import Deadlock, Termination
+from ray_snapshot.detectors import Termination
+from ray_snapshot.instrument.watching import Watch
 
-WATCHES: list[Any] = []
+first: list[Watch] = []
+again: list[Watch] = []
+other: list[Watch] = []
 
-
-def cell(**changed: Any) -> str:
-    """Run it: the settings are new objects each time. Returns what is said."""
-
-    class Own:
-        name, stable, alarm_when = "own", False, False
-
-        def evaluate(self, snapshot: rs.Snapshot) -> Any:
-            return None
-
-    class Fails(Own):
-        def __repr__(self) -> str:
-            raise KeyError("the user's own")
-
-    @rs.detector
-    def small(snapshot: rs.Snapshot) -> bool:
-        return True
-
-    @rs.detector
-    def large(snapshot: rs.Snapshot) -> bool:
-        return True
-
-    sets = {
-        "large": [Own(), Fails(), large, Deadlock()],
-        "shipped": [Termination()],
-        "": [Own(), Fails(), small, Deadlock()],
-    }
-    given = {"on_deadlock": "raise", "victim": "youngest", "detectors": sets[changed.pop("which", "")], **changed}
-    with redirect_stderr(StringIO()) as said:
-        rs.install(given.pop("name", "notebook"), on_watch=WATCHES.append, **given)
-    return said.getvalue()
-
-
-cell()
+rs.install("notebook", on_watch=first.append, detectors=[Termination()])
 ray.init(log_to_driver=False)
-same = cell()
-others = ({"every": 60.0}, {"name": "other"}, {"which": "shipped"}, {"which": "large"}, {"victim": None})
-said = [cell(**one) for one in others]
-complete = WATCHES[0].snapshot(timeout=30).status == "complete"
+said = [StringIO(), StringIO()]
+with redirect_stderr(said[0]):
+    rs.install("notebook", on_watch=again.append, detectors=[Termination()])
+with redirect_stderr(said[1]):
+    rs.install("notebook", on_watch=other.append, every=60.0)
+same = first == again == other and len(first) == 1
+complete = again[0].snapshot(timeout=30).status == "complete"
 ray.shutdown()
-print(json.dumps({"watches": len({id(one) for one in WATCHES}), "complete": complete, "same": same, "said": said}))
+print(json.dumps({"same": same, "complete": complete, "said": [one.getvalue() for one in said]}))

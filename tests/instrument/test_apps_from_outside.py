@@ -233,8 +233,9 @@ def test_a_first_cell_may_run_again(notebook: Future[Done]) -> None:
     done = notebook.result()
     assert done.exit_code == 0, done.errors
     seen = json.loads(done.output.splitlines()[-1])
-    assert (seen["watches"], seen["complete"], seen["same"]) == (1, True, "")
-    assert [one for one in seen["said"] if "is watched already, as 'notebook'" not in one] == []
+    assert (seen["same"], seen["complete"]) == (True, True)
+    assert seen["said"][0] == ""
+    assert "is watched already, as 'notebook'" in seen["said"][1]
 
 
 def test_no_secret_of_a_watched_program_reaches_its_history(own_watch: tuple[Future[Done], Path, Path]) -> None:
