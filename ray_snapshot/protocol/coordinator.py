@@ -20,7 +20,7 @@ from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.collector import Answer, AnyReport, ChannelKey, PendingCounts
 
 DRIVER_S = 30.0
-"""So many seconds longer a snapshot waits for the driver: its program may be in C, and answers behind that."""
+"""Extra seconds that a snapshot waits for the driver, which answers only once its program leaves a call into C."""
 
 
 class PendingSnapshot:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray_snapshot import Snapshot
+from ray_snapshot import Snapshot, Verdict
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.collected import SnapshotHeader
 
@@ -36,3 +38,37 @@ def snapshot_of(
     }
     header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
     return CollectedCalls(header, completed.calls, recorded, dict(facts)).snapshot()
+
+
+class Ledgers:
+    """The ledgers of a driver and of actors, each of which runs `slots` calls at once."""
+
+    def __init__(self, *actors: str, slots: int = 1, driver_acts: bool = True) -> None:
+        self.coordinator, self.ledgers = Coordinator(), dict[str, CallLedger]()
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.known: dict[str, dict[str, Any]] = {name: {} for name in (DRIVER, *actors)}
+        for name in (DRIVER, *actors):
+            acts = driver_acts and name == DRIVER
+            self.ledgers[name] = CallLedger(name, colour=self.coordinator.join(name), acts_unasked=acts)
+            self.facts[name] = {"shown": name, "max_concurrency": slots}
+
+    def call(self, source: str, target: str, *, is_accepted: bool = True, **how: Any) -> str:
+        """The id of a call that was made, and runs from now on if it is accepted."""
+        header = self.ledgers[source].submit(target, "m", None, 0.0, **how)
+        if is_accepted:
+            return self.ledgers[target].accept(header, "m", 0.0)
+        return call_id_of(source, header.incarnation, target, header.number)
+
+    def wait(self, machine: str, call: str | None, *on: str | None, since: float = 0.0, **how: Any) -> int:
+        """The call, or the machine beside its calls, waits for all of these."""
+        return self.ledgers[machine].wait(call, on, len(on), since, **how)
+
+    def park(self, machine: str, call: str, since: float = 0.0, **how: Any) -> int:
+        """The call waits for what only its own process can bring."""
+        return self.ledgers[machine].wait(call, (), 1, since, is_local=True, **how)
+
+    def snapshot(self) -> Snapshot:
+        return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known)
+
+    def verdict(self) -> Verdict:
+        return Deadlock().evaluate(self.snapshot())

@@ -6,6 +6,7 @@ import re
 import select
 import signal
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -38,3 +39,16 @@ def test_a_thread_in_epoll_on_a_listening_socket_is_one_that_serves() -> None:
         with socket.create_connection(server.getsockname()):
             thread.join()
         assert f"that listens on 127.0.0.1:{server.getsockname()[1]}" in wait.awaited()
+
+
+def test_a_thread_that_reads_from_a_child_names_it() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        thread = threading.Thread(target=child.stdout.read)
+        thread.start()
+        wait = until(lambda: kernel_wait(thread.native_id or 0), seconds=10.0)
+        told = until(wait.awaited, good=lambda text: "(cat)" in text, seconds=10.0)
+        child.stdin.close()
+        thread.join()
+    assert told == f"a pipe of child process {child.pid} (cat), which is alive"

@@ -11,18 +11,16 @@ from typing import Any
 
 import pytest
 import ray
-from lone_app import snapshot_of
 from lone_process import lone_process
 
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import callbacks, recording, waiting
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import OF_A_GRAPH, LongWait
-from ray_snapshot.names import DRIVER, LONG_S, NO_CALL
-from ray_snapshot.protocol.calls import CallLedger, call_id_of
+from ray_snapshot.instrument.process.reports import OF_A_GRAPH
+from ray_snapshot.names import DRIVER, LONG_S
+from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Overdue, Request
-from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.refs import put_ref, tracked
 
 CALL = tracked(ray.ObjectRef(b"1" * 28), "driver/0/A/1")
@@ -36,7 +34,6 @@ STRANGE = object()
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    """It runs a call."""
     monkeypatch.setattr(waiting.task_shape, "is_own", lambda ref: ref is MINE)
     callbacks._FUTURES.clear()  # other tests of this run leave theirs
     with lone_process() as found:
@@ -89,8 +86,7 @@ class Output:
 
 
 @pytest.mark.parametrize(
-    ("bound_of_the_graph", "timeout", "objects"),
-    [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)],
+    ("bound_of_the_graph", "timeout", "objects"), [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)]
 )
 def test_the_output_of_a_compiled_graph_is_waited_for_as_what_it_is_unless_the_wait_is_bounded(
     process: Process, bound_of_the_graph: float, timeout: float | None, objects: int
@@ -251,54 +247,3 @@ def test_it_is_recorded(process: Process, monkeypatch: pytest.MonkeyPatch) -> No
         return process.recording.reports[1].long_waits
 
     assert len(_while(alone, record)) == 1
-
-
-# ---- in a snapshot ---------------------------------------------------------------------------------------------------
-
-
-class App:
-    """A driver that has called A twice, and waits for one of the calls and for an object, or for an object alone."""
-
-    def __init__(self) -> None:
-        self.coordinator = Coordinator()
-        self.ledgers = {DRIVER: CallLedger(DRIVER, acts_unasked=True), "A": CallLedger("A")}
-        for name in self.ledgers:
-            self.coordinator.join(name, 0, 0)
-
-    def told(
-        self, since: float, *, beside: bool = False, is_answered: bool = False, owed: Any = (), known: Any = None
-    ) -> Any:
-        """The coverage's list; the snapshot is taken at 0."""
-        driver, actor = self.ledgers[DRIVER], self.ledgers["A"]
-        header = driver.submit("A", "m", None, 0.0)
-        call = call_id_of(DRIVER, 0, "A", header.number)
-        running = actor.accept(header, "m", 0.0)
-        if is_answered:
-            actor.finish(running)
-        on = [call] if beside else [None]
-        driver.wait(None, on, len(on), since, call_site="app.py:1", may_act=not beside, objects=1, owed=owed)
-        return snapshot_of(self.coordinator, self.ledgers, {}, known=known).coverage.get("unexplained")
-
-
-def test_a_snapshot_tells_of_a_wait_that_has_lasted() -> None:
-    assert App().told(-2 * LONG_S) == [
-        {"machine": DRIVER, "call_site": "app.py:1", "since": "1969-12-31T23:59:40+00:00", "what": NO_CALL}
-    ]
-
-
-def test_not_of_one_whose_object_may_be_on_its_way() -> None:
-    assert App().told(-LONG_S / 2) is None
-
-
-def test_of_one_that_waits_for_a_call_beside_when_that_is_answered() -> None:
-    assert App().told(-2 * LONG_S, beside=True) is None
-    assert App().told(-2 * LONG_S, beside=True, is_answered=True) is not None
-
-
-def test_not_of_one_that_a_machine_of_a_host_has_to_answer_beside() -> None:
-    assert App().told(-2 * LONG_S, owed=[("m", "driver/0/m/1")]) is None
-
-
-def test_and_of_what_a_process_has_seen_awaited() -> None:
-    found = App().told(0.0, known={"A": {"long_waits": (LongWait(-42.0, "app.py:9"),)}})
-    assert found == [{"machine": "A", "call_site": "app.py:9", "since": "1969-12-31T23:59:18+00:00", "what": NO_CALL}]

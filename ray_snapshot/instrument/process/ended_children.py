@@ -1,6 +1,6 @@
 """Child processes that have ended badly while the app has not asked how: what waits for their work waits in vain.
 
-The kernel keeps how a child has ended until its parent asks; it is read here without asking for it. Standard library only.
+The kernel keeps how a child has ended until its parent asks; it is read here without asking for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ray_snapshot.instrument.process.kernel_waits import children
 from ray_snapshot.limits import LIMITS
 
 
@@ -29,11 +30,10 @@ def ended_children() -> tuple[EndedChild, ...]:
     if _ended(os.P_ALL, 0) is None:
         return ()
     found: list[EndedChild] = []
-    for listing in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended
-            for pid in map(int, listing.read_text().split()):
-                if (how := _ended(os.P_PID, pid)) and len(found) < LIMITS.raised_errors:
-                    found.append(EndedChild(pid, Path(f"/proc/{pid}/comm").read_text().strip(), how))
+    for pid in children():
+        with suppress(OSError):  # its parent has asked meanwhile
+            if (how := _ended(os.P_PID, pid)) and len(found) < LIMITS.raised_errors:
+                found.append(EndedChild(pid, Path(f"/proc/{pid}/comm").read_text().strip(), how))
     return tuple(found)
 
 

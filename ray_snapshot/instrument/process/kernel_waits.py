@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -120,7 +121,23 @@ def described_file(descriptor: int) -> str:
         return ""
     if target.startswith("socket:"):
         return _described_socket(target[len("socket:[") : -1])
-    return "a pipe" if target.startswith("pipe:") else f"the file {target}"
+    return f"a pipe{_of_child(target)}" if target.startswith("pipe:") else f"the file {target}"
+
+
+def children(pid: int | str = "self") -> Iterator[int]:
+    """The child processes of a process."""
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            yield from map(int, listing.read_text().split())
+
+
+def _of_child(pipe: str) -> str:
+    """ " of child process 17 (cat), which is alive": a child that has the pipe open; "" if none has."""
+    for pid in children():
+        with suppress(OSError):
+            if any(os.readlink(entry) == pipe for entry in os.scandir(f"/proc/{pid}/fd")):
+                return f" of {described_child(pid)}"
+    return ""
 
 
 _SEVERAL = "sockets, pipes or timers"

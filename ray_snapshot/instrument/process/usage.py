@@ -1,7 +1,7 @@
 """How much a process has worked: its processor time and what it has read, with its children, less what recording takes.
 
 Children that were there before the watching (Ray's own processes, in the driver) are left out. Reads `/proc`; where there is
-none, only the process's own time counts. Standard library only.
+none, only the process's own time counts.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ray_snapshot.instrument.process.kernel_waits import children
 from ray_snapshot.limits import LIMITS
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -33,7 +33,7 @@ class Meter:
     def __init__(self) -> None:
         self.recording_s = 0.0
         """Processor time that recording has taken."""
-        self.before = frozenset(_children("self"))
+        self.before = frozenset(children())
         self.latest = Usage(-math.inf)
 
     def usage(self, now: float) -> Usage:
@@ -48,17 +48,11 @@ class Meter:
 
     def _descendants(self) -> list[int]:
         """Its children and theirs, about `measured_children` at most."""
-        found = [pid for pid in _children("self") if pid not in self.before]
+        found = [pid for pid in children() if pid not in self.before]
         for pid in found:
             if len(found) < LIMITS.measured_children:
-                found += _children(pid)
+                found += children(pid)
         return found
-
-
-def _children(pid: int | str) -> Iterator[int]:
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended
-            yield from map(int, listing.read_text().split())
 
 
 def _cpu_s(pid: int) -> float:
