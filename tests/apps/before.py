@@ -82,7 +82,7 @@ class Painter:
         thread = threading.Thread(target=self.paint, args=[0], name="brush")
         thread.start()
         thread.join()
-        self.child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+        self.child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], env={})
         os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
 
 

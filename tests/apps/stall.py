@@ -15,7 +15,7 @@ class Rank:
         self.here, self.there = socket.socketpair()
 
     def prepare(self):
-        subprocess.run([sys.executable, "-c", WORK], check=True)
+        subprocess.run([sys.executable, "-c", WORK], check=True, env={})
 
     def step(self):
         self.here.recv(1)

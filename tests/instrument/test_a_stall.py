@@ -6,11 +6,11 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import threading
 
 import pytest
 from app_runner import Runner
+from started import started
 from until import until
 
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
@@ -42,7 +42,7 @@ def test_a_thread_in_epoll_on_a_listening_socket_is_one_that_serves() -> None:
 
 
 def test_a_thread_that_reads_from_a_child_names_it() -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with started(["cat"], env={}, takes_input=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         thread = threading.Thread(target=child.stdout.read)
