@@ -11,10 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,6 +51,8 @@ class Waits:
         self.read, self.write = os.pipe()
         self.processes = multiprocessing.get_context("spawn").Queue()
         self.holder = SimpleNamespace(lock=self.lock)
+        self.fifo = Path(tempfile.mkdtemp()) / "fifo"
+        os.mkfifo(self.fifo)
 
     def begin(self) -> None:
         """The locks are held, the queue is full, the thread runs: by the test's own thread."""
@@ -75,6 +79,7 @@ class Waits:
         socket.create_connection(self.server.getsockname()).close()
         os.write(self.write, b"x")
         self.processes.put(1)
+        os.close(os.open(self.fifo, os.O_RDWR))
 
 
 def _acquires(waits: Waits) -> None:
@@ -132,6 +137,7 @@ OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
     "": (lambda waits: os.read(waits.read, 1), "a pipe"),
+    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the end of system call "),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
 }
