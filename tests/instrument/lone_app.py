@@ -8,6 +8,7 @@ from typing import Any
 from ray_snapshot import Snapshot
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.late import Late
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.collected import SnapshotHeader
@@ -20,9 +21,11 @@ def snapshot_of(
     *,
     known: Mapping[str, Mapping[str, Any]] | None = None,
     state_of: Callable[[str], Any] = lambda _: None,
+    late: Late | None = None,
+    at: float = 0.0,
 ) -> Snapshot:
-    """`known`: what the process of a machine knows besides its report."""
-    number = coordinator.start(0, 9)
+    """`known`: what the process of a machine knows besides its report; `late`: what the watcher has kept of those before."""
+    number = coordinator.start(at, 9)
     assert number is not None
     for machine, ledger in ledgers.items():
         ledger.request(number)
@@ -34,5 +37,6 @@ def snapshot_of(
         machine: ProcessReport(ledger.report(number), 0.0, **(known or {}).get(machine, {}))
         for machine, ledger in ledgers.items()
     }
-    header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
-    return CollectedCalls(header, completed.calls, recorded, dict(facts)).snapshot()
+    header = SnapshotHeader(number, "app", "1", "calls", [], at)
+    told = (late or Late()).told(completed.calls, recorded, facts, at)
+    return CollectedCalls(header, completed.calls, recorded, dict(facts), **told).snapshot()

@@ -1,4 +1,4 @@
-"""Which waits lack an object that no watched call gives, and which of them a snapshot tells of. No Ray in here."""
+"""Which waits lack what no watched call gives, or what ought to have come, and which of them a snapshot tells of. No Ray."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ import ray
 from lone_app import snapshot_of
 from lone_process import lone_process
 
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import callbacks, recording, waiting
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import OF_A_GRAPH, LongWait
+from ray_snapshot.instrument.watcher.late import Late
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S, NO_CALL
-from ray_snapshot.protocol.calls import CallLedger, call_id_of
+from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 from ray_snapshot.protocol.commands import Overdue, Request
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.refs import put_ref, tracked
@@ -302,3 +305,81 @@ def test_not_of_one_that_a_machine_of_a_host_has_to_answer_beside() -> None:
 def test_and_of_what_a_process_has_seen_awaited() -> None:
     found = App().told(0.0, known={"A": {"long_waits": (LongWait(-42.0, "app.py:9"),)}})
     assert found == [{"machine": "A", "call_site": "app.py:9", "since": "1969-12-31T23:59:18+00:00", "what": NO_CALL}]
+
+
+# ---- over several snapshots ------------------------------------------------------------------------------------------
+
+
+class Looks:
+    """A driver that waits for a call of A, an actor with one slot, and the snapshots of that one after the other."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.coordinator, self.late = Coordinator(), Late()
+        self.ledgers = {name: CallLedger(name, acts_unasked=name == DRIVER) for name in (DRIVER, "A", "B")}
+        self.facts = {name: {"shown": name, "max_concurrency": 1, **facts} for name in self.ledgers}
+        for name in self.ledgers:
+            self.coordinator.join(name, 0, 0)
+
+    def call(self, target: str = "A", source: str = DRIVER, *, accepts: bool = False, needs: Any = ()) -> str:
+        """The id of a call that was made, and runs if it is accepted."""
+        header = self.ledgers[source].submit(target, "m", None, 0.0, needs=needs)
+        if accepts:
+            return self.ledgers[target].accept(header, "m", 0.0)
+        return call_id_of(source, 0, target, header.number)
+
+    def waits(self, *calls: str, who: str | None = None, since: float = 0.0) -> int:
+        """This call (None: the program) waits for these."""
+        machine = DRIVER if who is None else parsed(who).target
+        return self.ledgers[machine].wait(who, calls, len(calls), since, call_site="app.py:1")
+
+    def answer(self, *moments: float) -> tuple[bool | None, str]:
+        """Of a snapshot at each of these moments the last one's."""
+        for at in moments:
+            snapshot = snapshot_of(self.coordinator, self.ledgers, self.facts, late=self.late, at=at)
+        found = Deadlock().evaluate(snapshot)
+        return found.holds, found.sentence
+
+
+def test_a_reply_that_has_not_come_long_after_its_call_has_ended_may_never_come() -> None:
+    app = Looks()
+    call = app.call(accepts=True)
+    app.ledgers["A"].finish(call)
+    wait_id = app.waits(call)
+    assert app.answer(0, LONG_S - 1)[0] is False
+    holds, sentence = app.answer(LONG_S)
+    assert (holds, "driver (app.py:1) has waited for 10 s for the reply of A, which has ended:" in sentence) == (
+        None,
+        True,
+    )
+    app.ledgers[DRIVER].wake(wait_id)
+    app.waits(call, since=LONG_S)
+    assert app.answer(LONG_S + 1)[0] is False, "another wait"
+
+
+def test_a_call_that_nothing_keeps_from_beginning_may_never_begin() -> None:
+    app = Looks()
+    app.waits(app.call())
+    assert app.answer(0, LIMITS.late_call_s - 1)[0] is False
+    assert app.answer(LIMITS.late_call_s) == (
+        None,
+        "Deadlock cannot be told: m of A has not begun for 20 s, though nothing that is seen keeps it from that.",
+    )
+    app.waits(app.call("B", accepts=True, source="A"), who=app.call(accepts=True, source="B"))
+    assert app.answer(LIMITS.late_call_s + 1)[0] is False, "the slot is taken"
+
+
+def test_nobody_asks_for_a_call_that_nothing_waits_for() -> None:
+    app = Looks()
+    app.call()
+    assert app.answer(0, LIMITS.late_call_s)[0] is False
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_call_to_an_actor_in_order_waits_for_the_one_before_it_that_lacks_an_argument(in_order: bool) -> None:
+    app = Looks(in_order=in_order)
+    argument = app.call("B", accepts=True)
+    app.call(needs=(argument,))
+    behind = app.call()
+    app.waits(behind)
+    app.waits(behind, who=argument)
+    assert app.answer(0, 2 * LIMITS.late_call_s)[0] is (True if in_order else None)

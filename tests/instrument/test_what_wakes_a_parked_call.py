@@ -177,6 +177,15 @@ def test_an_actor_with_a_name_is_called_by_tasks_that_run_or_are_to_begin_and_by
     assert app.verdict() is True
 
 
+def test_an_actor_that_is_to_be_made_wakes_it_no_sooner_than_its_constructor_begins() -> None:
+    """Which may wait for room on a node."""
+    app = App()
+    app.ledgers["driver"].create("d", "__init__", None, 0.0)
+    rows = app._snapshot().waits
+    assert {row["on_call_id"] for row in rows if row["machine"] == "a" and row["on_machine"] == "d"} == {"driver/0/d/0"}
+    assert app.verdict() is False, "it is about to begin"
+
+
 # ---- what was not observed, and what can act no more ------------------------------------------------------------------
 
 
