@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +82,6 @@ def test_the_nightly_table_has_a_line_a_version_and_fails_with_any_of_them(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["Ray", *tested.RAYS]
     fails.add(tested.RAYS[-1])
     assert main() == 1
-
-
-@pytest.mark.parametrize(
-    ("last", "passed", "failed"),
-    [("40 passed, 2 deselected in 93.20s (0:01:33)", 40, 0), ("2 failed, 38 passed in 9s", 38, 2), ("Killed", 0, 0)],
-)
-def test_pytests_last_line_is_counted(last: str, passed: int, failed: int) -> None:
-    counts: Callable[[str], dict[str, int]] = TOOL["counts"]
-    found = counts(f"....\n{last}\n")
-    assert (found["passed"], found["failed"]) == (passed, failed)
 
 
 def test_what_the_table_runs_is_there() -> None:

@@ -1,4 +1,7 @@
-"""What happened before a program hangs, and what only looks like it: who died, who is started again and again, what raised."""
+"""What happened before a program hangs, and what only looks like it: `before.py healthy`, or names of what it waits for.
+
+Who died, who is started again and again, and what raised.
+"""
 
 import asyncio
 import os
@@ -12,6 +15,8 @@ from pathlib import Path
 import ray
 
 COUNTS = Path(tempfile.mkdtemp())
+KEPT = []
+"""Handles that the program has to the end."""
 
 
 @ray.remote
@@ -45,19 +50,24 @@ class Embedder:
         ray.get(self.pool.acquire.remote())
 
 
+def made(*actors):
+    KEPT.extend(actors)
+    return actors
+
+
 def permit():
-    pool = Pool.remote()
-    first, second = Embedder.remote(pool), Embedder.remote(pool)
+    (pool,) = made(Pool.remote())
+    first, second = made(Embedder.remote(pool), Embedder.remote(pool))
     ray.wait([first.embed.remote(True)])
-    ray.get(second.embed.remote())
+    return second.embed.remote()
 
 
 def killed():
-    pool = Pool.remote()
-    first, second = Embedder.remote(pool), Embedder.remote(pool)
+    (pool,) = made(Pool.remote())
+    first, second = made(Embedder.remote(pool), Embedder.remote(pool))
     ray.get(first.keep.remote())
     ray.kill(first)
-    ray.get(second.embed.remote())
+    return second.embed.remote()
 
 
 @ray.remote
@@ -96,15 +106,14 @@ class Reader:
 
 
 def unread():
-    pool = Pool.remote()
-    painter = Painter.options(name="painter-1").remote()
-    retried, tries = Retried.remote(), COUNTS / "tries"
+    pool, painter, retried = made(Pool.remote(), Painter.options(name="painter-1").remote(), Retried.remote())
+    tries = COUNTS / "tries"
     retried.tries.remote(str(tries))
     while not tries.exists() or tries.stat().st_size < 4:
         time.sleep(0.1)
     ray.get(painter.loses_a_thread_and_a_child.remote())
     painter.paint.remote(0)
-    ray.get(pool.wait.remote())
+    return pool.wait.remote()
 
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)
@@ -135,19 +144,18 @@ class Killed:
 
 
 def loop():
-    ray.get(Model.remote().load.remote())
+    return made(Model.remote())[0].load.remote()
 
 
 def unborn():
-    ray.get(Unborn.remote().ask.remote())
+    return made(Unborn.remote())[0].ask.remote()
 
 
 def killed_unborn():
-    ray.get(Killed.remote().ask.remote())
+    return made(Killed.remote())[0].ask.remote()
 
 
 def is_first(place):
-    """Whether this was not tried before."""
     try:
         Path(place).touch(exist_ok=False)
     except FileExistsError:
@@ -210,4 +218,7 @@ def healthy():
 if __name__ == "__main__":
     ray.init()
     print("ready", flush=True)
-    globals()[sys.argv[1]]()
+    if sys.argv[1] == "healthy":
+        healthy()
+    else:
+        ray.get([globals()[name]() for name in sys.argv[1:]])

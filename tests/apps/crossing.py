@@ -5,41 +5,21 @@ A line of JSON says what came of it.
 
 import asyncio
 import json
-import random
 import sys
 import threading
 import time
 
 import ray
+from together import Holder
 
 import ray_snapshot as rs
 
 
 @ray.remote
-class Vault:
-    """An ordinary actor."""
-
-    def __init__(self, tokens=0, seed=0):
-        self.tokens = tokens
-        self.others = []
-        self.draw = random.Random(seed)
-
-    def know(self, others):
-        self.others = others
-
+class Vault(Holder):
     def lend(self, count):
         self.tokens -= count
         return count
-
-    def put(self, count, hops):
-        self.tokens += count
-        if hops and self.tokens >= 2 and self.others:
-            other = self.draw.choice(self.others)
-            self.tokens -= 2
-            if isinstance(other, rs.MachineHandle):
-                other.put.send(2, hops - 1)
-            else:
-                other.put.remote(2, hops - 1)
 
     def confirm(self, desk):
         return ray.get(desk.sign.remote())
@@ -72,8 +52,6 @@ class Vault:
 
 @ray.remote
 class Loop:
-    """An async actor."""
-
     async def sum_of(self, machines):
         found = await asyncio.gather(*(machine.sign.remote() for machine in machines))
         for machine in machines:
@@ -81,17 +59,7 @@ class Loop:
         return sum(found)
 
 
-class Purse(rs.SnapshotMixin):
-    """A machine."""
-
-    def __init__(self, tokens=0, seed=0):
-        self.tokens = tokens
-        self.others = []
-        self.draw = random.Random(seed)
-
-    def know(self, others):
-        self.others = others
-
+class Purse(Holder, rs.SnapshotMixin):
     def put(self, count, hops):
         self.tokens += count
         if not hops or self.tokens < 2 or not self.others:
@@ -304,8 +272,6 @@ def watched(history):
 
 
 class Plain:
-    """An actor's class without a decorator."""
-
     def pay(self, machine, count):
         machine.put.send(count, 0)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 import sys
 import tempfile
 import threading
@@ -23,6 +24,9 @@ class Account:
 
     def deposit(self):
         return "done"
+
+    def where(self):
+        return ray.get_runtime_context().get_node_id()
 
     def again(self):
         return ray.get(ray.get_runtime_context().current_actor.deposit.remote())
@@ -174,6 +178,14 @@ def two():
     return ray.get(a.both.remote())
 
 
+def on_nodes(*places):
+    """Of nodes that have these resources."""
+    a, b = (Account.options(resources={place: 1}).remote() for place in places)
+    ray.get([a.meet.remote(b), b.meet.remote(a)])
+    print(len(set(ray.get([a.where.remote(), b.where.remote()]))), "nodes", flush=True)
+    return ray.get(b.both.remote())
+
+
 def self_call():
     return ray.get(Account.remote().again.remote())
 
@@ -213,6 +225,10 @@ def named_group():
 
 
 def queues():
+    """Beside what can act no more: a task that has ended, an object in the store, a thread that is parked."""
+    ray.get(ray.remote(lambda x: x + 1).remote(1))
+    ray.put({"plain": list(range(1_000)), "others": os})
+    threading.Thread(target=queue.Queue().get, daemon=True).start()
     left, right = Queue(maxsize=1), Queue(maxsize=1)
     a, b = Courier.remote(left, right), Courier.remote(right, left)
     return ray.get([a.deliver.remote(), b.deliver.remote()])
@@ -343,4 +359,4 @@ if __name__ == "__main__":
     name, _, loop = sys.argv[1].partition(".")
     ray.init(runtime_env={"env_vars": {"RAY_USE_UVLOOP": "1"}} if loop == "uvloop" else None)
     print("start", flush=True)
-    print(globals()[name]())
+    print(globals()[name](*sys.argv[2:]))

@@ -44,8 +44,6 @@ def again(n, d=0):
 
 
 def changing(invoke):
-    """Notes what it sees, and sends something else."""
-
     @functools.wraps(invoke)
     def call(args, kwargs):
         SEEN.append((list(args), dict(kwargs)))
@@ -61,7 +59,6 @@ def twice(invoke):
 
 
 def by_name(invoke):
-    """A method's, which travels with every handle."""
     return lambda args, kwargs: invoke(args, {"unit": "km", **kwargs})
 
 

@@ -1,29 +1,14 @@
-"""What a program can find out about Ray's functions, its own classes, its refs and its errors."""
+"""What a program can find out about its own classes and its errors."""
 
 import abc
 import asyncio
 import dataclasses
 import functools
 import inspect
-import pickle
 import re
 import traceback
 
-import pydantic
 import ray
-from ray import cloudpickle
-from ray.util import ActorPool
-from ray.util.queue import Empty, Queue
-
-MADE = []
-
-
-class Registered:
-    """Counts its subclasses."""
-
-    def __init_subclass__(cls, tag="none", **more):
-        super().__init_subclass__(**more)
-        MADE.append((cls.__name__, tag))
 
 
 class Meta(type):
@@ -36,18 +21,6 @@ class Meta(type):
         if name == "frozen":
             raise AttributeError("frozen")
         super().__setattr__(name, value)
-
-
-class Hooked(Registered, tag="hooked"):
-    def __init__(self, x: int = 1):
-        self.x = x
-
-    def about(self):
-        kind = type(self)
-        return [one.__name__ for one in kind.__mro__], kind.__ray_actor_class__ is Hooked, kind.__module__, len(MADE)
-
-    def own(self):
-        return sorted(name for name in dir(self) if not name.startswith("__")), sorted(vars(self))
 
 
 class WithMeta(metaclass=Meta):
@@ -85,13 +58,6 @@ class Data:
 
     def fields(self):
         return [one.name for one in dataclasses.fields(self)], repr(self), self == Data(self.a, self.b)
-
-
-class Model(pydantic.BaseModel):
-    a: int = 1
-
-    def dump(self):
-        return self.model_dump(), sorted(type(self).model_fields)
 
 
 class Items(dict):
@@ -181,25 +147,6 @@ class AsyncErrors:
     async def both(self, other):
         return await asyncio.gather(other.deep.remote(0), other.deep.remote(1), return_exceptions=True)
 
-    async def kind(self, refs):
-        return type(refs[0]).__name__, type(await refs[0]).__name__
-
-
-class Stays:
-    def where(self, refs=None):
-        return [type(ref) is ray.ObjectRef for ref in refs or ()]
-
-    def back(self):
-        return [ray.get_runtime_context().current_actor.where.remote()]
-
-    def method(self, a, b=2, *args, c, **more):
-        """Its text."""
-        return a, b, args, c, more
-
-    def looked_at(self):
-        found = inspect.signature(self.method)
-        return self.method.__name__, self.method.__qualname__, self.method.__doc__, list(found.parameters)
-
 
 def numbers_out(text):
     """Addresses, process ids and ids of actors differ from run to run."""
@@ -208,40 +155,8 @@ def numbers_out(text):
     return re.sub(r"\x1b\[\d+m|\b[0-9a-f]{32,}\b", "", text)
 
 
-def how_pickled(module, function):
-    try:
-        found = module.loads(module.dumps(function))
-    except pickle.PicklingError as error:
-        return numbers_out(str(error))
-    return found is function, found.__qualname__
-
-
-def functions():
-    for function in (ray.get, ray.wait, ray.put, ray.init, ray.shutdown, ray.remote):
-        print(function.__module__, function.__qualname__, function.__name__, inspect.signature(function))
-        print(len(function.__doc__ or ""), function.__defaults__, function.__kwdefaults__, sorted(vars(function)))
-        print(how_pickled(pickle, function), how_pickled(cloudpickle, function))
-        print(inspect.unwrap(function).__code__.co_name, sorted(function.__annotations__), inspect.isfunction(function))
-    for owner, name in (
-        (ray.actor.ActorHandle, "_actor_method_call"),
-        (ray.actor.ActorHandle, "__init__"),
-        (ray.actor.ActorClass, "_remote"),
-        (ray.remote_function.RemoteFunction, "_remote"),
-        (ray.actor, "_make_actor"),
-        (ray.actor, "_modify_class"),
-    ):
-        found = getattr(owner, name)
-        print(found.__qualname__, found.__module__, found.__name__, inspect.signature(found))
-
-
 def classes():
     get = ray.get
-    hooked = ray.remote(num_cpus=0)(Hooked)
-    print(MADE, hooked.__ray_metadata__.modified_class.__mro__[1:], get(hooked.remote(3).about.remote()))
-    print(hooked.__ray_actor_class__ is Hooked, list(vars(Hooked)))
-    modified = hooked.__ray_metadata__.modified_class
-    print(modified.__name__, modified.__qualname__, modified.__doc__, modified.__module__)
-    print(get(hooked.remote(3).own.remote()))
     for kind, args, method in (
         (WithMeta, (), "kind"),
         (Slots, (3,), "read"),
@@ -266,38 +181,6 @@ def classes():
         get(ray.remote(num_cpus=0)(Later).remote(1, fails=True).read.remote())
     except ray.exceptions.RayActorError as error:
         print(type(error).__name__, "no beginning" in str(error), numbers_out(str(error)))
-
-
-def references(stays):
-    ref = stays.where.remote()
-    print(type(ref) is ray.ObjectRef, type(ref).__mro__, sorted(set(dir(ref)) - set(dir(ray.ObjectRef))))
-    print(ref.task_id() == ray.ObjectRef(ref.binary()).task_id(), len({ref, ray.ObjectRef(ref.binary())}))
-    print(
-        ray.get(stays.where.remote([ref, stays.where.remote()])),
-        [type(one).__name__ for one in ray.get(stays.back.remote())],
-    )
-    print(type(cloudpickle.loads(cloudpickle.dumps(ref))).__name__, type(ray.get(ray.put([ref]))[0]).__name__)
-    print(
-        ray.get(stays.looked_at.remote())[:3],
-        inspect.signature(stays.method._signature) if hasattr(stays.method, "_sig") else "",
-    )
-
-    async def awaited():
-        return await asyncio.gather(ref, stays.where.remote([]), asyncio.wait_for(stays.where.remote(), 60))
-
-    print(asyncio.run(awaited()), ref.future().result(60))
-
-
-def libraries():
-    pool = ActorPool([ray.remote(num_cpus=0)(Number).remote() for _ in range(2)])
-    print(sorted(pool.map_unordered(lambda actor, _: actor.value.remote(), range(4))))
-    queue = Queue(maxsize=2)
-    queue.put("one")
-    print(queue.get(), queue.empty(), queue.size())
-    try:
-        queue.get_nowait()
-    except Empty as error:
-        print(type(error).__name__, error)
 
 
 def errors():
@@ -333,10 +216,7 @@ def errors():
 
 
 def main():
-    functions()
     classes()
-    references(ray.remote(num_cpus=0)(Stays).remote())
-    libraries()
     errors()
 
 

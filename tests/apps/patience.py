@@ -46,17 +46,6 @@ class Waker:
         ray.get(ray.get(box[0]).wake.remote())
 
 
-@ray.remote(concurrency_groups={"io": 2})
-class Groups:
-    async def ask(self, me):
-        return ray.get(me.answer.remote())  # blocks the loop of its own group only
-
-    @ray.method(concurrency_group="io")
-    async def answer(self):
-        await asyncio.sleep(2.5)
-        return "answered"
-
-
 @ray.remote
 class Asker:
     def end(self):
@@ -143,11 +132,6 @@ def called_back():
     return ray.get(hub.wait.remote())
 
 
-def groups():
-    actor = Groups.remote()
-    return ray.get(actor.ask.remote(actor))
-
-
 BOUND_ON_LOOPS = (
     {"_generator_backpressure_num_objects": 2} if hasattr(ray.ObjectRefGenerator, "_get_next_ref_n") else {}
 )
@@ -218,7 +202,6 @@ class Reader:
 
 
 def gathered():
-    """Two generators are read side by side."""
     sources = [Reader.remote() for _ in range(2)]
     return ray.get(Reader.remote().read.remote(sources, 3, 0.7))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import json
@@ -121,7 +122,9 @@ def numbers(order: Order, n: int = 3) -> list[int]:
 def describes_itself(order: Order, n: int = 3, *, key: float = 1.0) -> dict[str, typing.Any]:
     """A task that is asked about itself."""
     _ = Order, describing
-    return {f"the task, {name}": answered(question, describing._function) for name, question in QUESTIONS.items()}
+    return {
+        f"the task, {name}": answered(question, vars(describing)["_function"]) for name, question in QUESTIONS.items()
+    }
 
 
 started, describing = ray.remote(num_cpus=0)(numbers), ray.remote(num_cpus=0)(describes_itself)
@@ -186,7 +189,45 @@ def asked(owner, name):
     return {about: answered(question, one) for about, question in QUESTIONS.items()}
 
 
+class Looking:
+    def method(self, x, y=2):
+        return x + y
+
+    def seen(self):
+        kind = type(self)
+        modules = [frame.frame.f_globals["__name__"].partition(".")[0] for frame in inspect.stack()]
+        return {
+            "the signature of a method, inside the actor": str(inspect.signature(kind.method)),
+            "the signature of __ray_ready__": str(inspect.signature(kind.__ray_ready__)),
+            "frames on the stack": "ray_snapshot" in modules,
+            "the bases of the class": [one.__name__ for one in kind.__mro__],
+            "the names in the object": sorted(dir(self)),
+            "the attributes of the object": sorted(vars(self)),
+        }
+
+
+def seen():
+    """What a program sees that looks for a watcher, by what it looked at."""
+    actor = ray.remote(num_cpus=0)(Looking).remote()
+    ref = actor.method.remote(1)
+
+    async def awaited():
+        return await ref
+
+    found = ray.get(actor.seen.remote())
+    found["the signature of the class's own function"] = str(inspect.signature(Looking.method))
+    found["the type of a ref"] = [str(kind) for kind in type(ref).__mro__]
+    found["what is awaited"] = asyncio.run(awaited())
+    found["ref.call_site()"] = ref.call_site()
+    found["asyncio.wrap_future"] = asyncio.wrap_future.__code__.co_filename.rpartition("/")[2]
+    for name in ("get", "wait", "put", "init", "shutdown", "remote"):
+        function = getattr(ray, name)
+        found[f"ray.{name}"] = [function.__code__.co_filename, str(inspect.signature(function)), sorted(vars(function))]
+    return found
+
+
 def main():
+    print(json.dumps(["seen", seen()]))
     actor = ray.remote(num_cpus=0)(Kinds).remote(rate=3.0)
     for kind, answers in ray.get(actor.ask.remote()).items():
         print(json.dumps([kind, answers]))

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
-import ray.dag
 import ray.util.scheduling_strategies
 
 
@@ -116,22 +115,6 @@ def uncaught():
     print("app:", ray.get([a.pay.remote(), b.pay.remote()]))
 
 
-def again_and_again():
-    """A program that waits for the same ref whatever happens."""
-    a, b = two()
-    refs = [a.pay.remote(), b.pay.remote()]
-    for _ in range(3):
-        try:
-            ray.get(refs[0])
-        except Exception as error:
-            print("app:", type(error).__name__)
-    threading.Timer(4.0, lambda: ray.kill(a)).start()
-    try:
-        ray.get(refs[0])
-    except ray.exceptions.RayActorError:
-        print("app: killed")
-
-
 def outcomes(refs):
     for ref in refs:
         try:
@@ -165,26 +148,8 @@ def retried():
         print("app:", type(error).__name__)
 
 
-def watchdog():
-    """Someone else ends it, later than the grace."""
-    a, b = two()
-    refs = [a.pay.remote(), b.pay.remote()]
-
-    def bark():
-        time.sleep(6.0)
-        ray.kill(a)
-
-    threading.Thread(target=bark).start()
-    try:
-        ray.get(refs)
-    except ray.exceptions.RayError as error:
-        print("app:", type(error).__name__)
-
-
 @ray.remote(num_cpus=0)
 class Dog:
-    """Ends what hangs, later than the grace."""
-
     def cancel(self, refs):
         time.sleep(6.0)
         ray.cancel(refs[0])
@@ -197,13 +162,6 @@ class Dog:
 @ray.remote(num_cpus=0)
 def given(value):
     return value
-
-
-@ray.remote(num_cpus=0)
-class Slow:
-    def later(self, value):
-        time.sleep(1.0)
-        return value
 
 
 def ended_by_others():
@@ -236,29 +194,6 @@ def ended_by_others():
         ray.get([a.pay.remote(), b.pay.remote()])
     except ray.exceptions.RayError as error:
         print("app: by a thread", isinstance(error, ray.exceptions.RayActorError))
-
-
-def many_at_once():
-    """Ten wait for one ref."""
-    a, b = two()
-    refs = [a.pay.remote(), b.pay.remote()]
-
-    async def waits():
-        return await refs[0]
-
-    async def main():
-        return await asyncio.gather(*(waits() for _ in range(10)), return_exceptions=True)
-
-    print("app:", {type(one).__name__ for one in asyncio.run(main())})
-
-
-def compiled():
-    """A graph whose refs are waited for by a way of their own, longer than a slice."""
-    slow = Slow.remote()
-    with ray.dag.InputNode() as value:
-        graph = slow.later.bind(value).experimental_compile()
-    print("app:", ray.get(graph.execute(1)), ray.get([graph.execute(2)]))
-    graph.teardown()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Deadlocks, each with what a report advises against it: `remedies.py NAME REMEDY`; without a remedy it hangs.
+"""Deadlocks, each with what a report advises against it: `remedies.py NAME` hangs, as it is without.
 
-`remedies.py all` runs each with each of its remedies, side by side on one cluster, and prints those that have ended.
+`remedies.py 'NAME: REMEDY' ...` runs these side by side on one cluster, and prints those that have ended.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
 
 HANGS = "as it is"
-HANGS_S = 25.0
-"""Longer than it takes until a snapshot lists a wait, with a few snapshots more."""
 
 
 class Server:
@@ -194,8 +191,6 @@ def behind_get(remedy: str) -> Any:
 
 
 class Account:
-    """It asks another, which asks back."""
-
     def transfer(self, me: Any, other: Any, *, waits: bool = True, balance: int | None = None) -> Any:
         return ray.get(other.receive.remote(me, waits, balance))
 
@@ -224,12 +219,6 @@ def asks_back(remedy: str) -> Any:
     one, other = made(kind).options(**options).remote(), made(Account).remote()
     how = {"without waiting": {"waits": False}, "with its value": {"balance": 3}}.get(remedy, {})
     return ray.get(one.transfer.remote(one, other, **how))
-
-
-def _bounded(ref: Any, remedy: str) -> Any:
-    """Its reply, or without a remedy that it hangs: these are no deadlocks, and nothing ends the program."""
-    ready, _ = ray.wait([ref], timeout=HANGS_S if remedy == HANGS else None)
-    return ray.get(ready[0]) if ready else "it hangs"
 
 
 class Job:
@@ -267,7 +256,7 @@ def occupied(remedy: str) -> Any:
     )
     out = job.run.remote()
     _await(begun, 1)
-    return _bounded(job.stop.remote(), remedy) or ray.get(out)
+    return ray.get([job.stop.remote(), out])
 
 
 class Locked:
@@ -323,11 +312,11 @@ class Reader:
 def as_an_id(remedy: str) -> Any:
     store, reader = (ray.remote(num_cpus=0)(kind).remote() for kind in (Store, Reader))
     made = ray.get(store.make.remote(remedy == "the ref itself"))
-    return _bounded(reader.read.remote(made), remedy)
+    return ray.get(reader.read.remote(made))
 
 
 def too_large(remedy: str) -> Any:
-    return _bounded(ray.remote(num_cpus=0 if remedy == "less" else 10_000)(Store).remote().make.remote(True), remedy)
+    return ray.get(ray.remote(num_cpus=0 if remedy == "less" else 10_000)(Store).remote().make.remote(True))
 
 
 OTHERS = """
@@ -346,36 +335,21 @@ def detached(remedy: str) -> Any:
     subprocess.run(program, env=settings, check=True, stdout=subprocess.DEVNULL)
     made = ray.remote(num_cpus=0, resources={"node:__internal_head__": 1})(Store).remote().number.remote()
     read = ray.remote(num_cpus=0)(Reader).remote().read.remote([made])
-    answer = None if remedy == "ray.kill" else _bounded(read, remedy)
-    ray.kill(ray.get_actor("held", namespace="jobs"))
-    return answer or _bounded(read, remedy)
+    if remedy == "ray.kill":
+        ray.kill(ray.get_actor("held", namespace="jobs"))
+    return ray.get(read)
 
 
-PROGRAMS: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
-    "slots": (slots, ("9", "a group of its own")),
-    "relock": (relock, ("leaves the lock",)),
-    "order": (order, ("the same order",)),
-    "behind_get": (behind_get, ("2", "a group of its own")),
-    "occupied": (occupied, ("async", "in a thread")),
-    "on_loop": (on_loop, ("in a thread",)),
-    "as_an_id": (as_an_id, ("the ref itself",)),
-    "too_large": (too_large, ("less",)),
-    "detached": (detached, ("ray.kill",)),
-    "asks_back": (asks_back, ("2", "async", "with its value", "without waiting")),
-}
-"""By name: the program, and what ends it."""
-
-
-def main() -> None:
+def main(*wanted: str) -> None:
     ray.init()
-    if sys.argv[1] != "all":
-        print(PROGRAMS[sys.argv[1]][0](HANGS))
+    if len(wanted) == 1:
+        print(globals()[wanted[0]](HANGS))
         return
-    pairs = [(name, remedy) for name, (_, remedies) in PROGRAMS.items() for remedy in remedies]
+    pairs = [one.split(": ") for one in wanted]
     with ThreadPoolExecutor(len(pairs)) as pool:
-        for pair, _ in zip(pairs, pool.map(lambda one: PROGRAMS[one[0]][0](one[1]), pairs), strict=True):
-            print(*pair, sep=": ", flush=True)
+        for pair, _ in zip(wanted, pool.map(lambda one: globals()[one[0]](one[1]), pairs), strict=True):
+            print(pair, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

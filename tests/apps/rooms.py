@@ -111,8 +111,6 @@ def at_rest():
 
 
 def taken_back():
-    """A plain task that waits gives its CPU back."""
-
     @ray.remote
     def deep(depth):
         return 1 if not depth else ray.get(deep.remote(depth - 1))
@@ -169,8 +167,6 @@ def freed_by_who_is_to_come():
 
 
 def freed_by_itself():
-    """An actor at rest ends itself, by a thread."""
-
     @ray.remote(resources=SEAT)
     class Leaving:
         def __init__(self):
@@ -221,29 +217,7 @@ def groups_in_turn():
     print(ray.get(waiting))
 
 
-SCENARIOS = {
-    one.__name__: one
-    for one in (
-        last_cpu,
-        own_seat,
-        creation,
-        two_groups,
-        nested,
-        nowhere,
-        at_rest,
-        taken_back,
-        freed_by_a_task,
-        freed_by_a_watchdog,
-        freed_by_another,
-        freed_by_who_is_to_come,
-        freed_by_itself,
-        given_up,
-        freed_by_collection,
-        groups_in_turn,
-    )
-}
-
 if __name__ == "__main__":
     ray.init()
-    SCENARIOS[sys.argv[1]]()
+    globals()[sys.argv[1]]()
     print("the end")

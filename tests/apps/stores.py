@@ -1,4 +1,4 @@
-"""A node whose object store gets short of room, in a cluster of its own: `python stores.py FOLDER SCENARIO`.
+"""A node whose object store gets short of room, in a cluster of its own: `python stores.py FOLDER`.
 
 Nothing is short until a line comes on stdin.
 """
@@ -31,14 +31,6 @@ def hang(kept):
     return ray.get(add.remote(kept, 20))
 
 
-def crawl(kept):
-    """What is read stays in the store as long as an array lies on it. Ray waits two seconds for room that is not there, and
-    goes on with a file in its place."""
-    views = [ray.get(kept)]
-    while True:
-        views.append(ray.get(ray.put(array(10))))
-
-
 if __name__ == "__main__":
     ray.init(
         "local",
@@ -51,4 +43,4 @@ if __name__ == "__main__":
     kept = ray.put(array(40))
     print(ray.get_runtime_context().gcs_address, flush=True)
     input()
-    {"hang": hang, "crawl": crawl}[sys.argv[2]](kept)
+    hang(kept)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -63,9 +61,6 @@ class Tally:
         return self.count
 
 
-Counter = ray.remote(Tally)
-
-
 @ray.remote
 def tell(counter: Any) -> None:
     ray.get(counter.add.remote())
@@ -73,8 +68,6 @@ def tell(counter: Any) -> None:
 
 @ray.remote
 class Gate:
-    """Parks who comes until somebody opens it."""
-
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
 
@@ -93,7 +86,6 @@ def open_later(gate: Any, seconds: float) -> None:
 
 
 def a_task_and_an_actor() -> None:
-    """They wait for each other."""
     trainer = Trainer.remote()
     ray.get(trainer.go.remote(trainer))
 
@@ -295,111 +287,76 @@ def _poll_for_an_hour(watcher: Any) -> None:
     LIMITS.watcher_poll_s = 3600.0
 
 
-def _generated(count: int) -> Iterator[int]:
-    for number in range(count):
-        yield 2 * number
+# ---- refs of `ray.put` as arguments, in lists, and from other processes -----------------------------------------------------
 
 
-def as_without_us() -> None:
-    """Results, errors and introspection of tasks of all kinds."""
-    counter = Counter.remote()
-
-    @ray.remote
-    def tree(depth: int) -> int:
-        return 1 if not depth else sum(ray.get([tree.remote(depth - 1), tree.remote(depth - 1)]))
-
-    @ray.remote(num_returns=2)
-    def two(one: int) -> tuple[int, int]:
-        return one, 2 * one
-
-    @ray.remote
-    def bad() -> None:
-        raise ValueError("as it is")
-
-    @ray.remote(max_retries=3, retry_exceptions=True)
-    def flaky() -> int:
-        count = ray.get(counter.add.remote())
-        if count < 3:
-            raise RuntimeError("again")
-        return count
-
-    @ray.remote(max_calls=1)
-    def once(one: int) -> int:
-        return one
-
-    @ray.remote
-    def makes() -> Any:
-        made = Counter.remote()
-        ray.get(made.add.remote())
-        return made
-
-    @ray.remote
-    def in_closure() -> int:
-        return ray.get(counter.add.remote())
-
-    @ray.remote(num_returns=0)
-    def lock() -> Any:  # what it gives cannot be pickled, and goes nowhere
-        ray.get(counter.add.remote())
-        return threading.Lock()
-
-    @ray.remote
-    def sleeps() -> None:
-        for _ in range(1_000):  # between two of these it can be cancelled
-            time.sleep(0.1)
-
-    generated = ray.remote(_generated)
-    print("calls", ray.get(add.remote(add.remote(1), other=add.remote(2))), ray.get(tree.remote(3)))
-    print("results", ray.get(two.remote(3)), ray.get(two.options(num_returns=1).remote(3)))
-    print("items", [ray.get(ref) for ref in generated.remote(4)])
-    print("retried", ray.get(flaky.remote()), "once", ray.get([once.remote(i) for i in range(2)]))
-    print("made", ray.get(ray.get(makes.remote()).total.remote()), "closure", ray.get(in_closure.remote()))
-    print("large", len(ray.get(large.remote())), "name", ray.get(add.options(name="another").remote(5)))
-    before = ray.get(counter.total.remote())
-    print(
-        "without a result",
-        lock.remote(),
-        bad.options(num_returns=0).remote(),
-        generated.options(num_returns=0).remote(4),
-    )
-    while ray.get(counter.total.remote()) == before:
-        time.sleep(0.05)
-    for wrong in (add.remote, lambda: add.remote(1, nope=2), lambda: ray.get(bad.remote())):
-        try:
-            wrong()
-        except (TypeError, ValueError) as error:
-            print("error", str(error).splitlines()[-1])
-            print("of ours", "ray_snapshot" in str(error))
-    for force in (False, True):
-        sleeping = sleeps.options(max_retries=0).remote()
-        time.sleep(1)
-        ray.cancel(sleeping, force=force)
-        try:
-            ray.get(sleeping, timeout=30)
-        except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError) as error:
-            print("cancelled", type(error).__name__)
-    print("signature", inspect.signature(add._function), add._function(2, 3))
+@ray.remote
+def slowly(*_: Any) -> int:
+    time.sleep(0.7)
+    return 1
 
 
-SCENARIOS: dict[str, Callable[[], None]] = {
-    one.__name__: one
-    for one in (
-        a_task_and_an_actor,
-        a_task_in_a_task,
-        a_task_that_waits_for_its_argument,
-        one_of_a_list,
-        done_unread,
-        opened_by_a_task,
-        opened_by_a_handle_in_a_reply,
-        opened_by_a_coroutine_of_the_task,
-        done_without_a_ref,
-        a_task_without_a_ref,
-        done_when_all_are,
-        held_by_no_poll,
-        as_without_us,
-    )
-}
+@ray.remote
+class Putter:
+    def __init__(self) -> None:
+        self.ref = ray.put("the keeper's")
+
+    def give(self) -> list[Any]:
+        return [self.ref]
+
+    def add(self, *_: Any) -> int:
+        time.sleep(0.7)
+        return 1
+
+    def read(self, refs: list[Any]) -> int:
+        return len(ray.get([*refs, slowly.remote(*refs)]))
+
+
+@ray.remote
+class Reader:
+    async def read(self, refs: list[Any]) -> int:
+        return len(await asyncio.gather(*refs, slowly.remote(*refs)))
+
+
+@ray.remote
+class PuttingTrainer:
+    """Waits for a task that waits for it; each has what was put among what it waits for."""
+
+    def go(self, me: Any, refs: list[Any]) -> Any:
+        return ray.get([*refs, ray.put("mine"), prepare_with_puts.remote(me, *refs)])
+
+    def finish(self, *_: Any) -> int:
+        return 1
+
+
+@ray.remote
+def prepare_with_puts(trainer: Any, *refs: Any) -> Any:
+    ready, _ = ray.wait([ray.put(1), trainer.finish.remote(ray.put(2), *refs)], num_returns=2)
+    return ready
+
+
+def healthy_with_puts() -> None:
+    mine, keeper, reader = ray.put("mine"), Putter.remote(), Reader.remote()
+    (other,) = ray.get(keeper.give.remote())
+    refs = [mine, other]
+    print(ray.get([slowly.remote(ref) for ref in refs]), ray.get(keeper.add.remote(*refs)))
+    print(ray.get([*refs, slowly.remote(*refs)]), len(ray.wait([slowly.remote(), *refs], num_returns=3)[0]))
+    print(ray.get([keeper.read.remote(refs), reader.read.remote(refs)]))
+
+
+def deadlock_with_puts() -> None:
+    trainer = PuttingTrainer.remote()
+    ray.get(trainer.go.remote(trainer, []))
+
+
+def deadlock_behind_anothers_put() -> None:
+    keeper, trainer = Putter.remote(), PuttingTrainer.remote()
+    (other,) = ray.get(keeper.give.remote())
+    first = trainer.go.remote(trainer, [])
+    ray.get(slowly.remote(other, first))
+
 
 if __name__ == "__main__":
     ray.init()
-    SCENARIOS[sys.argv[1]]()
+    globals()[sys.argv[1]]()
     print("the end")

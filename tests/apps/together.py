@@ -21,8 +21,6 @@ MADE = []
 
 
 class Holder:
-    """Passes tokens on, two at a time."""
-
     def __init__(self, tokens=0, seed=0):
         self.tokens = tokens
         self.others = []
@@ -39,13 +37,10 @@ class Holder:
 
 
 class Vault(Holder):
-    """An ordinary actor."""
-
     def confirm(self, desk):
         return ray.get(desk.sign.remote())
 
     def compute(self, come, go):
-        """Long, and without a wait of Ray's."""
         with open(come, "wb", buffering=0) as arrival, open(go, "rb", buffering=0) as departure:
             arrival.write(b"x")
             departure.read(1)
@@ -56,8 +51,6 @@ class Vault(Holder):
 
 
 class Purse(Holder, rs.SnapshotMixin):
-    """A machine."""
-
     def sign(self):
         return 1
 
@@ -74,7 +67,6 @@ class Purse(Holder, rs.SnapshotMixin):
 
 
 def give(other, hops):
-    """Two tokens, by a message or by a call."""
     if isinstance(other, rs.MachineHandle):
         other.put.send(2, hops)
     else:
@@ -82,7 +74,6 @@ def give(other, hops):
 
 
 def held(snapshot):
-    """What is held, by name."""
     return {name: m.state["tokens"] for name, m in snapshot.machines.items() if m.state and "tokens" in m.state}
 
 
@@ -105,7 +96,6 @@ def kind_of(name):
 
 
 def market(system):
-    """Two actors and four machines that know each other."""
     vault = rs.remote(Vault)
     vaults = [vault.remote(50, n) for n in range(2)]
     MADE.extend(vaults)
@@ -210,7 +200,6 @@ def stuck(protocol="chandy-lamport"):
 
 
 def error_of(work):
-    """What it raises."""
     try:
         work()
     except rs.RaySnapshotError as error:

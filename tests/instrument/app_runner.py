@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +50,6 @@ class Runner:
         return self.start_in(command, folder, own)
 
     def start_in(self, command: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-        """The same with these variables and no others."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -76,8 +77,20 @@ class Runner:
         """`ray-snapshot run` of a program that stays for a while."""
         return self.start(COMMAND, "run", "--name", name, *program)
 
+    @contextmanager
+    def running(self, process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+        """A process that is ended with its block, whatever has become of it."""
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def watching(self, name: str, *program: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return self.running(self.start_watched(name, *program))
+
     def both(self, name: str, *program: str) -> tuple[Done, Done]:
-        """A program plainly and watched, at the same time."""
         watched = self.start_watched(name, *program)
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(self.finish, watched)

@@ -75,7 +75,6 @@ def targets() -> list[str]:
 
 
 def function_of(target: str) -> FunctionType:
-    """The function of that name."""
     name, _, path = target.partition(":")
     item: Any = importlib.import_module(f"ray_snapshot.{name}")
     for part in path.split("."):
@@ -97,7 +96,6 @@ def broken(target: str) -> dict[str, Any]:
 
 
 def mended(codes: dict[str, Any]) -> None:
-    """Make whole what was broken."""
     for name, code in codes.items():
         function_of(name).__code__ = code
 
@@ -124,7 +122,6 @@ def note_here() -> None:
 
 
 def ran() -> list[str]:
-    """What has run since this was asked."""
     found, sys.ran = sys.ran, set()  # type: ignore[attr-defined]
     return sorted(found)
 
@@ -194,7 +191,6 @@ def made(environment: dict[str, str]) -> Actors:
 
 
 def app(actors: Actors) -> list[Any]:
-    """What a program sees."""
     plain, loop = actors
     plain.start.remote(5)
     first = plain.add.remote(1)
@@ -211,7 +207,6 @@ def app(actors: Actors) -> list[Any]:
 
 
 def main(side: str, when: str = "", *names: str) -> None:
-    """Break one after the other."""
     if side == "plain":
         ray.init()
         print(json.dumps(app(made({}))))
@@ -282,7 +277,6 @@ def sorted_targets() -> dict[str, dict[str, list[str]]]:
 
 
 def ran_in(actors: Actors) -> dict[str, set[str]]:
-    """By side: what has run since this was asked."""
     workers = ray.get([actor.ran.remote() for actor in actors])
     return {"driver": set(ran()), "worker": set().union(*workers)}
 

@@ -22,7 +22,6 @@ NOTES = Path(sys.argv[1])
 
 
 def note(name: str, what: str) -> None:
-    """Write a line to the file of this name."""
     with (NOTES / name).open("a") as file:
         file.write(f"{what}\n")
 
@@ -42,10 +41,7 @@ def keep_sending() -> None:
 
 
 class Noting:
-    """Notes how it ends."""
-
     def begin(self, name: str) -> int:
-        """Where it runs."""
         self.name = name
         atexit.register(note, name, "atexit")
         return os.getpid()
@@ -61,11 +57,9 @@ class Noting:
 @ray.remote(num_cpus=0)
 class Plain(Noting):
     def leave(self) -> None:
-        """End from inside."""
         ray.actor.exit_actor()
 
     def exit(self) -> None:
-        """The same by Python's own way."""
         sys.exit(0)
 
 
@@ -77,13 +71,11 @@ class OnLoop(Noting):
 
 @ray.remote(num_cpus=0, max_calls=1)
 def last_task(name: str) -> int:
-    """The only one of its worker."""
     atexit.register(note, name, "atexit")
     return os.getpid()
 
 
 def main() -> None:
-    """End each, and say when all are gone."""
     ray.init()
     actors = {
         "dropped": Plain.remote(),

@@ -22,8 +22,6 @@ def break_it() -> None:
 
 @ray.remote(num_cpus=0)
 class Adder:
-    """Adds, in several steps."""
-
     def add(self, one: int, other: int) -> int:
         return one + other
 

@@ -23,18 +23,14 @@ CALLS = 400
 
 @rs.remote(max_restarts=-1)
 class Node:
-    """Counts, and passes on what it counts."""
-
     def __init__(self) -> None:
         self.count = 0
         self.peer: Any = None
 
     def know(self, peer: Any) -> None:
-        """Pass on to that one from now on."""
         self.peer = peer
 
     def add(self, amount: int) -> None:
-        """Count, and pass on."""
         self.count += amount
         if self.peer is not None:
             self.peer.add.remote(amount)
@@ -55,7 +51,6 @@ class Node:
         return "computed"
 
     def read(self) -> int:
-        """What it has counted."""
         return self.count
 
 
@@ -75,13 +70,11 @@ class Ledger:
         self.table.executemany("insert into entries values (?)", [(entry,) for entry in self.entries])
 
     def enter(self, amount: int) -> None:
-        """Write it down, and let it be counted."""
         self.entries.append(amount)
         self.table.execute("insert into entries values (?)", (amount,))
         ray.get(self.node.add.remote(amount))
 
     def read(self) -> list[int]:
-        """What is written down, and what was counted."""
         return [self.table.execute("select sum(amount) from entries").fetchone()[0], ray.get(self.node.read.remote())]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,13 +87,10 @@ class Ledger:
 
 @rs.remote
 class Parked:
-    """An asynchronous actor."""
-
     def __init__(self) -> None:
         self.count = 0
 
     async def park(self) -> None:
-        """Wait for what never comes."""
         self.count += 1
         await asyncio.Event().wait()
 
@@ -112,22 +102,18 @@ class Parked:
             await asyncio.Event().wait()
 
     async def ask(self, other: Any, path: str) -> Any:
-        """Wait for a reply that never comes."""
         self.count += 1
         return await other.meet.remote(path)
 
     async def read(self) -> int:
-        """How many have begun to wait."""
         return self.count
 
 
 def say(what: str, **about: Any) -> None:
-    """A line for the test."""
     print(json.dumps({"what": what, **about}), flush=True)
 
 
 def error_of(work: Any) -> dict[str, str]:
-    """What a call raises."""
     try:
         work()
     except rs.RaySnapshotError as error:
@@ -138,12 +124,10 @@ def error_of(work: Any) -> dict[str, str]:
 
 
 def stream(parked: Any, count: int, **options: Any) -> Any:
-    """What it gives, one by one."""
     return parked.items.options(num_returns="streaming").remote(count, **options)
 
 
 def counts(*nodes: Any) -> list[int]:
-    """What they have counted."""
     found: list[int] = ray.get([node.read.remote() for node in nodes], timeout=BOUND_S)
     return found
 
@@ -155,7 +139,6 @@ def await_count(system: rs.System, node: Any) -> None:
 
 
 def fifo(folder: str, name: str) -> str:
-    """A gate."""
     path = str(Path(folder) / name)
     os.mkfifo(path)
     return path
@@ -242,22 +225,6 @@ def long_action(system: rs.System, a: Any, b: Any, come: str, go: str) -> None:
     say("end", counts=counts(a, b), obstacles=quiet.obstacles)
 
 
-def killed(times: str) -> None:
-    """Actors die in the midst of calls, and are started again by Ray without their states."""
-    with rs.watch("killed", checkpoint=True) as system:
-        a, b = Node.remote(), Node.remote()
-        ray.get([a.know.remote(b), b.read.remote()])
-        for number in range(int(times)):
-            for _ in range(CALLS):
-                a.add.remote(1)
-            snapshot = system.snapshot(timeout=BOUND_S)
-            ray.kill((a, b)[number % 2], no_restart=False)
-            system.restore(snapshot)
-            system.wait_for("termination", timeout=BOUND_S)
-            system.snapshot(timeout=BOUND_S).verify()
-        say("killed", counts=counts(a, b), obstacles=snapshot.obstacles)
-
-
 def bereaved(history: str, *again: str) -> None:
     """Actors are killed before the program goes back; it makes others of their names where it is told to."""
     with rs.watch("bereaved", history=history, checkpoint=True) as system:
@@ -279,9 +246,7 @@ def bereaved(history: str, *again: str) -> None:
 
 if __name__ == "__main__":
     ray.init(logging_level="ERROR")
-    if sys.argv[1] == "--killed":
-        killed(sys.argv[2])
-    elif sys.argv[1] == "--bereaved":
+    if sys.argv[1] == "--bereaved":
         bereaved(*sys.argv[2:])
     else:
         main(sys.argv[1])

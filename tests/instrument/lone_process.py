@@ -25,8 +25,6 @@ PLAINLY: Any = FunctionActorManager._make_actor_method_executor
 
 
 class Silent:
-    """A watcher that never answers."""
-
     def __getattr__(self, name: str) -> Any:
         return self
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,8 +43,6 @@ BOUND_S = 60.0
 
 
 class Body:
-    """An actor's own object."""
-
     def __init__(self) -> None:
         self.tokens = 0
 
@@ -61,8 +60,6 @@ class Answers:
 
 
 class Analyst:
-    """Keeps what is complete."""
-
     def __init__(self) -> None:
         self.found: dict[str, CollectedCalls] = {}
         self.add = Answers(self._add)
@@ -82,8 +79,6 @@ class Analyst:
 
 @dataclass
 class Call:
-    """A call on its way."""
-
     target: str
     stamp: str
     header: Header
@@ -92,8 +87,6 @@ class Call:
 
 @dataclass
 class Action:
-    """A call that runs."""
-
     process: Process
     call_id: str
     amount: int
@@ -101,8 +94,6 @@ class Action:
 
 @dataclass
 class App:
-    """See the module."""
-
     seed: int
     deaths: int = 0
     recovers: bool = False
@@ -134,7 +125,6 @@ class App:
         return Limits(most_failures=1_000) if self.recovers else None
 
     async def begin(self) -> None:
-        """All are there."""
         self.watcher = Watcher(
             ServiceConfig("app", "1", CALLS, 8, BOUND_S), self.analyst, keeps=True, limits=self.limits
         )
@@ -148,7 +138,6 @@ class App:
                 self.machines[machine].reloading.built()
 
     async def join(self, machine: str, **about: Any) -> None:
-        """A process comes up."""
         key = None if machine == DRIVER else machine
         facts = {"class": machine[0], "key": key, "pid": 1, "maker": DRIVER, **about}
         stamp = self.machines[DRIVER].stamp if DRIVER in self.machines else SYSTEM
@@ -171,7 +160,6 @@ class App:
     # ---- what may happen next -------------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        """One thing happens, if it can."""
         (kind,) = self.draw.choices([self.carry, self.deliver, self.act, self.end], self.weights)
         await kind()
         await asyncio.sleep(0)
@@ -270,7 +258,6 @@ class App:
         program.made(entry, None)
 
     def make_again(self, handle: Handle, method: str, args: Any, kwargs: Any, options: Any) -> None:
-        """The journal makes a call again."""
         program = self.machines[DRIVER]
         assert program.journal is not None
         self.make(program, program.journal.entry(handle, method, args, kwargs, options), handle.machine, *args)
@@ -287,13 +274,11 @@ class App:
         self.network.append(Call(target, stamp, header, amount))
 
     async def end(self) -> None:
-        """An action ends."""
         if self.actions:
             action = self.actions.pop(self.draw.randrange(len(self.actions)))
             action.process.leave(action.call_id)
 
     async def snapshot(self) -> None:
-        """One is asked for."""
         with suppress(SnapshotAbortedError):  # it goes back just now
             await self.watcher.snapshot([], BOUND_S, wait=False)
 
@@ -320,14 +305,12 @@ class App:
     # ---- the whole ------------------------------------------------------------------------------------------------
 
     async def run(self, steps: int) -> None:
-        """Work, with snapshots."""
         for number in range(steps):
             if number % 15 == 0:
                 await self.snapshot()
             await self.step()
 
     async def quiet(self) -> None:
-        """Everything arrives and ends; nobody sends any more."""
         for _ in range(20_000):
             await self.draw.choice([self.carry, self.deliver, self.end])()
             await asyncio.sleep(0)
@@ -358,7 +341,6 @@ class App:
         task.result()
 
     def tokens(self) -> int:
-        """All that there are now."""
         bodies = sum(process.body.tokens for process in self.machines.values() if process.body is not None)
         return bodies + sum(call.amount for call in self.network)
 
@@ -372,13 +354,17 @@ class Handle:
 
     @property
     def move(self) -> Any:
-        """As of Ray's handles."""
         return self
 
     def remote(self, amount: int) -> None:
-        """As of Ray's handles."""
         assert self.app.acting is not None
         self.app.send(self.app.acting, self.machine, amount)
+
+
+def played(app: App, story: Callable[..., Awaitable[Any]], *given: Any, patch: pytest.MonkeyPatch | None = None) -> Any:
+    with pytest.MonkeyPatch.context() as own:
+        on_paper(patch or own, app)
+        return asyncio.run(asyncio.wait_for(story(app, *given), 2 * BOUND_S))
 
 
 def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
@@ -391,11 +377,8 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
     patch.setattr(shape, "actor_key", lambda handle: "a host's")
     patch.setattr(surroundings, "living_nodes", dict)
-    limit(patch, deaths_look_s=0.0)
-    limit(patch, heard_s=0.0)
-    limit(patch, heard_look_s=0.0)
-    limit(patch, rolling_look_s=0.0)
-    limit(patch, recovering_look_s=0.0)
+    looks = ("deaths_look_s", "heard_s", "heard_look_s", "rolling_look_s", "recovering_look_s")
+    limit(patch, **dict.fromkeys(looks, 0.0))
     patch.setattr(rolling.ray, "kill", app.killed.append)
     patch.setattr(shape, "has_crashed", app.crashed.__contains__)
     patch.setattr(shape, "ids_in_use", set)

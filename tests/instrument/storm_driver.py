@@ -11,14 +11,10 @@ import ray
 
 
 class Works:
-    """Does a little."""
-
     def work(self, number: int) -> int:
-        """Give the number back."""
         return number
 
     def leave(self) -> None:
-        """End from inside."""
         ray.actor.exit_actor()
 
 
@@ -30,13 +26,11 @@ class Plain(Works):
 @ray.remote(num_cpus=0)
 class OnLoop(Works):
     async def also_work(self, number: int) -> int:
-        """The same on its loop."""
         return number
 
 
 @ray.remote(num_cpus=0, max_calls=1)
 def last_task(number: int) -> int:
-    """The only one of its worker."""
     return number
 
 

@@ -18,7 +18,6 @@ from until import until
 @ray.remote(num_cpus=0)
 class Account:
     def add(self, number: int) -> int:
-        """Give it back."""
         return number
 
 
@@ -34,7 +33,6 @@ class Teller:
 
 @ray.remote(num_cpus=0)
 def task(number: int) -> int:
-    """Give it back."""
     return number
 
 
@@ -50,7 +48,6 @@ def timeline(job: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Work, and look."""
     ray.init()
     context = ray.get_runtime_context()
     job, account = context.get_job_id(), Account.remote()

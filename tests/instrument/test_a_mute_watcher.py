@@ -32,7 +32,6 @@ class Answer(Future[Any]):
     """Of one call: as much of a ref as is asked for, and the future of it."""
 
     def future(self) -> Answer:
-        """The answer itself."""
         return self
 
 
@@ -58,7 +57,6 @@ class Method:
         self.watcher, self.name = watcher, name
 
     def remote(self, *_: Any) -> Answer:
-        """Take the call."""
         answer = Answer()
         self.watcher.asked.append((self.name, answer))
         if given := self.watcher.answers.get(self.name):

@@ -106,8 +106,6 @@ def test_a_snapshot_waits_for_no_task_that_computes_but_for_an_actor_whose_state
 
 
 class Running:
-    """An actor with generators that listen."""
-
     def listening(self, first: str) -> Generator[str, str, str]:
         """Gives back what it is sent, or what is thrown into it."""
         heard = yield first
@@ -174,7 +172,6 @@ def test_a_method_that_is_not_async_and_runs_long_on_the_loop_occupies_it(monkey
     monkeypatch.setattr(actor_loop, "current_task", lambda: None)
     loop.follow(awaits, None)
     threads = dict.fromkeys((plain, awaits), here)
-
     assert loop.occupied_by(ledger, threads, 6.0) == plain
     assert loop.occupied_by(ledger, threads, 4.5) is None, "it has not run for long"
     assert loop.occupied_by(ledger, {plain: here + 1}, 6.0) is None, "it runs in another thread"

@@ -74,7 +74,6 @@ class Program:
         return self.process.program_loop.blocking is not None or program_loop._selects()
 
     def _record(self, loop: asyncio.AbstractEventLoop, ends: asyncio.Event) -> None:
-        """What the control thread does."""
         until(lambda: self.process.program_loop.blocking is not None or self.process.program_loop.waits)
         if self.will_compute:
             until(self.computes.is_set)
@@ -123,9 +122,7 @@ WAITING: dict[str, tuple[Callable[[Program], Awaitable[Any]], set[str]]] = {
 @pytest.mark.parametrize("how", WAITING)
 def test_a_program_whose_tasks_all_await_replies_waits_for_any_of_these(program: Program, how: str, loop: str) -> None:
     body, asked = WAITING[how]
-
     found = program.recorded_in(body, loop)
-
     waits = [wait for wait in found.report.waits if not wait.is_local]
     assert {call for wait in waits for call in wait.calls} == asked
     assert all(wait.k == len(wait.calls) == 1 and not wait.may_act for wait in waits)
@@ -166,7 +163,6 @@ ACTING: dict[str, Callable[[Program], Coroutine[Any, Any, None]]] = {
 @pytest.mark.parametrize("what", ACTING)
 def test_a_program_with_anything_else_on_its_loop_may_act(program: Program, what: str, loop: str) -> None:
     found = program.recorded_in(ACTING[what], loop)
-
     assert found.report.status == "active"
 
 
@@ -209,7 +205,6 @@ def test_a_blocking_wait_in_a_coroutine_holds_up_all_other_tasks(program: Progra
         program.process.waiting.end(wait_id, [])
 
     found = program.recorded_in(blocks)
-
     assert [(wait.calls, wait.may_act) for wait in found.report.waits] == [((ASKED,), False)]
     assert found.report.status == "blocked"
 
@@ -221,7 +216,6 @@ def test_a_server_in_the_program_is_told_for_a_request_may_come(program: Program
             await program.asks()
 
     found = program.recorded_in(serves)
-
     assert (found.report.status, found.background) == ("blocked", "sockets on the loop")
 
 
@@ -257,5 +251,4 @@ def test_when_ctrl_c_cancels_a_program_it_is_recorded_as_it_waited(
             asyncio.run(main())
     finally:
         signal.signal(signal.SIGINT, before)
-
     assert recorded[0] == ("blocked", {ASKED} if how == "a ref" else {ASKED, OTHER})

@@ -31,7 +31,7 @@ ray.get(Account.remote().again.remote())
 DIAGNOSTIC = "ray-snapshot: this app is watched already, as 'app', with the settings of that"
 
 
-@pytest.mark.parametrize(("configured", "count"), [("", 1), (SILENT, 0)], ids=["by default", "silent"])
+@pytest.mark.parametrize(("configured", "count"), [pytest.param("", 1, marks=pytest.mark.nightly), (SILENT, 0)])
 def test_an_alarm_and_the_reason_of_the_end_are_told_whatever_is_logged(
     runner: Runner, tmp_path: Path, configured: str, count: int
 ) -> None:

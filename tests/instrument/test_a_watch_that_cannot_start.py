@@ -71,7 +71,7 @@ def broken_history(folder: Path) -> str:
 @pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("way", ["run", "install"])
+@pytest.mark.parametrize("way", ["run", pytest.param("install", marks=pytest.mark.nightly)])
 def test_a_program_whose_watching_cannot_start_runs_unwatched_and_one_line_says_why(
     runner: Runner, tmp_path: Path, way: str
 ) -> None:

@@ -59,25 +59,18 @@ def _rings(*_: Any, **__: Any) -> None:
 def test_amid_a_step_beside_the_apps_own_code(process: Process, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TimeUp):
         ours(_rings)
-
     assert process.is_closed, "nobody can say how far the step had come"
     assert "a signal handler of the program has raised amid a step of ours: TimeUp" in capsys.readouterr().err
 
 
-def test_amid_a_step_in_place_of_rays_function_which_is_not_called_then(process: Process) -> None:
+def test_amid_a_step_in_place_of_rays_function_which_is_watched_on_while_it_waits(process: Process) -> None:
     called: list[int] = []
-
-    with pytest.raises(TimeUp):
-        replaced(_rings, lambda: called.append(1))
-
-    assert (called, process.is_closed) == ([], True)
-
-
-def test_while_rays_own_function_waits_it_is_watched_on(process: Process) -> None:
     with pytest.raises(TimeUp):
         replaced(lambda own: own(), _rings)
-
     assert not process.is_closed
+    with pytest.raises(TimeUp):
+        replaced(_rings, lambda: called.append(1))
+    assert (called, process.is_closed) == ([], True)
 
 
 def test_in_a_slice_of_a_wait_where_ray_makes_another_error_of_it_it_is_watched_on(process: Process) -> None:
@@ -89,13 +82,11 @@ def test_in_a_slice_of_a_wait_where_ray_makes_another_error_of_it_it_is_watched_
 
     with pytest.raises(TimeUp):
         replaced(lambda own: tracking._bounded(lambda _: own(), 0.1), waits)
-
     assert not process.is_closed
 
 
 def test_amid_the_beginning_of_a_wait(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.waiting, "begin", _rings)
-
     with pytest.raises(TimeUp):
         tracking._followed(process, ["a ref"], 1, None, lambda _: "a value", tracking._got)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from app_runner import Runner
-from posted import address
 
 pytestmark = pytest.mark.contract
 
@@ -29,19 +28,6 @@ def test_a_command_is_told_before_the_program_is_ended(runner: Runner, tmp_path:
     assert "Account.pay (raising.py:" in text
     assert text.endswith("begins deadlock\n")
     assert "was not told" not in done.errors
-
-
-@ray
-@by_night
-def test_an_address_is_told_and_a_program_goes_on_without_it(runner: Runner) -> None:
-    with address() as posted:
-        options = ("--every", "0.5", "--exit-on", "deadlock", "--on-alarm", posted.address)
-        done = runner.command("run", *options, "raising.py", "uncaught")
-    assert done.exit_code == 3, done.errors
-    assert [(one["event"], one["detector"]) for one in posted.bodies] == [("begins", "deadlock")]
-    done = runner.command("run", *options, "raising.py", "uncaught")
-    assert done.exit_code == 3, done.errors
-    assert "the alarm of deadlock on " in done.errors
 
 
 def test_what_is_neither_a_command_nor_an_address_is_refused_before_the_program_begins(runner: Runner) -> None:
@@ -81,16 +67,7 @@ def test_an_alarm_that_is_found_while_the_program_ends_is_told_before_it_is_ende
     """Its detector takes longer than the program: two threads end it at the same time."""
     (tmp_path / "slowly.py").write_text(SLOW)
     out = tmp_path / "told"
-    options = (
-        "--every",
-        "0.5",
-        "--detect",
-        "slowly:slow",
-        "--exit-on",
-        "slowly:slow",
-        "--on-alarm",
-        f"sleep 1; cat > {out}",
-    )
-    done = runner.command("run", *options, str(tmp_path / "slowly.py"))
+    told = ("--detect", "slowly:slow", "--exit-on", "slowly:slow", "--on-alarm", f"sleep 1; cat > {out}")
+    done = runner.command("run", "--every", "0.5", *told, str(tmp_path / "slowly.py"))
     assert done.exit_code == 3, done.errors
     assert "alarm of slow in slowly (snapshot " in out.read_text()

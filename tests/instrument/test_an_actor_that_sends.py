@@ -67,7 +67,12 @@ class Host:
 def sender(ledger: CallLedger | None = None) -> Iterator[Process]:
     """A watched process whose watch a system of machines has joined."""
     with lone_process(ledger) as found:
-        yield from _attached(found)
+        found.watcher.joined_system = Terms()
+        ENTRANCES[:] = [attaching._Entrance(found)]
+        yield found
+        ENTRANCES.clear()
+        if found.mail is not None:
+            found.obey(HostsLeft())
 
 
 @pytest.fixture
@@ -76,26 +81,13 @@ def process() -> Iterator[Process]:
         yield found
 
 
-def _attached(found: Process) -> Iterator[Process]:
-    found.watcher.joined_system = Terms()
-    ENTRANCES[:] = [attaching._Entrance(found)]
-    yield found
-    ENTRANCES.clear()
-    if found.mail is not None:
-        found.obey(HostsLeft())
-
-
 class Terms:
-    """What the watcher answers."""
-
     def remote(self, machine: str) -> Any:
         assert machine, "the watcher notes who may send"
         return self
 
     def future(self) -> Any:
-        found: Future[Any] = Future()
-        found.set_result(JoinedSystem("chandy-lamport", 5.0, RUN, 1, ("stopped",)))
-        return found
+        return _done(JoinedSystem("chandy-lamport", 5.0, RUN, 1, ("stopped",)))
 
 
 def post_of(process: Process, host: Host) -> ActorPost:
@@ -256,12 +248,8 @@ def test_a_process_that_ends_waits_until_its_mail_has_arrived(process: Process, 
     post._see_off()
     assert len(host.sent()) == 50
     assert all(link.in_flight == 0 for link in post.core.outputs.values())
-    assert mail_life(process) == 1
-
-
-def mail_life(process: Process) -> int:
     process.obey(Request(1))
-    return mail(process, 1).life
+    assert mail(process, 1).life == 1
 
 
 @pytest.mark.parametrize(("refs", "answered"), [(1, True), (2, False)])
@@ -285,8 +273,7 @@ def roll(process: Process, step: Step, generation: int, share: Share | None = No
     process.obey(Roll(Asked(step, generation), share))
 
 
-def joined() -> JoinedSystem:
-    return JoinedSystem("chandy-lamport", 5.0, RUN, 1)
+JOINED = JoinedSystem("chandy-lamport", 5.0, RUN, 1)
 
 
 def saved(number: int, *args: Any) -> SavedMessage:
@@ -311,7 +298,7 @@ def test_what_was_in_flight_is_sent_again_by_a_life_of_another_name_before_anyth
     post = post_of(process, Host())
     MACHINE.put.send(1)
     roll(process, Step.STOP, 1)
-    share = Share(1, 4, {"A": 1, "m": 2}, None, joined=joined(), mail=[saved(8, "first"), saved(9, "second")])
+    share = Share(1, 4, {"A": 1, "m": 2}, None, joined=JOINED, mail=[saved(8, "first"), saved(9, "second")])
     roll(process, Step.LOAD, 1, share)
     assert (process.mail, POSTS) == (None, {})
     with pytest.raises(RolledBackError):
@@ -334,8 +321,6 @@ def test_what_was_in_flight_is_sent_again_by_a_life_of_another_name_before_anyth
 
 
 class Knows:
-    """What the watcher answers, to whoever asks."""
-
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
@@ -374,7 +359,7 @@ def test_the_programs_part_loads_with_its_process_and_turns_red_with_its_next_le
             process.send_with(part)  # type: ignore[arg-type]
         before = process.ledger
         roll(process, Step.STOP, 1)
-        roll(process, Step.LOAD, 1, Share(1, 4, {}, None, joined=joined(), post=b"share"))
+        roll(process, Step.LOAD, 1, Share(1, 4, {}, None, joined=JOINED, post=b"share"))
         assert process.ledger is not before
         assert (process.mail, process.ledger.turn) == (part, part.turn)
         roll(process, Step.START, 1)

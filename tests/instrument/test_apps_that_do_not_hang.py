@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from app_runner import APPS, Runner
+from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
 
@@ -29,6 +31,21 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     assert True not in answers
 
 
+@pytest.fixture(scope="module")
+def patient(
+    runner: Runner, at_once: Any, scenarios: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Done, rs.History]]:
+    """What a scenario has printed, and its history."""
+    folder = tmp_path_factory.mktemp("patient")
+
+    def run(name: str) -> Done:
+        history = ("--every", "0.25", "--exit-on", "deadlock", "--history", str(folder / name))
+        return runner.command("run", *history, "patience.py", name)
+
+    runs = {name: at_once(run, name) for name in scenarios}
+    return lambda name: (runs[name].result(), rs.History(folder / name))
+
+
 @pytest.mark.parametrize(
     ("scenario", "output"),
     [
@@ -37,27 +54,28 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
         pytest.param("threads", "['stepped', 'stepped']", marks=pytest.mark.nightly),
         pytest.param("inherited", "left", marks=pytest.mark.nightly),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
-        pytest.param("groups", "answered", marks=pytest.mark.nightly),
         pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
     ],
 )
 def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_deadlock(
-    runner: Runner, tmp_path: Path, scenario: str, output: str
+    patient: Callable[[str], tuple[Done, rs.History]], scenario: str, output: str
 ) -> None:
-    options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
-    done = runner.command("run", *options, "patience.py", scenario)
+    done, history = patient(scenario)
     assert (done.output, done.exit_code) == (f"{output}\n", 0), done.errors
-    answers = [row["holds"] for row in rs.History(tmp_path / "history").verdicts()]
+    answers = [row["holds"] for row in history.verdicts()]
     assert len(answers) >= 5, "hardly looked at"
     assert True not in answers
 
 
-def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(runner: Runner, tmp_path: Path) -> None:
-    done = runner.command("run", "--every", "0.25", "--history", str(tmp_path / "history"), "patience.py", "gathered")
+@pytest.mark.parametrize("scenario", ["gathered"])
+def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(
+    patient: Callable[[str], tuple[Done, rs.History]], scenario: str
+) -> None:
+    done, history = patient(scenario)
     assert (done.output, done.exit_code) == ("[[0, 1, 2], [0, 1, 2]]\n", 0), done.errors
     told = [line for line in done.errors.splitlines() if line.startswith("ray-snapshot: ") or "Traceback" in line]
     assert [line.partition(";")[0] for line in told] == ["ray-snapshot: watching"], done.errors
-    snapshots = rs.History(tmp_path / "history").snapshots()
+    snapshots = history.snapshots()
     assert len(snapshots) >= 5, "hardly looked at"
     assert {row["status"] for row in snapshots} == {"complete"}
 
@@ -69,11 +87,9 @@ def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_d
     """The last of them lies in garbage: that is collected, for it may be what the program waits for."""
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
     done = runner.command("run", *options, "patience.py", "generators")
-    assert done.output.splitlines() == [
-        "paused line 8",
-        "[3, 'line 3', 'line 3', 'line 3'] [0, 1, 2, 3]",
-        "paused",
-    ], done.errors
+    assert done.output.splitlines() == ["paused line 8", "[3, 'line 3', 'line 3', 'line 3'] [0, 1, 2, 3]", "paused"], (
+        done.errors
+    )
     assert done.exit_code == 0, done.errors
     verdicts = [row for row in rs.History(tmp_path / "history").verdicts() if row["detector"] == "deadlock"]
     assert len(verdicts) >= 10, "hardly looked at"
@@ -114,27 +130,3 @@ def test_workers_that_ask_each_other_in_threads_are_told_to_be_stuck_when_both_d
     for here, there in ((0, 1), (1, 0)):
         where = f"Worker-{here} in Worker.step (lock_step.py:{asking}) waits for Worker-{there} (Worker.at)"
         assert where in done.errors
-
-
-@pytest.mark.nightly
-def test_the_same_job_queue_with_fewer_files_ends_by_itself(runner: Runner) -> None:
-    folder = Path(__file__).parents[2] / "examples"
-    done = runner.command("run", "--exit-on", "deadlock", "--name", "few-jobs", "job_queue.py", "24", folder=folder)
-    assert (done.exit_code, done.output.splitlines()[0]) == (0, "counting the words of 24 files"), done.errors
-    assert done.output.splitlines()[1].startswith("24 files, ")
-
-
-@pytest.mark.nightly
-def test_the_job_queue_hangs_at_its_25th_file_and_is_told_why(runner: Runner) -> None:
-    folder = Path(__file__).parents[2] / "examples"
-    done = runner.command("run", "--exit-on", "deadlock", "--name", "jobs", "job_queue.py", folder=folder)
-    assert (done.exit_code, done.output) == (3, "counting the words of 40 files\n"), done.errors
-    report = done.errors[done.errors.index("ray-snapshot: deadlock in jobs") :]
-    assert "Dispatcher-0 in Dispatcher.finished (job_queue.py:" in report
-    assert "waits for ResultStore-0 (ResultStore.total)" in report
-    assert "ResultStore-0 in ResultStore.add (job_queue.py:" in report
-    assert "waits for Dispatcher-0 (Dispatcher.finished)" in report
-    members, _, behind = report.partition("stuck behind them:")
-    assert "ResultStore-0 in " in members
-    assert "driver in (the program)" not in members  # it is behind, unless a worker that it waits for counted just then
-    assert "in Worker.run (job_queue.py:" in behind

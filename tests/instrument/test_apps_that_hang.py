@@ -1,13 +1,12 @@
 """Every deadlock that an app can bring about is found, with its members, their methods and the places where they wait.
 
-The scenarios run two at a time, on one cluster and under names of their own: most of their time is the start of processes.
+The scenarios run some at a time, on one cluster and under names of their own: most of their time is the start of processes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,8 +28,6 @@ Line = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Expected:
-    """What a report must say."""
-
     members: Counter[Line]
     behind: Counter[Line]
     advice: str
@@ -193,23 +190,7 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 """Ray runs async actors on uvloop where that is installed; the first of them is looked at on both loops."""
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
-BY_NIGHT = (
-    "two",
-    "constructor",
-    "held_async_generator",
-    "queues",
-    "async_next_item",
-    "restart",
-    "threaded_slots",
-    "named_group",
-    "held_generators",
-    "next_item",
-    "votes",
-    "awaited_slots",
-    "in_order",
-    "again",
-    *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
-)
+BY_DAY = ("self_call", "queues.uvloop")
 HELD_ON_LOOPS = (2, 60)
 """The first Ray that holds asynchronous generators, and has what reads them in Python, where a coroutine can be followed."""
 if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
@@ -217,38 +198,22 @@ if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
         name: one for name, one in SCENARIOS.items() if name not in ("held_async_generator", "async_next_item")
     }
 
-BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
+BY_DAY_AND_NIGHT = [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in SCENARIOS]
 
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def hanging(
-    runner: Runner, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Hanging]:
+def hanging(runner: Runner, at_once: Any, scenarios: list[str], tmp_path_factory: pytest.TempPathFactory) -> Hanging:
     """What a scenario has printed, and the evidence that its history holds."""
     folder = tmp_path_factory.mktemp("hanging")
-    with ThreadPoolExecutor(2) as pool:
-        wanted = {item.callspec.params["scenario"]: None for item in request.session.items if _is_scenario(item)}
-        runs: dict[str, Future[Done]] = {name: pool.submit(_run, runner, name, folder / name) for name in wanted}
-        yield cache(lambda name: (runs[name].result(), _evidence(folder / name)))
-
-
-def _is_scenario(item: Any) -> bool:
-    return item.path == Path(__file__) and hasattr(item, "callspec")
+    runs = {name: at_once(_run, runner, name, folder / name) for name in scenarios}
+    return cache(lambda name: (runs[name].result(), _evidence(folder / name)))
 
 
 def _run(runner: Runner, scenario: str, history: Path) -> Done:
-    options = [
-        "--every",
-        "0.5",
-        "--exit-on",
-        "deadlock",
-        "--history",
-        str(history),
-        "--name",
-        scenario.replace("_", "-").replace(".", "-"),
-    ]
+    name = scenario.replace("_", "-").replace(".", "-")
+    options = ["--every", "0.5", "--exit-on", "deadlock", "--history", str(history), "--name", name]
     return runner.command("run", *options, "deadlocks.py", scenario)
 
 

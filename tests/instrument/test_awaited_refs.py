@@ -38,11 +38,9 @@ class Asking:
     """An actor that awaits what it is given."""
 
     async def one(self, ref: Ref) -> Any:
-        """Its reply."""
         return await ref
 
     async def both(self, *refs: Ref) -> Any:
-        """All replies."""
         return await asyncio.gather(*refs)
 
 
@@ -131,7 +129,6 @@ def test_what_is_read_red_in_an_await_is_recorded_for_before_the_coroutine_goes_
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """A timer of an hour, whose signal is handled."""
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, 3_600)
     yield

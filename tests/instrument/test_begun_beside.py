@@ -50,13 +50,6 @@ def test_the_driver_takes_part_under_the_terms_that_it_would_have_been_told(worl
 # ---- waiting for the services beside the program -----------------------------------------------------------------------
 
 
-def test_the_clock_goes_and_the_program_hears_when_the_services_have_answered() -> None:
-    done: list[str] = []
-    steps = [partial(done.append, step) for step in ("answered", "clock", "told")]
-    open_beside(steps, partial(done.append, "closed"))
-    assert done == ["answered", "clock", "told"]
-
-
 def test_where_the_services_do_not_start_the_program_goes_on_and_a_line_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import multiprocessing
 import os
 import queue
@@ -23,6 +24,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from lone_process import lone_process
+from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
@@ -62,7 +64,6 @@ class Waits:
         self.thread.start()
 
     def end(self) -> None:
-        """Whatever waits goes on."""
         self.lock.release()
         self.rlock.release()
         with self.condition:
@@ -158,8 +159,6 @@ def waits() -> Iterator[Waits]:
 
 
 class Worker:
-    """A thread that waits."""
-
     def __init__(self, way: Callable[[Waits], Any], waits: Waits) -> None:
         self.thread = threading.Thread(target=way, args=(waits,), daemon=True)
         self.thread.start()
@@ -240,6 +239,40 @@ def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest
     assert signals.signals_may_act()
 
 
+# ---- threads of the app's own -------------------------------------------------------------------------------------------
+
+
+def _told(looks: BlockedThreads, thread: threading.Thread, now: float = 0.0) -> str:
+    """What a report says of it: a thread that waits in Python without a bound is parked, any other may act."""
+    found = looks.report([thread], now)
+    return " ".join(["acts"] * len(found.acting) + ["parked"] * len(found.parked))
+
+
+@pytest.mark.parametrize("function", ["queue.Queue.get", "threading.Condition.wait"])
+def test_a_thread_that_waits_in_python_without_a_bound_is_parked_until_it_is_notified(
+    waits: Waits, function: str
+) -> None:
+    worker = Worker(LOCAL[function], waits)
+    worker.blocked(function)
+    until(lambda: _told(BlockedThreads(), worker.thread) == "parked")
+    if function == "threading.Condition.wait":
+        with waits.condition:
+            waits.condition.notify()
+            assert _told(BlockedThreads(), worker.thread) == "acts"
+
+
+def test_a_thread_that_waits_with_a_bound_may_act(waits: Waits) -> None:
+    worker = Worker(GOES_ON["an event for a time"], waits)
+    assert _told(BlockedThreads(), worker.thread) == "acts"
+
+
+def test_a_thread_that_waits_for_a_lock_may_act_unless_it_has_not_run_since_the_look_before(waits: Waits) -> None:
+    worker, looks = Worker(_enters, waits), BlockedThreads()
+    assert _told(looks, worker.thread) == "acts"
+    now = itertools.count(1.0)
+    until(lambda: _told(looks, worker.thread, next(now)) == "parked")
+
+
 # ---- what is recorded of a call ----------------------------------------------------------------------------------------
 
 
@@ -294,7 +327,6 @@ class Actor:
         raise AssertionError(one)
 
     def recorded(self, after: float) -> Any:
-        """What is recorded so many seconds from now."""
         self.number += 1
         now = REAL_TIME() + after
         with self.patch.context() as patch:
@@ -336,9 +368,10 @@ def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) 
 
 def test_a_method_on_the_loop_of_an_async_actor_waits_as_any_other_and_keeps_the_loop(actor: Actor) -> None:
     actor.run(LOCAL["waits.lock.acquire"], "waits.lock.acquire", on_loops=1)
-    for after in (0.0, 1.0, LONG_S - 1):
+    actor.process.enter(None, "goes_on_behind_it")
+    for after in (0.0, 1.0, LONG_S - 1, LONG_S + 1):
         actor.recorded(after)
-    told = actor.recorded(LONG_S + 1)
+    told = actor.recorded(2 * LONG_S + 1)
     (wait_,) = told.report.waits
     assert (wait_.call_id, wait_.is_local, told.report.status) == (actor.call_id, True, "blocked")
     assert (wait_.what, told.blocking_call, told.long_waits) == ("waits.lock.acquire", actor.call_id, ())
@@ -367,37 +400,37 @@ def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) 
     assert [one.what.partition(",")[0] for one in told.long_waits] == [f"in {function}"]
 
 
-def test_a_thread_of_the_apps_that_acts_is_no_reason_why_it_would_end(actor: Actor) -> None:
-    """It may be a heartbeat: neither a deadlock, nor an all-clear."""
-    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
-    beside = threading.Thread(target=actor.waits.event.wait, args=(BOUND_S,), daemon=True)
-    beside.start()
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside])
+def _a_heartbeat(waits: Waits) -> threading.Thread:
+    """Neither a deadlock, nor an all-clear."""
+    return Worker(GOES_ON["an event for a time"], waits).thread
+
+
+def _waits_outside(waits: Waits) -> threading.Thread:
+    worker = Worker(OUTSIDE["waits.here.recv"][0], waits)
+    worker.blocked("waits.here.recv")
+    return worker.thread
+
+
+@pytest.mark.parametrize(
+    ("function", "beside", "told"),
+    [
+        ("queue.Queue.get", _a_heartbeat, ["in queue.Queue.get"]),
+        ("queue.Queue.get", _waits_outside, ["in queue.Queue.get", "in waits.here.recv"]),
+        ("threading.Thread.join", lambda waits: waits.thread, ["in threading.Thread.join, for the end of thread "]),
+    ],
+)
+def test_a_long_wait_beside_a_thread_of_the_apps_is_told_with_where_that_one_is(
+    actor: Actor, function: str, beside: Callable[[Waits], threading.Thread], told: list[str]
+) -> None:
+    actor.run(LOCAL[function], function)
+    thread = beside(actor.waits)
+    actor.patch.setattr(blocked_calls, "own_threads", lambda: [thread])
     actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
-    assert (told.report.status, [one.what for one in told.long_waits]) == ("active", ["in queue.Queue.get"])
-
-
-def test_a_long_wait_for_a_thread_that_goes_on_is_told_with_where_that_one_is(actor: Actor) -> None:
-    actor.run(LOCAL["threading.Thread.join"], "threading.Thread.join")
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [actor.waits.thread])
-    actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
-    (wait_,) = told.long_waits
-    assert told.report.status == "active"
-    about = f"in threading.Thread.join, for the end of thread {actor.waits.thread.name}, which is in "
-    assert wait_.what.startswith(about)
-
-
-def test_a_thread_of_the_apps_that_waits_outside_is_told_beside_it(actor: Actor) -> None:
-    actor.run(LOCAL["queue.Queue.get"], "queue.Queue.get")
-    beside = Worker(OUTSIDE["waits.here.recv"][0], actor.waits)
-    beside.blocked("waits.here.recv")
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [beside.thread])
-    actor.recorded(0.0)
-    told = actor.recorded(LONG_S + 1)
-    assert told.report.status == "active"
-    assert [one.what.partition(",")[0] for one in told.long_waits] == ["in queue.Queue.get", "in waits.here.recv"]
+    found = actor.recorded(LONG_S + 1)
+    assert found.report.status == "active"
+    assert len(found.long_waits) == len(told)
+    assert all(one.what.startswith(text) for one, text in zip(found.long_waits, told, strict=True))
+    assert (f"{thread.name}, which is in " in found.long_waits[0].what) is (function == "threading.Thread.join")
 
 
 def test_a_state_that_was_copied_while_the_thread_went_on_is_not_recorded(actor: Actor) -> None:

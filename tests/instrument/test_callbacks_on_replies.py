@@ -34,14 +34,12 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
 
 
 def _future_of(ref: str | None) -> Future[Any]:
-    """What Ray makes of a ref."""
     future = future_made(Future)
     future.object_ref = ref
     return future  # type: ignore[no-any-return]
 
 
 def _left(process: Process) -> list[CallWait]:
-    """What is recorded of callbacks."""
     process.obey(Request(1))
     process.obey(Overdue(1))
     return [wait for wait in process.recording.reports[1].report.waits if wait.is_callback]
@@ -50,9 +48,7 @@ def _left(process: Process) -> list[CallWait]:
 def test_the_replies_with_a_callback_are_recorded_and_no_others(process: Process) -> None:
     asked, plain = _future_of(ASKED), _future_of("A/0/D/1")
     asked.add_done_callback(print)
-
     (found,) = _left(process)
-
     assert (found.calls, found.k, found.call_id, found.is_ready) == ((ASKED,), 1, None, False)
     assert not plain.done()
 
@@ -60,14 +56,12 @@ def test_the_replies_with_a_callback_are_recorded_and_no_others(process: Process
 def test_a_reply_that_nobody_knows_may_come_at_any_time(process: Process) -> None:
     strange = _future_of(None)
     strange.add_done_callback(print)
-
     assert [wait.calls for wait in _left(process)] == [(None,)]
 
 
 def test_the_place_is_that_of_the_callback(process: Process) -> None:
     asked = _future_of(ASKED)
     asked.add_done_callback(partial(test_the_place_is_that_of_the_callback, process))
-
     assert _left(process)[0].call_site == f"{__file__}:{_line_of(test_the_place_is_that_of_the_callback)}"
 
 
@@ -82,7 +76,6 @@ def test_what_our_own_threads_await_is_nothing_of_the_apps(process: Process, nam
     thread.start()
     thread.join(BOUND_S)
     made[0].add_done_callback(print)
-
     assert _left(process) == []
 
 
@@ -90,7 +83,6 @@ def test_what_is_done_acts_no_more(process: Process) -> None:
     asked = _future_of(ASKED)
     asked.add_done_callback(lambda _: None)
     asked.set_result(1)
-
     assert _left(process) == []
 
 
@@ -106,11 +98,9 @@ def test_a_callback_that_runs_acts(process: Process) -> None:
     thread = threading.Thread(target=asked.set_result, args=(1,), daemon=True)
     thread.start()
     until(begun.is_set)
-
     (found,) = _left(process)
     may_end.set()
     thread.join(BOUND_S)
-
     assert (found.calls, found.is_ready) == ((ASKED,), True)
 
 
@@ -120,7 +110,6 @@ def test_an_await_that_is_followed_leaves_no_callback_of_the_apps(process: Proce
         followed, not_followed = _future_of(ASKED), _future_of(OTHER)
         note_wait(asyncio.wrap_future(followed, loop=loop), 1)
         kept = asyncio.wrap_future(not_followed, loop=loop)
-
         assert [wait.calls for wait in _left(process)] == [(OTHER,)]
         assert not kept.done()
     finally:
@@ -134,10 +123,8 @@ def test_a_call_that_waits_stays_blocked_beside_it(process: Process) -> None:
     call_id = process.enter(Header("driver", 0, 1, 0, 1), "step")
     CURRENT.set(call_id)
     process.waiting.begin([ASKED], 1, None, "app.py:7", is_blocking=True)
-
     process.obey(Request(1))
     process.obey(Overdue(1))
     report = process.recording.reports[1].report
-
     assert report.status == "blocked"
     assert [(wait.call_id, wait.calls) for wait in report.waits] == [(call_id, (ASKED,)), (None, (OTHER,))]

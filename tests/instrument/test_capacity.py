@@ -53,18 +53,13 @@ def _as_needs(held: Any) -> dict[str, float]:
     return {name: amount for name, amount in held.amounts.items() if not name.startswith("bundle")}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.by_day(4)
-def test_a_task_has_what_its_options_demand(name: str) -> None:
-    task = _task().options(**OPTIONS[name])
-    assert _as_needs(ray.get(task.remote())) == dict(capacity.of_task(OPTIONS[name]).needs)
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.by_day(4)
-def test_an_actor_has_what_its_options_demand(name: str) -> None:
-    actor = _actor().options(**OPTIONS[name]).remote()
-    assert _as_needs(ray.get(actor.held.remote())) == dict(capacity.of_actor(OPTIONS[name]).needs)
+def test_tasks_and_actors_have_what_their_options_demand() -> None:
+    tasks = {name: _task().options(**options).remote() for name, options in OPTIONS.items()}
+    has = {name: _as_needs(ray.get(task)) for name, task in tasks.items()}
+    assert has == {name: dict(capacity.of_task(options).needs) for name, options in OPTIONS.items()}
+    actors = ((name, _actor().options(**options)) for name, options in OPTIONS.items())  # one after the other
+    has = {name: _as_needs(ray.get(actor.remote().held.remote())) for name, actor in actors}
+    assert has == {name: dict(capacity.of_actor(options).needs) for name, options in OPTIONS.items()}
 
 
 def test_what_demands_nothing_is_known_as_such() -> None:
@@ -116,7 +111,6 @@ def test_the_cluster_is_told_as_it_is_and_that_nothing_will_make_it_grow() -> No
     group = placement_group([{"CPU": 10_000}], strategy="STRICT_PACK")
     found = capacity.cluster()
     node = ray.get_runtime_context().get_node_id()
-
     assert found.nodes[node].amounts["CPU"] == ray.cluster_resources()["CPU"]
     pending = found.groups[group.id.hex()]
     assert (pending.bundles, pending.is_created, pending.strategy) == (({"CPU": 10_000.0},), False, "STRICT_PACK")
@@ -134,7 +128,6 @@ def test_living_actors_are_told_with_what_they_have_and_whether_they_outlive_the
     ray.get(actor.ping.remote())
     cluster = capacity.cluster()
     (found,) = [one for one in cluster.actors if one.name == "outliving"]
-
     assert (found.kind.rpartition(".")[2], found.is_detached, found.amounts) == ("Outliving", True, {"CPU": 1.0})
     assert (found.job, found.node) == (ray.get_runtime_context().get_job_id(), ray.get_runtime_context().get_node_id())
     assert found.node in cluster.free

@@ -63,7 +63,6 @@ class Notebook:
     client: Any
 
     def run(self, cell: str) -> str:
-        """What is shown below a cell, of any kind."""
         shown: list[str] = []
 
         def show(message: Any) -> None:
@@ -80,7 +79,6 @@ class Notebook:
         return "".join(shown)
 
     def begin(self, cell: str) -> None:
-        """Run a cell that does not end."""
         self.client.execute(cell, allow_stdin=False, stop_on_error=False)
 
 

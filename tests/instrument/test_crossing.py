@@ -21,7 +21,6 @@ SNAPSHOTS = 12
 
 
 def told(runner: Runner, *scenarios: str) -> dict[str, dict[str, Any]]:
-    """What each scenario has printed, by its name."""
     done = runner.command("run", "--name", "crossing", "crossing.py", *scenarios)
     assert done.exit_code == 0, done.errors
     lines = [json.loads(line) for line in done.output.splitlines()]

@@ -41,7 +41,6 @@ def test_it_ends_as_python_would_with_what_was_seen_written(
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         out, err = process.communicate(timeout=BOUND_S)
-
     assert process.returncode == code, err
     assert ("handled" in out) == (code == 7)
     assert "SIGTERM received" not in err

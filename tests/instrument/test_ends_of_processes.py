@@ -99,15 +99,12 @@ class Idle:
         self.on_command: Callable[[], None] = lambda: None
 
     def take_acks(self) -> list[Any]:
-        """Some."""
         return ["an acknowledgement"]
 
     def obey(self, command: Any) -> None:
-        """Say that it has come."""
         self.on_command()
 
     def give_up(self, error: Exception) -> None:
-        """A test fails that comes here."""
         raise AssertionError(error)
 
     def unanswered(self, error: BaseException) -> None:

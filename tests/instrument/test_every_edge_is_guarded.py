@@ -21,22 +21,16 @@ from ray_snapshot.runtime.refs import tracked
 
 
 class Kinds:
-    """A method of each kind."""
-
     def one(self) -> int:
-        """A function."""
         return 1
 
     def items(self) -> Iterator[int]:
-        """A generator."""
         yield from (1, 2)
 
     async def later(self) -> int:
-        """A coroutine."""
         return 1
 
     async def stream(self) -> AsyncIterator[int]:
-        """An asynchronous generator."""
         yield 1
         yield 2
 

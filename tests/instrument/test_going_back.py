@@ -17,7 +17,6 @@ CALLS = 400
 
 
 def said(done: Done) -> dict[str, dict[str, Any]]:
-    """The lines of the program by what they tell."""
     assert done.exit_code == 0, done.errors
     return {line["what"]: line for line in map(json.loads, done.output.splitlines())}
 
@@ -88,11 +87,6 @@ def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
     assert went_on["restored_from"] == told["snapshot"]["id"]
     assert f"not in snapshot {told['snapshot']['id']}, so as the program made them: new" in done.errors
     assert said(done)["ledger"]["read"] == [3, 3]
-
-
-@pytest.mark.nightly
-def test_actors_that_die_again_and_again_come_back_with_every_call_counted_once(runner: Runner) -> None:
-    assert said(runner.plain(PROGRAM, "--killed", "12"))["killed"]["counts"] == [12 * CALLS, 12 * CALLS]
 
 
 @pytest.mark.nightly

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from rolled_back_app import TOKENS, App, on_paper
+from rolled_back_app import TOKENS, App, played
 
 SEEDS = 40
 BY_NIGHT = 1_000
 
 
 def tokens_of(found: Any) -> int:
-    """Those of a snapshot: in states and in flight."""
     snapshot = found.snapshot()
     snapshot.verify()
     states = sum(machine.state["tokens"] for machine in snapshot.machines.values() if machine.state is not None)
@@ -46,18 +44,10 @@ async def story(app: App) -> tuple[int, int]:
     return backs, again
 
 
-def play(seed: int, deaths: int) -> tuple[int, int]:
-    """One run."""
-    app = App(seed, deaths)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        return asyncio.run(asyncio.wait_for(story(app), 120))
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("deaths", [0, 2])
 def test_no_token_is_lost_or_doubled_whatever_happens_meanwhile(deaths: int) -> None:
-    found = [play(seed, deaths) for seed in range(SEEDS)]
+    found = [played(App(seed, deaths), story) for seed in range(SEEDS)]
     assert sum(backs for backs, _ in found) > SEEDS, "there must be something to go back to"
     assert sum(again for _, again in found) > SEEDS, "calls must be in flight"
 
@@ -68,4 +58,4 @@ def test_no_token_is_lost_or_doubled_in_thousands_of_runs(deaths: int, seed: int
     """Others every night; the last number that is printed is that of the run that failed."""
     for number in range(seed, seed + BY_NIGHT):
         print(number)
-        play(number, deaths)
+        played(App(number, deaths), story)

@@ -31,43 +31,26 @@ def process() -> Iterator[Process]:
         yield found
 
 
-class Hooked:
-    """Says itself what its state is."""
-
+class Counting:
     def __init__(self) -> None:
         self.count = 5
 
     def add(self) -> None:
-        """Count."""
         self.count += 1
 
     def read(self) -> int:
-        """What it has counted."""
         return self.count
 
+
+class Hooked(Counting):
     def snapshot_state(self) -> int:
-        """The state."""
         return self.read()
 
     def restore_state(self, state: int) -> None:
-        """Take it back."""
         self.count = state
 
 
-class Asking:
-    """Asks itself for its state."""
-
-    def __init__(self) -> None:
-        self.count = 5
-
-    def add(self) -> None:
-        """Count."""
-        self.count += 1
-
-    def read(self) -> int:
-        """What it has counted."""
-        return self.count
-
+class Asking(Counting):
     def __getstate__(self) -> dict[str, Any]:
         return {"count": self.read()}
 
@@ -93,7 +76,6 @@ def roll(process: Process, generation: int) -> None:
 
 @pytest.fixture
 def driver() -> Iterator[Process]:
-    """A program's part."""
     with lone_process(CallLedger(DRIVER, acts_unasked=True), Terms(keeps=True)) as found:
         yield found
 
@@ -167,7 +149,6 @@ def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_wer
 
 
 def _ref(call_id: str) -> Any:
-    """A ref that says which call answers it."""
     return tracked(ray.ObjectRef(b"1" * 28), call_id)
 
 

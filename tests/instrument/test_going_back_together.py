@@ -18,7 +18,6 @@ TOKENS = 300
 
 
 def told(done: Done) -> dict[str, dict[str, Any]]:
-    """What each scenario has printed, by its name."""
     assert done.exit_code == 0, done.errors
     lines = [json.loads(line) for line in done.output.splitlines()]
     return {line.pop("scenario"): line for line in lines}

@@ -34,7 +34,6 @@ values = st.one_of(
 
 @st.composite
 def signatures(draw: st.DrawFn) -> list[Parameter]:
-    """Parameters of a function that Python would take."""
     kinds = sorted(draw(st.lists(st.sampled_from(KINDS), max_size=5)), key=int)
     found: list[Parameter] = []
     has_default = False

@@ -48,7 +48,6 @@ class App:
         self.begin()
 
     def begin(self) -> None:
-        """The actor begins, or begins again."""
         self.life += 1
         colour = self.coordinator.join(VAULT, self.life)
         self.ledger = CallLedger(VAULT, incarnation=self.life, colour=colour)
@@ -61,7 +60,6 @@ class App:
         self.mail: dict[int, MailPart] = {}
 
     def die(self) -> None:
-        """Its process is gone."""
         self.coordinator.calls.died(VAULT)
         self.coordinator.close_links(VAULT, self.life + 1)
         self.ledger = None
@@ -76,7 +74,6 @@ class App:
         return numbers
 
     def send(self, count: int, arrives: bool = True) -> None:
-        """The actor sends so many messages."""
         me = self.core.machines[self.core.host]
         for number in range(count):
             self.core.send(me, "m", "mail", "put", (number,), 0.0)
@@ -86,13 +83,11 @@ class App:
             self.host.arrive(batch)
 
     def accept(self, count: int) -> None:
-        """The machine accepts so many."""
         self.host.boundary()
         for _ in range(count):
             assert self.host.next_action() is not None
 
     def start(self) -> int:
-        """A snapshot begins, and everything is recorded."""
         number = self.coordinator.start(0, 9)
         assert number is not None
         self.host.request(number)
@@ -114,7 +109,6 @@ class App:
         return number
 
     def completed(self, number: int) -> Snapshot | None:
-        """The snapshot, once nothing of it is missing."""
         completed = self.coordinator.completed(number)
         if completed is None:
             return None
@@ -133,7 +127,6 @@ class App:
         return CollectedCalls(header, completed.calls, self.recorded, facts, parts=parts, hosted=hosted).snapshot()
 
     def snapshot(self) -> Snapshot:
-        """Taken now; it is complete at once."""
         found = self.completed(self.start())
         assert found is not None, "something is waited for"
         return found

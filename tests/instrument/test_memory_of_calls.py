@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import acting
+from lone_process import Silent, acting
 from played import Remote
 
 from ray_snapshot.instrument.here import settle_in
@@ -46,16 +46,6 @@ class Post:
     def _acknowledge(self, acks: list[Any]) -> None:
         for one in acks:
             self.senders[one.source].obey(Acknowledged(one))
-
-
-class Silent:
-    """An answer that does not come."""
-
-    def future(self) -> Silent:
-        return self
-
-    def add_done_callback(self, _: Any) -> None:
-        pass
 
 
 class Pair:
@@ -131,7 +121,6 @@ def forget(_: Any) -> None:
 
 
 def fetch(ref: Any) -> None:
-    """The app reads the reply."""
     tracking.get(lambda *_, **__: None, ref)
 
 
@@ -140,7 +129,6 @@ def test_nothing_is_kept_of_a_call_that_is_over(pair: Pair, then: Callable[[Any]
     pair.make(FEW, then)
     kept = pair.kept()
     pair.make(MANY, then)
-
     assert pair.driver.ledger.outputs["Account:00"].last == FEW + MANY
     assert pair.actor.ledger.inputs["driver", 0].count == FEW + MANY
     assert pair.kept() == kept

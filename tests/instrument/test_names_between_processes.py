@@ -19,23 +19,8 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 
 STRANGE = [
-    "",
-    " ",
-    "a b",
-    "a:b",
-    "a/b",
-    "a/0/b",
-    "a#2",
-    "a.b",
-    "?",
-    "driver",
-    "é",
-    "a\nb",
-    "\x1b[31m",
-    "x" * 5_000,
-    "%3A",
-    "\ud800",
-]
+    "", " ", "a b", "a:b", "a/b", "a/0/b", "a#2", "a.b", "?", "driver", "é", "a\nb", "\x1b[31m", "x" * 5_000, "%3A", "\ud800",
+]  # fmt: skip
 NAMES = st.one_of(st.sampled_from(STRANGE), st.text(st.characters()))
 
 

@@ -31,7 +31,6 @@ class Kept:
 
 @pytest.fixture(autouse=True)
 def _no_collection() -> Iterator[None]:
-    """As training loops have it."""
     gc.disable()
     yield
     gc.enable()
@@ -49,15 +48,6 @@ def _is_dropped_behind(step: Callable[[], object]) -> bool:
 
     def of_the_app() -> weakref.ref[Kept]:
         kept = Kept()
-        step()
-        return weakref.ref(kept)
-
-    return of_the_app()() is None
-
-
-def _is_dropped_behind_an_error(step: Callable[[], object]) -> bool:
-    def of_the_app() -> weakref.ref[Kept]:
-        kept = Kept()
         with suppress(ValueError):
             step()
         return weakref.ref(kept)
@@ -70,7 +60,7 @@ def _fails(*_: Any) -> None:
 
 
 def test_behind_an_error_of_rays_that_the_app_catches() -> None:
-    assert _is_dropped_behind_an_error(lambda: replaced(lambda own: own(), _fails))
+    assert _is_dropped_behind(lambda: replaced(lambda own: own(), _fails))
 
 
 def test_behind_a_step_that_is_guarded() -> None:
@@ -84,7 +74,6 @@ def test_behind_a_look_at_the_threads() -> None:
 def test_behind_a_look_at_what_threads_wait_for() -> None:
     ledger, handed = CallLedger("A"), HandedWork()
     call_id = ledger.accept(Header("driver", 0, 1, 0, 1), "step", 0.0)
-
     assert _is_dropped_behind(lambda: handed.park(ledger, {call_id: threading.get_ident()}))
 
 
@@ -92,7 +81,6 @@ def test_behind_a_look_at_callbacks() -> None:
     future = future_made(Future)
     future.add_done_callback(print)
     future.set_result(1)
-
     assert _is_dropped_behind(callback_wait)
 
 
@@ -115,8 +103,6 @@ def test_behind_a_ctrl_c_that_the_app_catches() -> None:
     reporter = Reporter(Options(every=1.0, history=None, detectors=[], exit_on=None, name=None))
 
     class Silent:
-        """A watch that cannot take a snapshot."""
-
         def snapshot(self, **_: Any) -> None:
             raise ValueError("no snapshot")
 

@@ -81,8 +81,6 @@ MADE: list[str] = []
 
 
 class Counting:
-    """Counts its subclasses."""
-
     def __init_subclass__(cls, **more: Any) -> None:
         MADE.append(cls.__name__)
 

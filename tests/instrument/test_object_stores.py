@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from app_runner import Done, Runner
+from app_runner import Runner
 from limited import limit
 from until import until
 
@@ -175,7 +175,7 @@ def _counted() -> Any:
 
 
 @pytest.fixture
-def own() -> Iterator[list[Any]]:
+def own(ray_cluster: None) -> Iterator[list[Any]]:
     """Two objects of this process in the store, one of a mebibyte that it has put, one of two that a task has returned."""
 
     def make() -> Any:
@@ -188,7 +188,6 @@ def own() -> Iterator[list[Any]]:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
 def test_a_process_knows_what_it_owns_and_counts_nothing_of_others(own: list[Any]) -> None:
     node = ray.get_runtime_context().get_node_id()
 
@@ -212,7 +211,6 @@ def test_a_process_knows_what_it_owns_and_counts_nothing_of_others(own: list[Any
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
 def test_counting_keeps_no_object_and_frees_none(own: list[Any]) -> None:
     core = ray._private.worker.global_worker.core_worker
     before = {one.binary().hex(): core.get_all_reference_counts()[one.hex().encode()] for one in own}
@@ -223,7 +221,6 @@ def test_counting_keeps_no_object_and_frees_none(own: list[Any]) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
 def test_an_object_that_ends_while_it_is_counted_is_left_out(own: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     core, look = ray._private.worker.global_worker.core_worker, capacity.get_local_object_locations
 
@@ -247,7 +244,7 @@ def test_an_object_that_ends_while_it_is_counted_is_left_out(own: list[Any], mon
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster", "own")
+@pytest.mark.usefixtures("own")
 def test_of_many_refs_a_part_is_looked_at_and_it_is_said_of_how_many_not(monkeypatch: pytest.MonkeyPatch) -> None:
     refs = len(ray._private.worker.global_worker.core_worker.get_all_reference_counts())
     limit(monkeypatch, looked_at_refs=1)
@@ -259,32 +256,10 @@ def test_of_many_refs_a_part_is_looked_at_and_it_is_said_of_how_many_not(monkeyp
 # ---- apps --------------------------------------------------------------------------------------------------------------
 
 
-def _watched(runner: Runner, scenario: str, *whole: str) -> tuple[Done, Done]:
-    """A diagnosis of an app that is short of room, and what the app has printed behind Ctrl-C; there was no hint before.
-
-    `whole`: what a hint says in the end; the file of the raylet, and what owners know, may be some snapshots behind.
-    """
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    try:
-        app = runner.start_watched(scenario, "stores.py", folder, scenario)
-        assert app.stdout is not None
-        assert app.stdin is not None
-        asked = "diagnose", scenario, "--address", app.stdout.readline().strip()
-        before = runner.command(*asked)
-        app.stdin.write("go on\n")
-        app.stdin.flush()
-        found = until(lambda: runner.command(*asked), good=lambda done: all(text in done.output for text in whole))
-        app.send_signal(signal.SIGINT)
-        assert "No deadlock" in before.output
-        assert "hint" not in before.output
-        return found, runner.finish(app)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @pytest.mark.nightly
 @pytest.mark.ray
 def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdict(runner: Runner) -> None:
+    """The file of the raylet, and what owners know, may be some snapshots behind."""
     arguments = "; tasks that run keep 40.0 MiB of arguments there until they end"
     texts = (
         ", and a node has room: Ray has not begun it all the same, or it is held back until an object store has room\n",
@@ -293,20 +268,21 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
         *([arguments] if minor(ray.__version__) >= TELLS_OF_ARGUMENTS else []),
         "; the largest owners: driver 40.0 MiB in 1 object; add-0 20.0 MiB in 1 object\n",
     )
-    found, done = _watched(runner, "hang", *texts)
-
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    try:
+        app = runner.start_watched("hang", "stores.py", folder)
+        assert app.stdout is not None
+        assert app.stdin is not None
+        asked = "diagnose", "hang", "--address", app.stdout.readline().strip()
+        before = runner.command(*asked)
+        app.stdin.write("go on\n")
+        app.stdin.flush()
+        found = until(lambda: runner.command(*asked), good=lambda done: all(text in done.output for text in texts))
+        app.send_signal(signal.SIGINT)
+        done = runner.finish(app)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    assert ("No deadlock" in before.output, "hint" in before.output) == (True, False)
     assert [text for text in texts if text not in done.errors] == []
     assert "No deadlock" in found.output
     assert (found.exit_code, done.exit_code) == (0, 130)
-
-
-@pytest.mark.contract
-@pytest.mark.ray
-@pytest.mark.nightly
-def test_an_app_that_crawls_for_arrays_keep_all_that_is_read_in_the_store_gets_a_hint(runner: Runner) -> None:
-    found, done = _watched(runner, "crawl", "; the largest owners: driver ")
-
-    for text in (found.output, done.errors):
-        assert " is short of room: " in text
-        assert "; the largest owners: driver " in text
-    assert "cannot begin" not in found.output

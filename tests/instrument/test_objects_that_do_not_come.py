@@ -1,4 +1,4 @@
-"""Which waits lack what no watched call gives, or what ought to have come, and which of them a snapshot tells of. No Ray."""
+"""Which waits lack an object that no watched call gives, and which of them a snapshot tells of. No Ray in here."""
 
 from __future__ import annotations
 
@@ -11,21 +11,16 @@ from typing import Any
 
 import pytest
 import ray
-from lone_app import snapshot_of
 from lone_process import lone_process
 
-from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import callbacks, recording, waiting
 from ray_snapshot.instrument.process.awaited import awaited_objects
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reports import OF_A_GRAPH, LongWait
-from ray_snapshot.instrument.watcher.late import Late
-from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER, LONG_S, NO_CALL
-from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
+from ray_snapshot.instrument.process.reports import OF_A_GRAPH
+from ray_snapshot.names import DRIVER, LONG_S
+from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Overdue, Request
-from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.refs import put_ref, tracked
 
 CALL = tracked(ray.ObjectRef(b"1" * 28), "driver/0/A/1")
@@ -39,7 +34,6 @@ STRANGE = object()
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    """It runs a call."""
     monkeypatch.setattr(waiting.task_shape, "is_own", lambda ref: ref is MINE)
     callbacks._FUTURES.clear()  # other tests of this run leave theirs
     with lone_process() as found:
@@ -92,8 +86,7 @@ class Output:
 
 
 @pytest.mark.parametrize(
-    ("bound_of_the_graph", "timeout", "objects"),
-    [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)],
+    ("bound_of_the_graph", "timeout", "objects"), [(10.0, None, 0), (-1, None, 1), (10.0, -1, 1), (-1, 5.0, 0)]
 )
 def test_the_output_of_a_compiled_graph_is_waited_for_as_what_it_is_unless_the_wait_is_bounded(
     process: Process, bound_of_the_graph: float, timeout: float | None, objects: int
@@ -254,132 +247,3 @@ def test_it_is_recorded(process: Process, monkeypatch: pytest.MonkeyPatch) -> No
         return process.recording.reports[1].long_waits
 
     assert len(_while(alone, record)) == 1
-
-
-# ---- in a snapshot ---------------------------------------------------------------------------------------------------
-
-
-class App:
-    """A driver that has called A twice, and waits for one of the calls and for an object, or for an object alone."""
-
-    def __init__(self) -> None:
-        self.coordinator = Coordinator()
-        self.ledgers = {DRIVER: CallLedger(DRIVER, acts_unasked=True), "A": CallLedger("A")}
-        for name in self.ledgers:
-            self.coordinator.join(name, 0, 0)
-
-    def told(
-        self, since: float, *, beside: bool = False, is_answered: bool = False, owed: Any = (), known: Any = None
-    ) -> Any:
-        """The coverage's list; the snapshot is taken at 0."""
-        driver, actor = self.ledgers[DRIVER], self.ledgers["A"]
-        header = driver.submit("A", "m", None, 0.0)
-        call = call_id_of(DRIVER, 0, "A", header.number)
-        running = actor.accept(header, "m", 0.0)
-        if is_answered:
-            actor.finish(running)
-        on = [call] if beside else [None]
-        driver.wait(None, on, len(on), since, call_site="app.py:1", may_act=not beside, objects=1, owed=owed)
-        return snapshot_of(self.coordinator, self.ledgers, {}, known=known).coverage.get("unexplained")
-
-
-def test_a_snapshot_tells_of_a_wait_that_has_lasted() -> None:
-    assert App().told(-2 * LONG_S) == [
-        {"machine": DRIVER, "call_site": "app.py:1", "since": "1969-12-31T23:59:40+00:00", "what": NO_CALL}
-    ]
-
-
-def test_not_of_one_whose_object_may_be_on_its_way() -> None:
-    assert App().told(-LONG_S / 2) is None
-
-
-def test_of_one_that_waits_for_a_call_beside_when_that_is_answered() -> None:
-    assert App().told(-2 * LONG_S, beside=True) is None
-    assert App().told(-2 * LONG_S, beside=True, is_answered=True) is not None
-
-
-def test_not_of_one_that_a_machine_of_a_host_has_to_answer_beside() -> None:
-    assert App().told(-2 * LONG_S, owed=[("m", "driver/0/m/1")]) is None
-
-
-def test_and_of_what_a_process_has_seen_awaited() -> None:
-    found = App().told(0.0, known={"A": {"long_waits": (LongWait(-42.0, "app.py:9"),)}})
-    assert found == [{"machine": "A", "call_site": "app.py:9", "since": "1969-12-31T23:59:18+00:00", "what": NO_CALL}]
-
-
-# ---- over several snapshots ------------------------------------------------------------------------------------------
-
-
-class Looks:
-    """A driver that waits for a call of A, an actor with one slot, and the snapshots of that one after the other."""
-
-    def __init__(self, **facts: Any) -> None:
-        self.coordinator, self.late = Coordinator(), Late()
-        self.ledgers = {name: CallLedger(name, acts_unasked=name == DRIVER) for name in (DRIVER, "A", "B")}
-        self.facts = {name: {"shown": name, "max_concurrency": 1, **facts} for name in self.ledgers}
-        for name in self.ledgers:
-            self.coordinator.join(name, 0, 0)
-
-    def call(self, target: str = "A", source: str = DRIVER, *, accepts: bool = False, needs: Any = ()) -> str:
-        """The id of a call that was made, and runs if it is accepted."""
-        header = self.ledgers[source].submit(target, "m", None, 0.0, needs=needs)
-        if accepts:
-            return self.ledgers[target].accept(header, "m", 0.0)
-        return call_id_of(source, 0, target, header.number)
-
-    def waits(self, *calls: str, who: str | None = None, since: float = 0.0) -> int:
-        """This call (None: the program) waits for these."""
-        machine = DRIVER if who is None else parsed(who).target
-        return self.ledgers[machine].wait(who, calls, len(calls), since, call_site="app.py:1")
-
-    def answer(self, *moments: float) -> tuple[bool | None, str]:
-        """Of a snapshot at each of these moments the last one's."""
-        for at in moments:
-            snapshot = snapshot_of(self.coordinator, self.ledgers, self.facts, late=self.late, at=at)
-        found = Deadlock().evaluate(snapshot)
-        return found.holds, found.sentence
-
-
-def test_a_reply_that_has_not_come_long_after_its_call_has_ended_may_never_come() -> None:
-    app = Looks()
-    call = app.call(accepts=True)
-    app.ledgers["A"].finish(call)
-    wait_id = app.waits(call)
-    assert app.answer(0, LONG_S - 1)[0] is False
-    holds, sentence = app.answer(LONG_S)
-    assert (holds, "driver (app.py:1) has waited for 10 s for the reply of A, which has ended:" in sentence) == (
-        None,
-        True,
-    )
-    app.ledgers[DRIVER].wake(wait_id)
-    app.waits(call, since=LONG_S)
-    assert app.answer(LONG_S + 1)[0] is False, "another wait"
-
-
-def test_a_call_that_nothing_keeps_from_beginning_may_never_begin() -> None:
-    app = Looks()
-    app.waits(app.call())
-    assert app.answer(0, LIMITS.late_call_s - 1)[0] is False
-    assert app.answer(LIMITS.late_call_s) == (
-        None,
-        "Deadlock cannot be told: m of A has not begun for 20 s, though nothing that is seen keeps it from that.",
-    )
-    app.waits(app.call("B", accepts=True, source="A"), who=app.call(accepts=True, source="B"))
-    assert app.answer(LIMITS.late_call_s + 1)[0] is False, "the slot is taken"
-
-
-def test_nobody_asks_for_a_call_that_nothing_waits_for() -> None:
-    app = Looks()
-    app.call()
-    assert app.answer(0, LIMITS.late_call_s)[0] is False
-
-
-@pytest.mark.parametrize("in_order", [True, False])
-def test_a_call_to_an_actor_in_order_waits_for_the_one_before_it_that_lacks_an_argument(in_order: bool) -> None:
-    app = Looks(in_order=in_order)
-    argument = app.call("B", accepts=True)
-    app.call(needs=(argument,))
-    behind = app.call()
-    app.waits(behind)
-    app.waits(behind, who=argument)
-    assert app.answer(0, 2 * LIMITS.late_call_s)[0] is (True if in_order else None)

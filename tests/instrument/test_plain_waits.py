@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any
@@ -61,7 +62,6 @@ class Asking:
         self.outcome: Any = None
 
     def ask(self) -> None:
-        """Its method."""
         refs = []
         for mark in (b"1", b"2"):
             header, _ = self.process.submit("B:1", "reply", (), False, ())
@@ -88,7 +88,6 @@ KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
 
 
 def asked(process: Process, read: Read = lambda: REPLY, kind: str = "get") -> tuple[Asking, threading.Thread]:
-    """It waits."""
     body = Asking(process, read, kind)
     thread = threading.Thread(target=Called(body).ask, kwargs={"_ray_snapshot_header": wire(process, 1)}, daemon=True)
     thread.start()
@@ -97,7 +96,6 @@ def asked(process: Process, read: Read = lambda: REPLY, kind: str = "get") -> tu
 
 
 def ended(body: Asking, thread: threading.Thread) -> Any:
-    """What has become of its wait."""
     body.arrives.set()
     thread.join(BOUND_S)
     assert not thread.is_alive()
@@ -105,7 +103,6 @@ def ended(body: Asking, thread: threading.Thread) -> Any:
 
 
 def is_over(process: Process) -> bool:
-    """Whether nothing is left of any wait."""
     return not (process.ledger.waits or process.waiting.plain)
 
 
@@ -245,10 +242,23 @@ def test_what_came_with_one_reply_is_not_lost_where_the_next_one_waits_itself(pr
     assert process.ledger.colour == 3
 
 
-def _begun_by_another_thread(process: Process) -> list[Any]:
-    ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
+def begun(process: Process) -> Any:
+    """A wait of this thread for a call of its machine."""
+    ref = tracked(ray.ObjectRef(b"1" * 28), f"{process.ledger.machine}/0/B:1/1")
+    return process.waiting.begin_plain([ref], 1, None, True)
+
+
+@contextmanager
+def asking(process: Process) -> Iterator[None]:
+    """What this thread does is a call's."""
+    token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
+    yield
+    CURRENT.reset(token)
+
+
+def _begun_by_another_thread(process: Process, run: Callable[..., Any] = lambda work: work()) -> list[Any]:
     found: list[Any] = []
-    other = threading.Thread(target=lambda: found.append(process.waiting.begin_plain([ref], 1, None, True)))
+    other = threading.Thread(target=run, args=(lambda: found.append(begun(process)),))
     other.start()
     other.join(BOUND_S)
     return found
@@ -256,8 +266,7 @@ def _begun_by_another_thread(process: Process) -> list[Any]:
 
 def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> None:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
-        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        plain = process.waiting.begin_plain([ref], 1, None, True)
+        plain = begun(process)
         assert plain is not None
         control = threading.Thread(target=process.obey, args=(Request(1),))  # as where a watcher asks for it
         control.start()
@@ -271,10 +280,8 @@ def test_a_program_waits_so_in_its_main_thread_and_is_recorded_as_waiting() -> N
 
 @pytest.mark.parametrize("terms", [Terms(keeps=True), Terms(recovers=True), Terms(raises=True), Terms(generation=1)])
 def test_what_may_be_ended_by_us_is_noted_at_once(terms: Terms) -> None:
-    with lone_process(terms=terms) as process:
-        token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
-        assert process.waiting.begin_plain([tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")], 1, None, True) is None
-        CURRENT.reset(token)
+    with lone_process(terms=terms) as process, asking(process):
+        assert begun(process) is None
 
 
 def _has_a_loop(process: Process) -> None:
@@ -299,26 +306,17 @@ def _must_record(process: Process) -> None:
 
 @pytest.mark.parametrize("state", [_has_a_loop, _is_asynchronous, _sends_to_machines, _has_heard, _must_record])
 def test_what_more_must_be_known_of_is_noted_at_once(process: Process, state: Callable[[Process], None]) -> None:
-    ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
-    token = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask"))
-    plain = process.waiting.begin_plain([ref], 1, None, True)
-    assert plain is not None
-    process.waiting.end_plain(plain, True)
-    state(process)
-    assert process.waiting.begin_plain([ref], 1, None, True) is None
-    CURRENT.reset(token)
+    with asking(process):
+        plain = begun(process)
+        assert plain is not None
+        process.waiting.end_plain(plain, True)
+        state(process)
+        assert begun(process) is None
 
 
 def test_a_thread_that_has_only_a_calls_context_waits_for_itself(process: Process) -> None:
-    ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
-    token, found = CURRENT.set(process.enter(Header("driver", 0, 1, 0, 1), "ask")), []
-    other = threading.Thread(
-        target=copy_context().run, args=(lambda: found.append(process.waiting.begin_plain([ref], 1, None, True)),)
-    )
-    other.start()
-    other.join(BOUND_S)
-    assert found == [None]
-    CURRENT.reset(token)
+    with asking(process):
+        assert _begun_by_another_thread(process, copy_context().run) == [None]
 
 
 def test_who_may_be_interrupted_by_a_timer_is_not_only_waiting(
@@ -363,9 +361,8 @@ def test_a_program_all_of_whose_threads_wait_is_blocked(is_error: bool) -> None:
 
 def test_a_program_that_is_read_for_waits_no_second_time() -> None:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
-        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        process.waiting.begin([ref], 1, None, "", is_blocking=True)
-        assert process.waiting.begin_plain([ref], 1, None, True) is None
+        process.waiting.begin([tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")], 1, None, "", is_blocking=True)
+        assert begun(process) is None
 
 
 @pytest.mark.parametrize("broken", ["begin_plain", "end_plain", "note_plain"])
@@ -390,6 +387,13 @@ def test_a_fault_of_ours_changes_nothing_of_what_is_read(
     assert process.is_closed == is_reached, "where it fails, the process is watched no more"
 
 
+def got_interrupted(read: Read) -> None:
+    arrives = threading.Event()
+    arrives.set()
+    with pytest.raises(KeyboardInterrupt):
+        tracking.get(rays_get(arrives, read, threading.Event()), tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1"))
+
+
 def test_who_is_told_of_a_ctrl_c_finds_the_program_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, Any]] = []
 
@@ -402,11 +406,7 @@ def test_who_is_told_of_a_ctrl_c_finds_the_program_waiting(monkeypatch: pytest.M
 
     monkeypatch.setattr(tracking, "ON_INTERRUPT", [told])
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
-        arrives = threading.Event()
-        arrives.set()
-        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        with pytest.raises(KeyboardInterrupt):
-            tracking.get(rays_get(arrives, interrupted, threading.Event()), ref)
+        got_interrupted(interrupted)
         assert seen == [("blocked", ("driver/0/B:1/1",))]
         assert is_over(process)
 
@@ -422,11 +422,7 @@ def test_a_wait_that_an_interruption_ends_amid_our_step_is_over(monkeypatch: pyt
 
     monkeypatch.setattr(waiting.Waiting, step, interrupted)
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
-        arrives = threading.Event()
-        arrives.set()
-        ref = tracked(ray.ObjectRef(b"1" * 28), "driver/0/B:1/1")
-        with pytest.raises(KeyboardInterrupt):
-            tracking.get(rays_get(arrives, lambda: REPLY, threading.Event()), ref)
+        got_interrupted(lambda: REPLY)
         assert is_over(process)
         assert not process.waiting.hearing.is_waiting
 
@@ -437,10 +433,7 @@ def test_a_wait_that_is_left_behind_ends_with_its_call(machine: str) -> None:
         tasks = process.worker_tasks
         call = tasks.enter("f:task-01", "f", 0) if process.is_worker else process.enter(None, "f")
         token = CURRENT.set(call)
-        assert (
-            process.waiting.begin_plain([tracked(ray.ObjectRef(b"1" * 28), f"{machine}/0/B:1/1")], 1, None, True)
-            is not None
-        )
+        assert begun(process) is not None
         _ = tasks.leave(call) if process.is_worker else process.leave(call)
         CURRENT.reset(token)
         assert is_over(process)
@@ -453,6 +446,5 @@ def test_a_timer_that_may_run_out_at_once_is_looked_for_before(
 ) -> None:
     """Once its signal is there, the timer is set no more, and the handler has not run."""
     monkeypatch.setattr(waiting, "is_timer_set", lambda thread: thread == threading.get_ident())
-    token = CURRENT.set(process.enter(None, "ask"))
-    assert process.waiting.begin_plain([tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")], 1, None, True) is None
-    CURRENT.reset(token)
+    with asking(process):
+        assert begun(process) is None

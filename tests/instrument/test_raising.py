@@ -54,9 +54,7 @@ def test_a_wait_that_a_snapshot_has_seen_ends_once_and_another_one_does_not() ->
         seen, bounded = begun(process, a_ref()), begun(process, a_ref(), timeout=5.0)
         recorded(process, 1)
         later = begun(process, a_ref())
-
         process.condemn(1, None, ERROR)
-
         assert set(process.raising.errors) == {seen}, "not one with a timeout, nor one that began behind the snapshot"
         with pytest.raises(rs.DeadlockError, match="deadlock in app") as caught:
             process.raising.check(seen)
@@ -318,24 +316,6 @@ def test_nothing_is_raised_before_a_core_has_outlasted_the_grace(clock: list[flo
     assert watched.told[1:] == [RAISED], "a core that has grown is the same"
 
 
-def test_a_core_that_was_gone_begins_anew_and_a_young_one_delays_who_may_be_behind_it(clock: list[float]) -> None:
-    watched = Watched()
-    raiser = a_raiser(watched)
-    for now, verdict in (
-        (0.0, deadlock(("A", "B"))),
-        (9.0, Verdict(detector="deadlock", holds=False)),
-        (9.5, deadlock(("A", "B"))),
-        (12.0, deadlock(("A", "B"), ("C", "D"))),
-        (21.0, deadlock(("A", "B"), ("C", "D"))),
-    ):
-        clock.append(now)
-        raiser.hear(1, verdict)
-    assert set(watched.told) == {"a snapshot"}
-    clock.append(22.0)
-    raiser.hear(2, deadlock(("A", "B"), ("C", "D")))
-    assert watched.told[-1] == RAISED
-
-
 def test_nothing_is_raised_where_something_that_acts_may_break_it(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -368,21 +348,6 @@ def test_why_nothing_is_done_is_said_where_something_would_be(
     assert capsys.readouterr().err.strip() == (said and f"ray-snapshot: {said}")
 
 
-def test_a_program_that_is_not_stuck_gets_no_error(clock: list[float]) -> None:
-    watched = Watched(deadlock_grace=0.0)
-    a_raiser(watched).hear(1, deadlock(("A", "B"), behind=()))
-    assert not watched.told
-
-
-def test_the_core_of_the_program_counts_and_not_how_young_another_is(clock: list[float]) -> None:
-    watched = Watched()
-    raiser = a_raiser(watched)
-    raiser.hear(1, deadlock((DRIVER, "A"), behind=()))
-    clock.append(10.0)
-    raiser.hear(2, deadlock((DRIVER, "A"), ("C", "D"), behind=()))
-    assert watched.told[1:] == [RAISED]
-
-
 def test_who_is_told_of_a_raise_hears_of_none_that_came_too_late(clock: list[float]) -> None:
     watched, heard = Watched(deadlock_grace=0.0), list[rs.DeadlockError]()
     raiser = a_raiser(watched)
@@ -391,13 +356,6 @@ def test_who_is_told_of_a_raise_hears_of_none_that_came_too_late(clock: list[flo
         watched.outcome = outcome
         raiser.hear(number, deadlock(("A", "B")))
     assert len(heard) == 1
-
-
-def test_other_detectors_are_not_its_affair(clock: list[float]) -> None:
-    watched = Watched(deadlock_grace=0.0)
-    found = deadlock(("A", "B")).model_copy(update={"detector": "money"})
-    a_raiser(watched).hear(1, found)
-    assert not watched.told
 
 
 # ---- in whom ------------------------------------------------------------------------------------------------------------
@@ -424,29 +382,42 @@ def test_the_youngest_call_gets_it_and_the_next_one_only_if_that_does_not_help(
     ]
 
 
-def test_another_core_is_broken_while_one_still_ends(clock: list[float]) -> None:
-    watched = Watched([(None, 4), (None, 5)], deadlock_grace=0.0, victim="youngest")
+AT_ONCE, YOUNGEST = {"deadlock_grace": 0.0}, {"deadlock_grace": 0.0, "victim": "youngest"}
+NONE, ONE = Verdict(detector="deadlock", holds=False), deadlock(("A", "B"))
+TWO, OWN = deadlock(("A", "B"), ("C", "D")), deadlock((DRIVER, "A"), behind=())
+OWN_AND_YOUNG = deadlock((DRIVER, "A"), ("C", "D"), behind=())
+
+HEARD: dict[str, tuple[dict[str, Any], list[Any], list[tuple[float, int, Verdict]], list[Any]]] = {
+    "a core that was gone begins anew, and a young one delays who may be behind it": (
+        {}, [], [(0, 1, ONE), (9, 1, NONE), (9.5, 1, ONE), (12, 1, TWO), (21, 1, TWO), (22, 2, TWO)], [RAISED],
+    ),
+    "a program that is not stuck gets no error": (AT_ONCE, [], [(0, 1, deadlock(("A", "B"), behind=()))], []),
+    "the core of the program counts, and not how young another is": (
+        {}, [], [(0, 1, OWN), (10, 2, OWN_AND_YOUNG)], [RAISED],
+    ),
+    "other detectors are not its affair": (AT_ONCE, [], [(0, 1, ONE.model_copy(update={"detector": "money"}))], []),
+    "another core is broken while one still ends": (
+        YOUNGEST, [(None, 4), (None, 5)], [(0, 3, ONE), (0, 5, TWO)], [(3, "driver/0/B/1"), (5, "driver/0/D/1")],
+    ),
+    "a deadlock that comes again finds its calls untried": (
+        YOUNGEST, [(None, 1), (None, 5)], [(0, 1, ONE), (0, 2, NONE), (0, 5, ONE)],
+        [(1, "driver/0/B/1"), (5, "driver/0/B/1")],
+    ),
+    "who comes too late tries with the next verdict": (
+        YOUNGEST, [None, (None, 5)], [(0, 1, ONE), (0, 4, ONE)], [(1, "driver/0/B/1"), (4, "driver/0/B/1")],
+    ),
+}  # fmt: skip
+"""The settings, what the watcher answers, what is heard when of which snapshot, and what is told in whom."""
+
+
+@pytest.mark.parametrize(("settings", "refusals", "heard", "told"), HEARD.values(), ids=HEARD)
+def test_what_is_raised(clock: list[float], settings: Any, refusals: list[Any], heard: Any, told: list[Any]) -> None:
+    watched = Watched([*refusals], **settings)
     raiser = a_raiser(watched)
-    raiser.hear(3, deadlock(("A", "B")))
-    raiser.hear(5, deadlock(("A", "B"), ("C", "D")))
-    assert [told for told in watched.told if told != "a snapshot"] == [(3, "driver/0/B/1"), (5, "driver/0/D/1")]
-
-
-def test_a_deadlock_that_comes_again_finds_its_calls_untried(clock: list[float]) -> None:
-    watched = Watched([(None, 1), (None, 5)], deadlock_grace=0.0, victim="youngest")
-    raiser = a_raiser(watched)
-    raiser.hear(1, deadlock(("A", "B")))
-    raiser.hear(2, Verdict(detector="deadlock", holds=False))
-    raiser.hear(5, deadlock(("A", "B")))
-    assert watched.told == [(1, "driver/0/B/1"), "a snapshot", (5, "driver/0/B/1"), "a snapshot"]
-
-
-def test_who_comes_too_late_tries_with_the_next_verdict(clock: list[float]) -> None:
-    watched = Watched([None, (None, 5)], deadlock_grace=0.0, victim="youngest")
-    raiser = a_raiser(watched)
-    raiser.hear(1, deadlock(("A", "B")))
-    raiser.hear(4, deadlock(("A", "B")))
-    assert watched.told == [(1, "driver/0/B/1"), (4, "driver/0/B/1"), "a snapshot"]
+    for now, number, verdict in heard:
+        clock.append(now)
+        raiser.hear(number, verdict)
+    assert [one for one in watched.told if one != "a snapshot"] == told
 
 
 # ---- the end ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import RayTaskError
-from rolled_back_app import BOUND_S, TOKENS, App, Handle, on_paper
+from rolled_back_app import BOUND_S, TOKENS, App, Handle, played
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
@@ -59,19 +59,10 @@ async def story(app: App, counts: Counter[str]) -> None:
     assert all(not process.is_closed for process in app.machines.values())
 
 
-def play(seed: int, counts: Counter[str]) -> None:
-    """One run."""
-    app = App(seed, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        asyncio.run(asyncio.wait_for(story(app, counts), 120))
-
-
 def play_all() -> Counter[str]:
-    """One run after the other."""
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
-        play(seed, counts)
+        played(App(seed, recovers=True), story, counts)
     return counts
 
 
@@ -88,11 +79,10 @@ def test_each_call_counts_once_in_thousands_of_runs(seed: int) -> None:
     """Others every night; the last number that is printed is that of the run that failed."""
     for number in range(seed, seed + BY_NIGHT):
         print(number)
-        play(number, Counter())
+        played(App(number, recovers=True), story, Counter())
 
 
 async def died_too_often(app: App) -> None:
-    """Twice, and once is borne."""
     await app.begin()
     for _ in range(2):
         await app.run(20)
@@ -111,12 +101,11 @@ async def died_too_often(app: App) -> None:
     assert len(journal.entries) < app.given
 
 
-def test_what_dies_too_often_goes_on_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    app = App(1, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        patch.setattr(App, "limits", Limits(most_failures=1))
-        asyncio.run(asyncio.wait_for(died_too_often(app), 120))
+def test_what_dies_too_often_goes_on_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(App, "limits", Limits(most_failures=1))
+    played(App(1, recovers=True), died_too_often)
     assert "2 failures within 60 s; 1 are borne" in capsys.readouterr().err
 
 
@@ -152,10 +141,7 @@ async def overtaken(app: App) -> None:
 
 def test_of_two_snapshots_that_are_kept_at_once_the_later_one_is_gone_back_to() -> None:
     """The journal has been cut behind it: behind the other one calls would be missing."""
-    app = App(1, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        asyncio.run(asyncio.wait_for(overtaken(app), 120))
+    played(App(1, recovers=True), overtaken)
 
 
 async def lost_for_good(app: App, crashed: bool) -> str:
@@ -187,10 +173,7 @@ def _but_not(gone: str, choice: Any) -> Any:
 def test_who_was_ended_on_purpose_is_left_out_and_who_crashed_for_good_is_named(
     crashed: bool, outcome: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app = App(2, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        assert asyncio.run(asyncio.wait_for(lost_for_good(app, crashed), 120)) == outcome
+    assert played(App(2, recovers=True), lost_for_good, crashed) == outcome
     said = "B-0 has died, and Ray does not start it again" in capsys.readouterr().err
     assert said == crashed
 
@@ -214,10 +197,7 @@ async def children_end(app: App) -> None:
 
 
 def test_a_child_that_ends_with_its_maker_keeps_nobody_from_going_back() -> None:
-    app = App(3, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        asyncio.run(asyncio.wait_for(children_end(app), 120))
+    played(App(3, recovers=True), children_end)
 
 
 async def called_while_all_load(app: App) -> None:
@@ -244,10 +224,7 @@ async def called_while_all_load(app: App) -> None:
 
 
 def test_a_call_that_is_made_while_all_load_is_made_once() -> None:
-    app = App(4, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        asyncio.run(asyncio.wait_for(called_while_all_load(app), 120))
+    played(App(4, recovers=True), called_while_all_load)
 
 
 class Asked:
@@ -296,12 +273,9 @@ async def waited_for_while_all_load(app: App, patch: pytest.MonkeyPatch) -> None
     assert await got == "the answer"
 
 
-def test_a_wait_that_ends_in_an_error_while_all_load_goes_on() -> None:
+def test_a_wait_that_ends_in_an_error_while_all_load_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state is loaded then, and the refs are still those of the past."""
-    app = App(4, recovers=True)
-    with pytest.MonkeyPatch.context() as patch:
-        on_paper(patch, app)
-        asyncio.run(asyncio.wait_for(waited_for_while_all_load(app, patch), 120))
+    played(App(4, recovers=True), waited_for_while_all_load, monkeypatch, patch=monkeypatch)
 
 
 def test_that_a_call_was_given_up_is_no_news_where_nobody_reads_its_reply() -> None:

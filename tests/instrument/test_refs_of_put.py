@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 import ray
-from lone_app import snapshot_of
 from lone_process import lone_process
 
-from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, tracking
 from ray_snapshot.instrument.process import unfollowed
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.unfollowed import Unfollowed
-from ray_snapshot.protocol.calls import CallLedger, CallWait, call_id_of
-from ray_snapshot.protocol.coordinator import Coordinator
-from ray_snapshot.protocol.tasks import call_of_task, task_name
+from ray_snapshot.protocol.calls import CallWait
 from ray_snapshot.runtime.refs import call_of, is_put, put_ref, tracked
 
 CALL = "A/0/B:1/1"
@@ -36,7 +32,6 @@ def _put(number: int = 0) -> Any:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    """It runs a call."""
     with lone_process() as found:
         CURRENT.set(found.enter(None, "m"))
         yield found
@@ -50,7 +45,6 @@ def is_own(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def _wait(process: Process, refs: list[Any], k: int, *, timeout: float | None = None, raises: bool = False) -> CallWait:
-    """What is in the ledger while the call waits."""
     wait_id, _ = process.waiting.begin(refs, k, timeout, "app.py:1", is_blocking=True, raises=raises)
     return process.ledger.waits[wait_id]
 
@@ -137,53 +131,6 @@ def test_a_ref_that_nothing_is_known_of_is_waited_for_as_before(process: Process
 def test_an_await_of_what_was_put_is_a_wait_that_ends(process: Process) -> None:
     assert tracking._is_known(_put())
     assert not tracking._is_known(UNKNOWN)
-
-
-# ---- verdicts --------------------------------------------------------------------------------------------------------
-
-
-class App:
-    """Actor `a` waits for a call to `b`, whose call back waits for `a`."""
-
-    def __init__(self, *, is_stuck: bool = True, may_raise: bool = False) -> None:
-        self.coordinator = Coordinator()
-        self.ledgers: dict[str, CallLedger] = {}
-        for machine in ("driver", "a", "b"):
-            self.ledgers[machine] = CallLedger(machine, colour=self.coordinator.join(machine))
-        asks, runs = self.running("driver", "a"), self.running("a", "b")
-        if is_stuck:
-            header = self.ledgers["b"].submit("a", "back", None, 0.0)
-            self.ledgers["b"].wait(runs, (call_id_of("b", 0, "a", header.number),), 1, 0.0)
-        self.ledgers["a"].wait(asks, (runs,), 1, 0.0, raises=True, may_raise=may_raise)
-        self.asks = asks
-
-    def running(self, source: str, target: str) -> str:
-        """A call that its target has accepted."""
-        return self.ledgers[target].accept(self.ledgers[source].submit(target, "m", None, 0.0), "m", 0.0)
-
-    def verdict(self) -> bool | None:
-        """What is said of a deadlock."""
-        facts = {name: {"shown": name, "max_concurrency": 1} for name in self.ledgers}
-        return Deadlock().evaluate(snapshot_of(self.coordinator, self.ledgers, facts)).holds
-
-
-@pytest.mark.parametrize(
-    ("is_stuck", "may_raise", "holds"), [(True, False, True), (True, True, None), (False, True, False)]
-)
-def test_an_error_that_may_be_there_already_makes_a_deadlock_unknown(
-    is_stuck: bool, may_raise: bool, holds: bool | None
-) -> None:
-    assert App(is_stuck=is_stuck, may_raise=may_raise).verdict() is holds
-
-
-@pytest.mark.parametrize(("argument", "holds"), [(UNKNOWN, None), (_put(), False)])
-def test_a_task_whose_argument_was_put_can_begin(argument: Any, holds: bool | None) -> None:
-    app = App(is_stuck=False)
-    driver = app.ledgers["driver"]
-    task = task_name("part", "1")
-    driver.start_task("part", task, None, 0.0, needs=calls.needs((argument,), None))
-    driver.wait(None, (call_of_task(task),), 1, 0.0)
-    assert app.verdict() is holds
 
 
 def test_what_is_marked_is_pickled_with_its_mark() -> None:

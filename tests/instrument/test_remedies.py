@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from app_runner import Runner
+from until import until
 
 import ray_snapshot as rs
 
@@ -65,12 +68,19 @@ UNDECIDED = {
 }
 """By program that is no deadlock: what is advised."""
 
+END_OF_HELD = "import ray; ray.init(namespace='jobs'); ray.kill(ray.get_actor('held'))"
+
 BY_NIGHT = ("relock", "order", "behind_get", "on_loop", "asks_back", "as_an_id", "too_large", "detached")
 
 
-def test_each_program_ends_with_each_of_its_remedies(runner: Runner) -> None:
-    done = runner.plain("remedies.py", "all")
-    assert done.output.splitlines() == [f"{name}: {one}" for name, remedies in REMEDIES.items() for one in remedies]
+PAIRS = [f"{name}: {one}" for name, remedies in REMEDIES.items() for one in remedies]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def applied(runner: Runner) -> Iterator[subprocess.Popen[str]]:
+    """All programs with their remedies, side by side, while others hang."""
+    with runner.running(runner.start(sys.executable, "remedies.py", *PAIRS)) as process:
+        yield process
 
 
 def _each(names: Iterable[str]) -> list[Any]:
@@ -87,9 +97,21 @@ def test_without_it_the_program_hangs_and_the_report_advises_that(runner: Runner
 
 @pytest.mark.parametrize("name", _each(UNDECIDED))
 def test_what_is_no_deadlock_hangs_without_it_and_that_is_advised(runner: Runner, tmp_path: Path, name: str) -> None:
-    options = ("--every", "0.5", "--history", str(tmp_path / "history"))
-    done = runner.command("run", *options, "remedies.py", name)
-    assert (done.output, done.exit_code) == ("it hangs\n", 0), done.errors
-    rows = rs.History(tmp_path / "history").verdicts()
-    assert not any(row["holds"] for row in rows if row["detector"] == "deadlock")
-    assert any(UNDECIDED[name] in text for row in rows for text in row["evidence"].get("advice", ()))
+    history = tmp_path / "history"
+
+    def is_advised() -> bool:
+        rows = rs.History(history).verdicts()
+        assert not any(row["holds"] for row in rows if row["detector"] == "deadlock")
+        return any(UNDECIDED[name] in text for row in rows for text in row["evidence"].get("advice", ()))
+
+    options = ("--every", "0.5", "--history", str(history))
+    with runner.watching(name.replace("_", "-"), *options, "remedies.py", name) as app:
+        until(is_advised, again=(rs.RaySnapshotError,))
+        assert app.poll() is None, "it hangs"
+    if name == "detached":
+        runner.plain("-c", END_OF_HELD)
+
+
+def test_each_program_ends_with_each_of_its_remedies(runner: Runner, applied: subprocess.Popen[str]) -> None:
+    done = runner.finish(applied)
+    assert done.output.splitlines() == PAIRS, done.errors

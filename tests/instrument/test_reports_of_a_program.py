@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,23 +34,6 @@ def _run(runner: Runner, folder: Path, *more: str) -> Done:
 
 def _pages(folder: Path) -> list[str]:
     return sorted(path.read_text() for path in folder.glob("*.html"))
-
-
-@pytest.mark.contract
-@ray
-def test_an_alarm_has_its_report_and_the_end_has_another(runner: Runner, tmp_path: Path) -> None:
-    raising = ("--on-deadlock", "raise", "--deadlock-grace", "2", "--name", "uncaught", "raising.py", "uncaught")
-    done = _run(runner, tmp_path / "out", *raising)
-    assert done.exit_code == 1
-    pages = _pages(tmp_path / "out")
-    assert len(pages) == 2, done.errors
-    first = pages[0]
-    assert done.errors.count("ray-snapshot: report: ") == 2
-    assert "<h1>uncaught: deadlock</h1>" in first
-    assert "What can never move again" in first
-    assert "Account.pay (raising.py:" in first
-    assert len(list((tmp_path / "out").glob("uncaught-*.md"))) == 2
-    assert History(tmp_path / "out" / "history").snapshots(system="uncaught")
 
 
 @pytest.mark.contract
@@ -112,15 +96,22 @@ def runner_alone() -> Runner:
     return Runner("127.0.0.1:1")
 
 
-def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *snapshots: Snapshot) -> tuple[ReportFiles, list[str]]:
+Recorded = Callable[..., tuple[ReportFiles, list[str]]]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """A folder of reports beside a history of these, and the snapshots whose reports were written, in their order."""
-    with HistoryWriter(tmp_path / "history") as writer:
-        for one in snapshots:
-            writer.add(one)
-    files = ReportFiles(tmp_path, tmp_path / "history")
-    asked: list[str] = []
-    monkeypatch.setattr(files, "_run", lambda *arguments: asked.append(arguments[1]) or "")
-    return files, asked
+
+    def made(*snapshots: Snapshot) -> tuple[ReportFiles, list[str]]:
+        with HistoryWriter(tmp_path / "history") as writer:
+            for one in snapshots:
+                writer.add(one)
+        files, asked = ReportFiles(tmp_path, tmp_path / "history"), list[str]()
+        monkeypatch.setattr(files, "_run", lambda *arguments: asked.append(arguments[1]) or "")
+        return files, asked
+
+    return made
 
 
 def taken(number: int, **row: Any) -> Snapshot:
@@ -130,9 +121,9 @@ def taken(number: int, **row: Any) -> Snapshot:
 
 
 def test_an_alarm_whose_snapshot_is_not_written_yet_has_its_report_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, asked = recorded(tmp_path, monkeypatch, taken(1), taken(2))
+    files, asked = recorded(taken(1), taken(2))
 
     def cannot() -> None:
         raise OSError("the disk is full")
@@ -143,8 +134,8 @@ def test_an_alarm_whose_snapshot_is_not_written_yet_has_its_report_at_the_end(
     assert capsys.readouterr().err.count("ray-snapshot: report: ") == 2
 
 
-def test_the_end_waits_for_a_report_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, asked = recorded(tmp_path, monkeypatch, taken(1))
+def test_the_end_waits_for_a_report_that_is_being_written(recorded: Recorded) -> None:
+    files, asked = recorded(taken(1))
     goes_on = threading.Event()
 
     def written() -> None:
@@ -158,16 +149,9 @@ def test_the_end_waits_for_a_report_that_is_being_written(tmp_path: Path, monkey
 
 
 def test_the_end_is_that_of_this_run_and_of_a_snapshot_that_was_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, asked = recorded(
-        tmp_path,
-        monkeypatch,
-        taken(1, run_id="earlier"),
-        taken(2),
-        taken(3, status="aborted"),
-        taken(4, run_id="other"),
-    )
+    files, asked = recorded(taken(1, run_id="earlier"), taken(2), taken(3, status="aborted"), taken(4, run_id="other"))
     files.end("bank", "this")
     assert asked == ["s-2"]
     files.end("bank", "a run without snapshots")
@@ -176,9 +160,9 @@ def test_the_end_is_that_of_this_run_and_of_a_snapshot_that_was_completed(
 
 
 def test_an_alarm_that_comes_and_goes_has_not_thousands_and_the_end_has_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, asked = recorded(tmp_path, monkeypatch, taken(1))
+    files, asked = recorded(taken(1))
     for number in range(3 * LIMITS.alarm_reports):
         files.begin("bank", f"a-{number}", lambda: None)
     files.end("bank", "this")

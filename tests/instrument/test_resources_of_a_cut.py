@@ -98,7 +98,6 @@ def trainer() -> Cut:
 
 def test_demands_holdings_and_nodes_are_told_and_that_nobody_can_move_is_concluded() -> None:
     snapshot = trainer().snapshot()
-
     told = snapshot.coverage["resources"]
     assert told["demands"] == [
         {
@@ -152,7 +151,6 @@ def test_actors_that_are_no_machines_and_what_else_is_taken_while_other_programs
 )
 def test_what_may_bring_room_makes_the_verdict_unknown(looks: Looks, why: str) -> None:
     verdict = Deadlock().evaluate(trainer().snapshot(looks))
-
     assert verdict.holds in (None, False)
     if verdict.holds is None:
         assert any(why in text for text in verdict.evidence["depends_on"])
@@ -197,7 +195,6 @@ def test_bundles_of_a_group_are_told_under_the_names_of_ray() -> None:
 def test_each_node_has_one_of_a_resource_that_ray_does_not_list() -> None:
     cut = Cut()
     cut.starts(DRIVER, "1", demand({f"{IMPLICIT}app": 0.5}))
-
     assert resources_of(cut)["nodes"] == {"n": {f"{IMPLICIT}app": 1.0}}
     assert IMPLICIT == ray._raylet.IMPLICIT_RESOURCE_PREFIX  # type: ignore[attr-defined]
 
@@ -215,7 +212,6 @@ def test_a_task_whose_thread_or_loop_waits_keeps_its_cpu(keeps: bool) -> None:
     call = cut.ledgers[name].accept_task(outer, "f", 0.0)
     cut.ledgers[name].wait(call, [call_of_task(cut.starts(name, "2"))], 1, 0.0, keeps_cpu=keeps)
     cut.waits(DRIVER, call_of_task(outer))
-
     assert Deadlock().evaluate(cut.snapshot()).holds is keeps
 
 
@@ -243,9 +239,31 @@ def idle(*, is_clean: bool = True) -> Cut:
     return cut
 
 
-def test_a_handle_counts_if_all_garbage_was_collected() -> None:
-    assert Deadlock().evaluate(idle().snapshot()).holds is True
-    assert Deadlock().evaluate(idle(is_clean=False).snapshot()).holds is None
+def _a_worker_has_it(cut: Cut) -> None:
+    """Ray may end one that idles."""
+    worker = worker_name("1", 1)
+    cut.ledgers[worker] = CallLedger(worker)
+    cut.facts[worker] = {"class": "worker", "shown": worker, "pid": 2}
+    cut.ledgers[worker].hold("Idle-0")
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        (lambda cut: None, True),
+        (lambda cut: cut.held.update({DRIVER: Held("n", {}, is_clean=False)}), None),
+        (lambda cut: cut.facts["Idle-0"].update(name="idle", is_private=False), None),
+        (lambda cut: cut.ledgers[DRIVER].holds.discard("Idle-0"), None),
+        (_a_worker_has_it, None),
+    ],
+    ids=["clean", "in garbage", "others may know it", "no handle is left", "a worker has it"],
+)
+def test_a_handle_counts_if_all_garbage_was_collected_and_nobody_else_may_end_its_actor(
+    change: Any, holds: bool | None
+) -> None:
+    cut = idle()
+    change(cut)
+    assert Deadlock().evaluate(cut.snapshot()).holds is holds
 
 
 def test_who_may_have_a_handle_in_garbage_is_asked_to_collect_it() -> None:
@@ -262,31 +280,10 @@ def test_nobody_is_asked_to_collect_while_anything_acts() -> None:
     assert list(garbage(cut.completed(), NOW)) == []
 
 
-def test_an_actor_that_others_may_know_is_in_doubt() -> None:
-    cut = idle()
-    cut.facts["Idle-0"] |= {"name": "idle", "is_private": False}
-    assert Deadlock().evaluate(cut.snapshot()).holds is None
-
-
-def test_an_actor_of_which_nobody_has_a_handle_is_about_to_end_or_somebody_elses() -> None:
-    cut = idle()
-    cut.ledgers[DRIVER].holds.discard("Idle-0")
-    assert Deadlock().evaluate(cut.snapshot()).holds is not True
-
-
 def test_an_actor_that_has_a_name_may_be_found_by_anybody() -> None:
     cut = idle()
     cut.facts["Idle-0"]["name"] = "idle"
     assert [one["by"] for one in resources_of(cut)["holders"]] == [None]
-
-
-def test_a_handle_of_a_worker_that_idles_counts_for_nothing_for_ray_may_end_it() -> None:
-    cut = idle()
-    worker = worker_name("1", 1)
-    cut.ledgers[worker] = CallLedger(worker)
-    cut.facts[worker] = {"class": "worker", "shown": worker, "pid": 2}
-    cut.ledgers[worker].hold("Idle-0")
-    assert Deadlock().evaluate(cut.snapshot()).holds is None
 
 
 # ---- object stores -----------------------------------------------------------------------------------------------------

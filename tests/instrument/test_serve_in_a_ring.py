@@ -44,9 +44,7 @@ def test_deployments_that_wait_for_each_other_are_named_as_what_cannot_be_told(s
     place = re.compile(r"waits for ServeReplica:stock:Stock-0 in \S+ \(\S*serve_in_a_ring\.py:33\)")
     try:
         found = until(
-            diagnosis,
-            good=lambda found: all(one.search(found.output) for one in (stuck, place)),
-            seconds=LONGEST_S,
+            diagnosis, good=lambda found: all(one.search(found.output) for one in (stuck, place)), seconds=LONGEST_S
         )
     finally:
         program.kill()
@@ -59,6 +57,5 @@ def test_deployments_that_wait_for_each_other_are_named_as_what_cannot_be_told(s
 
 def test_with_room_for_two_requests_they_answer(serving: Runner) -> None:
     done = serving.finish(_start(serving, "no-ring", "2"))
-
     assert (done.exit_code, done.output) == (0, "the tea is worth 6\n"), done.errors
     assert "deadlock" not in done.errors

@@ -61,7 +61,6 @@ class TwoNodes:
 
     @classmethod
     def start(cls, folder: Path, temp: str) -> TwoNodes:
-        """Start it, and wait until both nodes are up."""
         command = [sys.executable, str(Path(__file__).parent / "two_nodes.py"), _written(folder / "old", OLD)]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(RAY_TMPDIR=temp), text=True)
@@ -101,10 +100,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
 @pytest.mark.nightly
 @pytest.mark.ray
 def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_installed(nodes: TwoNodes) -> None:
-    done = nodes.runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "two_nodes.py", "first", "second")
+    done = nodes.runner.command(
+        "run", "--every", "0.5", "--exit-on", "deadlock", "deadlocks.py", "on_nodes", "first", "second"
+    )
     assert (done.exit_code, done.output) == (3, "start\n2 nodes\n"), done.errors
-    assert " in Account.transfer (two_nodes.py:" in done.errors
-    assert " in Account.both (two_nodes.py:" in done.errors
+    assert " in Account.transfer (deadlocks.py:" in done.errors
+    assert " in Account.both (deadlocks.py:" in done.errors
 
 
 @pytest.mark.nightly
@@ -112,7 +113,7 @@ def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_in
 def test_a_node_whose_workers_cannot_import_us_is_named_with_what_to_do(nodes: TwoNodes) -> None:
     locked = nodes.with_node(LOCKED)
     try:
-        done = nodes.runner.command("run", "two_nodes.py", "first", "second")
+        done = nodes.runner.command("run", "deadlocks.py", "on_nodes", "first", "second")
     finally:
         assert nodes.tell("-") == "-"
     assert (done.exit_code, done.output) == (0, "start\n2 nodes\n"), done.errors
@@ -155,7 +156,6 @@ def test_a_node_that_joins_later_is_named_in_the_coverage_until_it_has_answered(
 
 
 def _naming(history: Path, node: str) -> list[bool]:
-    """Of each snapshot, whether its coverage names the node."""
     return [node in json.dumps(row["coverage"]) for row in rs.History(history).snapshots()]
 
 
@@ -210,9 +210,6 @@ def test_of_a_node_that_was_not_there_at_the_start_nothing_is_known_until_it_ans
         return [before, nodes.uncovered(alive), sorted(answers.asked)]
 
     before, after, asked = asyncio.run(scenario())
-    assert [line.split(":")[0] for line in before] == [
-        "actors on node b (10.0.0.2)",
-        "actors on node c (10.0.0.3)",
-    ]
+    assert [line.split(":")[0] for line in before] == ["actors on node b (10.0.0.2)", "actors on node c (10.0.0.3)"]
     assert after == [f"actors on node c (10.0.0.3): it has ray-snapshot 0.0.9, and this program has {rs.__version__}"]
     assert asked == ["b", "c"], "each is asked once, and a ready one never"

@@ -22,8 +22,6 @@ class Users:
 
 
 class OfRays(Users):
-    """As Serve's controller: its module is Ray's."""
-
     __module__ = "ray.serve._private.controller"
 
 

@@ -14,16 +14,12 @@ from ray_snapshot.instrument.process.states import kept, opened, set_state, stat
 
 
 class Plain:
-    """Attributes only."""
-
     def __init__(self) -> None:
         self.balance = 5
         self.log = ["made"]
 
 
 class Slotted:
-    """No attributes in a dictionary."""
-
     __slots__ = ("balance",)
 
     def __init__(self) -> None:
@@ -31,8 +27,6 @@ class Slotted:
 
 
 class Connected:
-    """Leaves its connection out."""
-
     def __init__(self) -> None:
         self.balance = 5
         self.connection = threading.Lock()
@@ -42,8 +36,6 @@ class Connected:
 
 
 class Reconnecting(Connected):
-    """Makes it anew."""
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.balance = state["balance"]
         self.connection = threading.Lock()
@@ -51,24 +43,18 @@ class Reconnecting(Connected):
 
 
 class Asked:
-    """Has hooks of ours."""
-
     def __init__(self) -> None:
         self.balance = 5
 
     def snapshot_state(self) -> int:
-        """The state."""
         return self.balance
 
     def restore_state(self, state: int) -> None:
-        """Take it back."""
         self.balance = state
 
 
 @dataclass
 class Listed(dict[str, int]):
-    """Holds more than attributes."""
-
     balance: int = 5
     items_too: list[int] = field(default_factory=list)
 
@@ -132,8 +118,6 @@ def test_what_cannot_be_pickled_is_named_by_its_attribute() -> None:
 
 
 class Handle:
-    """Stands for Ray's."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 

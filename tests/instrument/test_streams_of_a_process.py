@@ -93,23 +93,11 @@ def test_it_waits_while_it_is_at_a_yield_and_its_thread_runs_nothing() -> None:
     next(items)
     assert [(wait.at_yield, wait.is_long) for wait in run.parked()] == [(True, False)]
     assert run.ledger.can_copy is False, "only for the moment of the recording"
+    assert run.parked(threading.get_ident()) == [], "while an item is being pickled its call is active"
+    later = run.streams.running[run.call].since + LIMITS.held_yield_s + 0.1
+    assert [wait.is_long for wait in run.parked(now=later)] == [True]
     items.close()
     assert run.parked() == []
-
-
-def test_while_an_item_is_being_pickled_its_call_is_active() -> None:
-    run = Run()
-    items = delegated(run, lines())
-    next(items)
-    assert run.parked(threading.get_ident()) == []
-
-
-def test_it_is_told_to_be_there_for_long_after_a_while() -> None:
-    run = Run()
-    items = delegated(run, lines())
-    next(items)
-    since = run.streams.running[run.call].since
-    assert [wait.is_long for wait in run.parked(now=since + LIMITS.held_yield_s + 0.1)] == [True]
 
 
 def test_a_plain_generator_on_the_loop_of_an_async_actor_is_unsure_and_blocks_that() -> None:

@@ -38,15 +38,11 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [one if one == "last_cpu" else pytest.param(one, marks=by_night) for one in FOUND],
-)
+@pytest.mark.parametrize("scenario", [one if one == "last_cpu" else pytest.param(one, marks=by_night) for one in FOUND])
 def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
     runner: Runner, tmp_path: Path, scenario: str
 ) -> None:
     done = _run(runner, scenario, tmp_path / "h", "--exit-on", "deadlock")
-
     assert done.exit_code == DEADLOCKED, done.errors
     for text in FOUND[scenario]:
         assert text in done.errors
@@ -76,7 +72,6 @@ def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
 def test_who_may_yet_get_room_is_not_reported(runner: Runner, tmp_path: Path, scenario: str) -> None:
     done = _run(runner, scenario, tmp_path / "h")
     history = rs.History(tmp_path / "h")
-
     assert (done.exit_code, done.output.splitlines()[-1]) == (0, "the end"), done.errors
     assert [one.sentence for one in history.verdicts() if one.holds] == []
     waited = [row for row in history.snapshots() if "demands" in json.dumps(row["coverage"])]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +61,22 @@ def _is_all(told: tuple[set[str], set[str], dict[str, None]]) -> bool:
     return told[0] >= PROVEN and told[1] >= UNTOLD
 
 
+@pytest.fixture(scope="module")
+def healthy(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A program that goes on while another one hangs, and its history."""
+    history = tmp_path_factory.mktemp("outside") / "healthy"
+    program = (*_kept(history), "--exit-on", "deadlock", "outside.py", "healthy")
+    with runner.watching("outside-healthy", *program) as app:
+        yield app, history
+
+
 def _hanging(runner: Runner, folder: Path) -> Done:
     history, given_up = folder / "hanging", folder / "given up"
-    app = runner.start_watched("outside-hanging", *_kept(history), "outside.py", "hanging", str(given_up))
-    try:
+    program = (*_kept(history), "outside.py", "hanging", str(given_up))
+    with runner.watching("outside-hanging", *program) as app:
         until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,))
-    finally:
         given_up.touch()
-        done = runner.finish(app)
-    return done
+        return runner.finish(app)
 
 
 def _kept(history: Path) -> tuple[str, ...]:
@@ -76,7 +84,7 @@ def _kept(history: Path) -> tuple[str, ...]:
 
 
 def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end_is_told_with_its_place(
-    runner: Runner, tmp_path: Path
+    runner: Runner, healthy: tuple[subprocess.Popen[str], Path], tmp_path: Path
 ) -> None:
     done, history = _hanging(runner, tmp_path), tmp_path / "hanging"
     assert (done.output, done.exit_code) == ("given up\n", 0), done.errors
@@ -103,11 +111,14 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert max(row["record_delay_ms"] for row in machines) < OVERDUE_MS
 
 
-def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
-    done = runner.command("run", *_kept(tmp_path / "healthy"), "--exit-on", "deadlock", "outside.py", "healthy")
+def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
+    runner: Runner, healthy: tuple[subprocess.Popen[str], Path]
+) -> None:
+    app, history = healthy
+    done = runner.finish(app)
     ends = ["a lock", "another group", "a reply", "a timer", "a thread of C", "a child", "a request"]
     assert (done.output, done.exit_code) == (f"{ends} [None, None]\n", 0), done.errors
     assert "deadlock in" not in done.errors
-    answers = [row["holds"] for row in _verdicts(tmp_path / "healthy")]
+    answers = [row["holds"] for row in _verdicts(history)]
     assert len(answers) >= 10, "hardly looked at"
     assert True not in answers

@@ -41,8 +41,6 @@ TIMEOUT_S = 60.0
 
 
 class Analyst:
-    """Takes what is complete."""
-
     def __init__(self) -> None:
         self.taken: list[Any] = []
         self.add = self
@@ -58,6 +56,7 @@ class World:
     """A watcher whose cluster says what the test says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch = monkeypatch
         self.actors: dict[str, str] = {}
         self.lives: dict[str, Life] = {}
         self.states: dict[str, tuple[str, int]] = {}
@@ -91,7 +90,6 @@ class World:
         self.ledgers[machine] = ledger
 
     async def record(self, watcher: Watcher, machine: str, number: int, held: Held | None = None) -> None:
-        """A machine reports."""
         ledger = self.ledgers[machine]
         ledger.request(number)
         ledger.record(lambda: None)
@@ -118,10 +116,8 @@ def _soon(watcher: Watcher, number: int) -> float:
     return watcher.collecting.collections[number].header.started_at + 2 * LIMITS.unheard_s
 
 
-def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    limit(monkeypatch, deaths_look_s=0.001)
+def test_a_look_that_fails_is_said_and_the_next_one_is_taken(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    limit(world.patch, deaths_look_s=0.001)
 
     async def scenario(watcher: Watcher) -> None:
         looked = asyncio.Event()
@@ -141,9 +137,7 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
 
 
 @pytest.mark.parametrize("where", ["completed", "found", "report"])
-def test_a_fault_ends_the_watching_and_no_snapshot_stays_open(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: Any, where: str
-) -> None:
+def test_a_fault_ends_the_watching_and_no_snapshot_stays_open(world: World, capsys: Any, where: str) -> None:
     """Processes that tell the watcher something get no error; those that wait for a snapshot get the reason."""
 
     def fail(*_: Any) -> None:
@@ -155,7 +149,7 @@ def test_a_fault_ends_the_watching_and_no_snapshot_stays_open(
         waiting = asyncio.ensure_future(watcher.snapshot([], TIMEOUT_S))
         while not watcher.collecting.collections:
             await asyncio.sleep(0)
-        monkeypatch.setattr(watcher.coordinator if where == "completed" else watcher.processes, where, fail)
+        world.patch.setattr(watcher.coordinator if where == "completed" else watcher.processes, where, fail)
         for machine in (DRIVER, "A:a"):
             await world.record(watcher, machine, 1)
         with pytest.raises(
@@ -170,7 +164,7 @@ def test_a_fault_ends_the_watching_and_no_snapshot_stays_open(
         assert await watcher.join(RUN, "B:b", {"class": "B", "key": "b"}, 0) is None
         assert await watcher.settle(TIMEOUT_S) is None, "the program has heard of it"
 
-    limit(monkeypatch, watcher_end_s=0.0)
+    limit(world.patch, watcher_end_s=0.0)
     world.run(scenario)
     assert capsys.readouterr().err == ""
 
@@ -212,11 +206,7 @@ def test_deaths_and_restarts_that_ray_lists_are_in_the_coverage_by_peoples_names
             watcher.processes.happened.at["A:b"] = "work", f"app.py:{line}"
             watcher.processes.happened.joined("A:b", {"incarnation": number}, now - 22 + 10 * number)
         cause = "Worker exits with an exit code 3. reason: WORKER_DIED"
-        world.lives = {
-            "a": Life(True, 0, now - 5, cause),
-            "b": Life(False, 41, now - 1),
-            "c": Life(False, 2, now - 1),
-        }
+        world.lives = {"a": Life(True, 0, now - 5, cause), "b": Life(False, 41, now - 1), "c": Life(False, 2, now - 1)}
         number = await _snapshot(watcher)
         for machine in (DRIVER, "A:b", "A:c"):
             await world.record(watcher, machine, number)
@@ -252,7 +242,7 @@ async def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_
 
 @in_a_world
 async def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_of_them(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+    watcher: Watcher, world: World
 ) -> None:
     await world.join(watcher, DRIVER)
     await world.join(watcher, "A:a")
@@ -261,11 +251,11 @@ async def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_no
     loop = asyncio.get_running_loop()
 
     def state(key: str) -> tuple[str, int]:
-        monkeypatch.setattr(shape, "actor_state", lambda key: ("ALIVE", 1))
+        world.patch.setattr(shape, "actor_state", lambda key: ("ALIVE", 1))
         asyncio.run_coroutine_threadsafe(world.join(watcher, "A:a"), loop).result(TIMEOUT_S)
         return "RESTARTING", 1
 
-    monkeypatch.setattr(shape, "actor_state", state)
+    world.patch.setattr(shape, "actor_state", state)
     await watcher.processes._look_once(_soon(watcher, number))
     assert watcher.processes.roster.facts["A:a"]["incarnation"] == 1
     assert not watcher.processes.parties.restarting
@@ -275,12 +265,7 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
     async def scenario(watcher: Watcher) -> list[str]:
         await world.join(watcher, DRIVER)
         await world.join(watcher, "Host:theirs")
-        world.actors = {
-            "the watcher's": "Watcher",
-            "theirs": "Host",
-            "0123456789": "Watcher",
-            "abcdefghij": "Analyst",
-        }
+        world.actors = {"the watcher's": "Watcher", "theirs": "Host", "0123456789": "Watcher", "abcdefghij": "Analyst"}
         processes = watcher.processes
         seen = await processes.surroundings.look()
         return surroundings.strangers(seen.actors, processes._known_actors({}))
@@ -290,10 +275,10 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
 
 @in_a_world
 async def test_nodes_are_looked_at_once_more_behind_a_cut_in_which_something_waits_for_room(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+    watcher: Watcher, world: World
 ) -> None:
     looks = iter(Cluster({}, {}, grows=bool(number)) for number in range(3))
-    monkeypatch.setattr(surroundings.capacity, "cluster", lambda: next(looks))
+    world.patch.setattr(surroundings.capacity, "cluster", lambda: next(looks))
     await world.join(watcher, DRIVER)
     header = SnapshotHeader(7, "app", "1", "calls", [], 100.0)
     processes = watcher.processes
@@ -322,9 +307,7 @@ def test_every_process_hears_at_the_end_of_a_snapshot_that_a_store_is_short_of_r
     assert world.run(scenario) == [in_use == 81] * 2
 
 
-def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_was_made(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_was_made(world: World) -> None:
     """It may act at once, or later: nothing is seen of it. Of a watched one the report of its maker tells."""
     births = {"Shop:77": {"class": "Shop", "name": None, "ordinal": 0, "key": "77-in-ray"}}
 
@@ -344,10 +327,10 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         assert await uncovered(watcher) == []
         world.actors = {"77-in-ray": "Shop", "88-in-ray": "Shop"}
         assert await uncovered(watcher) == ["actor Shop (88-in-ra)"]
-        monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
+        world.patch.setattr(shape, "actors_of_job", lambda: 1 / 0)
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
-        limit(monkeypatch, ray_lists_s=0.0)
-        monkeypatch.setattr(shape, "actors_of_job", lambda: ({}, {}))
+        limit(world.patch, ray_lists_s=0.0)
+        world.patch.setattr(shape, "actors_of_job", lambda: ({}, {}))
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
 
     world.run(scenario)
@@ -361,10 +344,9 @@ def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any
 
 @in_a_world
 async def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+    watcher: Watcher, world: World
 ) -> None:
-    limit(monkeypatch, heard_s=TIMEOUT_S)
-    limit(monkeypatch, watcher_poll_s=0.001)
+    limit(world.patch, heard_s=TIMEOUT_S, watcher_poll_s=0.001)
     await world.join(watcher, DRIVER)
     await world.join(watcher, "A:a")
     again = asyncio.ensure_future(world.join(watcher, "A:a"))
@@ -379,11 +361,9 @@ async def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_he
 
 
 @in_a_world
-async def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(watcher: Watcher, world: World) -> None:
     """Its thread may ask at the very moment at which the worker leaves, and Ray ends a process when its calls are answered."""
-    limit(monkeypatch, watcher_poll_s=100 * TIMEOUT_S)
+    limit(world.patch, watcher_poll_s=100 * TIMEOUT_S)
     worker = worker_name("w", 1)
     await world.join(watcher, worker)
     before = asyncio.ensure_future(watcher.commands_for(worker, 0, []))
@@ -394,11 +374,8 @@ async def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
 
 
 @in_a_world
-async def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit(monkeypatch, watcher_poll_s=100 * TIMEOUT_S)
-    limit(monkeypatch, watcher_end_s=100 * TIMEOUT_S)
+async def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(watcher: Watcher, world: World) -> None:
+    limit(world.patch, watcher_poll_s=100 * TIMEOUT_S, watcher_end_s=100 * TIMEOUT_S)
     await world.join(watcher, DRIVER)
     await world.join(watcher, "A:a")
     asking = asyncio.ensure_future(watcher.commands_for(DRIVER, 0, []))
@@ -414,20 +391,16 @@ async def test_a_watcher_that_ends_waits_until_every_process_is_told_to_leave(
 
 @pytest.mark.parametrize("is_gone", ["unwatched", "left"])
 @in_a_world
-async def test_nor_for_one_that_will_never_ask_again(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch, is_gone: str
-) -> None:
-    limit(monkeypatch, watcher_end_s=100 * TIMEOUT_S)
+async def test_nor_for_one_that_will_never_ask_again(watcher: Watcher, world: World, is_gone: str) -> None:
+    limit(world.patch, watcher_end_s=100 * TIMEOUT_S)
     await world.join(watcher, "A:a")
     await (watcher.unwatched("A:a") if is_gone == "unwatched" else watcher.left(world.ledgers["A:a"].leave()))
     await asyncio.wait_for(watcher.close(), TIMEOUT_S)
 
 
 @in_a_world
-async def test_and_for_one_that_does_not_ask_a_second_at_most(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit(monkeypatch, watcher_end_s=0.0)
+async def test_and_for_one_that_does_not_ask_a_second_at_most(watcher: Watcher, world: World) -> None:
+    limit(world.patch, watcher_end_s=0.0)
     await world.join(watcher, DRIVER)
     await asyncio.wait_for(watcher.close(), TIMEOUT_S)
 
@@ -446,10 +419,8 @@ class Host:
 
 
 @in_a_world
-async def test_nor_before_the_hosts_of_machines_beside_it_have(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit(monkeypatch, heard_s=TIMEOUT_S)
+async def test_nor_before_the_hosts_of_machines_beside_it_have(watcher: Watcher, world: World) -> None:
+    limit(world.patch, heard_s=TIMEOUT_S)
     await world.join(watcher, "A:a")
     host, gone = Host(), Host()
     watcher.directory.actors.update({"host-0": host, "host-1": gone})
@@ -506,13 +477,13 @@ async def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(
 
 @in_a_world
 async def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer(
-    watcher: Watcher, world: World, monkeypatch: pytest.MonkeyPatch
+    watcher: Watcher, world: World
 ) -> None:
     """Its last handle is dropped, or its environment cannot be made: no process of it ever says so."""
     births = {
         name: {"class": "Shop", "name": None, "ordinal": 0, "key": f"{name}-in-ray"} for name in ("S:1", "S:2", "S:3")
     }
-    monkeypatch.setattr(shape, "ended_actors_of_job", lambda: {"S:1-in-ray", "S:3-in-ray", "another"})
+    world.patch.setattr(shape, "ended_actors_of_job", lambda: {"S:1-in-ray", "S:3-in-ray", "another"})
     await world.join(watcher, DRIVER)
     driver = world.ledgers[DRIVER]
     for made in births:

@@ -1,19 +1,22 @@
-"""What a call of an async actor waits for, told from its suspended coroutine: no Ray in here."""
+"""What a call of an async actor waits for, told from its suspended coroutine, and what may end that: no Ray in here."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import socket
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 import uvloop
 
-from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process import loops, reach
 from ray_snapshot.instrument.process.coroutines import (
     background,
     goes_on_elsewhere,
@@ -94,14 +97,16 @@ async def together(world: World) -> None:
     await asyncio.gather(world.reply(), world.reply())
 
 
+async def together_in_each_other(world: World) -> None:
+    await asyncio.gather(asyncio.gather(world.reply(), world.reply()), together(world))
+
+
 async def together_with_exceptions(world: World) -> None:
-    """One of them has failed already."""
     await asyncio.gather(world.reply(), failing(), world.reply(), return_exceptions=True)
 
 
 async def all_completed(world: World) -> None:
-    tasks = [asyncio.ensure_future(alone(world)) for _ in range(2)]
-    await asyncio.wait(tasks)
+    await asyncio.wait([asyncio.ensure_future(alone(world)) for _ in range(2)])
 
 
 async def failing() -> None:
@@ -110,12 +115,6 @@ async def failing() -> None:
 
 async def together_one_parked(world: World) -> None:
     await asyncio.gather(world.reply(), asyncio.Event().wait())
-
-
-async def beside_a_task_that_awaits(world: World) -> None:
-    """What its own task does when its reply is there is not known."""
-    await begun_beside(world, only([world.reply()]))
-    await world.reply()
 
 
 async def begun_beside(world: World, coroutine: Any) -> asyncio.Task[Any]:
@@ -131,13 +130,14 @@ async def only(replies: list[Any]) -> None:
     await replies.pop()
 
 
-async def beside(world: World) -> None:
-    world.side = asyncio.ensure_future(alone(world))  # type: ignore[attr-defined]
+async def cancel_after(wait: Any, *items: Any) -> None:
+    await wait
+    for item in items:
+        item.cancel()
+
+
+async def asleep(world: World) -> None:
     await asyncio.sleep(60)
-
-
-async def bounded(world: World) -> None:
-    await asyncio.wait_for(alone(world), 60)
 
 
 async def under_a_timeout(world: World) -> None:
@@ -145,75 +145,115 @@ async def under_a_timeout(world: World) -> None:
         await world.reply()
 
 
-async def cancelled_by_a_timer(world: World) -> None:
-    asyncio.get_running_loop().call_later(60, asyncio.current_task().cancel)  # type: ignore[union-attr]
-    await world.reply()
+def later(work: Callable[..., object]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(60, work)
+
+
+def this() -> Any:
+    return asyncio.current_task()
 
 
 class Scope:
     """As the timeouts of other libraries: it knows its tasks, and cancels them itself."""
 
-    def __init__(self) -> None:
-        self.tasks = {asyncio.current_task()}
+    def __init__(self, tasks: Any = None) -> None:
+        self.tasks = {this()} if tasks is None else tasks
 
     def expire(self) -> None:
-        """The time is over."""
         for task in self.tasks:
-            task.cancel()  # type: ignore[union-attr]
+            task.cancel()
 
 
-async def in_a_scope(world: World) -> None:
-    asyncio.get_running_loop().call_later(60, Scope().expire)
-    await world.reply()
+# ---- what ends a wait for a reply ---------------------------------------------------------------------------------------
 
 
-async def in_a_scope_that_refers_weakly(world: World) -> None:
-    scope = Scope()
-    scope.tasks = weakref.WeakSet(scope.tasks)  # type: ignore[assignment]
-    asyncio.get_running_loop().call_later(60, scope.expire)
-    await world.reply()
+async def _two_that_gather(world: World) -> None:
+    both = [await begun_beside(world, only([world.reply()])) for _ in range(2)]
+    await begun_beside(world, cancel_after(asyncio.gather(*both), this()))
 
 
-async def under_a_watchdog(world: World) -> None:
-    """A task that sleeps, and then cancels this one."""
+async def _callback(world: World) -> None:
+    task, sleeper = this(), await begun_beside(world, asyncio.sleep(60))
+    sleeper.add_done_callback(lambda _: task.cancel())
 
-    async def watch(others: list[Any]) -> None:
+
+async def _one_that_wakes_another(world: World) -> None:
+    """It sets an event; the task that waits for the event cancels."""
+    event = asyncio.Event()
+
+    async def watch(event: asyncio.Event) -> None:
         await asyncio.sleep(60)
-        others[0].cancel()
+        event.set()
 
-    world.side = asyncio.ensure_future(watch([asyncio.current_task()]))  # type: ignore[attr-defined]
-    await asyncio.sleep(0)
-    await world.reply()
-
-
-async def under_a_watchdog_that_gathers(world: World) -> None:
-    """A task that waits for one that sleeps, and then cancels this one."""
-
-    async def watch(other: Any) -> None:
-        await asyncio.gather(asyncio.ensure_future(asyncio.sleep(60)))
-        other.cancel()
-
-    world.side = asyncio.ensure_future(watch(asyncio.current_task()))  # type: ignore[attr-defined]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await world.reply()
+    await begun_beside(world, watch(event))
+    await begun_beside(world, cancel_after(event.wait(), this()))
 
 
-async def beside_one_that_keeps_its_task(world: World) -> None:
-    """A task that sleeps beside an object by which it can reach this one."""
-    world.side = asyncio.ensure_future(asleep(world))  # type: ignore[attr-defined]
-    await asyncio.sleep(0)
-    await world.reply()
+def _with_a_coroutine_in_hand(world: World) -> Any:
+    async def cancel(item: Any) -> None:
+        item.cancel()
+
+    async def watch(coroutine: Any) -> None:
+        with closing(coroutine):
+            await asyncio.sleep(60)
+            await coroutine
+
+    return begun_beside(world, watch(cancel(this())))
 
 
-async def in_a_closure(world: World) -> None:
-    task = asyncio.current_task()
+def _with_a_large_cache(world: World) -> Any:
+    state: Any = Scope(set())
+    state.before, state.held = [[] for _ in range(100_000)], [[[this()]]]
+
+    async def watch(state: Any) -> None:
+        await asyncio.sleep(60)
+        state.held[0][0][0].cancel()
+
+    return begun_beside(world, watch(state))
+
+
+def _closure(world: World) -> Any:
+    task = this()
 
     def expire() -> None:
-        task.cancel()  # type: ignore[union-attr]
+        task.cancel()
 
-    asyncio.get_running_loop().call_later(60, expire)
-    await world.reply()
+    return later(expire)
+
+
+def _just_now(world: World) -> None:
+    """Its future is done, and its own step is due."""
+    _again(this().cancel, world.steps - 1)
+
+
+BESIDE: dict[str, Callable[[World], Any]] = {
+    "a timer that cancels": lambda world: later(this().cancel),
+    "a scope": lambda world: later(Scope().expire),
+    "a scope that refers weakly": lambda world: later(Scope(weakref.WeakSet({this()})).expire),
+    "a closure": _closure,
+    "a watchdog": lambda world: begun_beside(world, cancel_after(asyncio.sleep(60), this())),
+    "one that gathers": lambda world: begun_beside(
+        world, cancel_after(asyncio.gather(asyncio.ensure_future(asyncio.sleep(60))), this())
+    ),
+    "one that keeps its task": lambda world: begun_beside(world, asleep(world)),
+    "one that wakes another": _one_that_wakes_another,
+    "one with a coroutine in hand": _with_a_coroutine_in_hand,
+    "one with a large cache": _with_a_large_cache,
+    "a callback that cancels": _callback,
+    "a task that awaits and cancels": lambda world: begun_beside(world, cancel_after(only([world.reply()]), this())),
+    "a task that gathers and cancels": _two_that_gather,
+    "what has just cancelled it": _just_now,
+}
+"""What is beside a call that awaits a reply."""
+
+
+async def beside(world: World) -> None:
+    world.kept.append(asyncio.ensure_future(alone(world)))
+    await asyncio.sleep(60)
+
+
+async def bounded(world: World) -> None:
+    await asyncio.wait_for(alone(world), 60)
 
 
 async def together_one_under_a_timeout(world: World) -> None:
@@ -235,7 +275,6 @@ async def together_one_asleep(world: World) -> None:
 
 
 async def begun_and_asleep(world: World) -> None:
-    """A reply that is asked for, and not awaited."""
     note_wait(asyncio.get_running_loop().create_future(), world.begun())
     await asyncio.sleep(60)
 
@@ -244,92 +283,110 @@ async def together_begun_and_asleep(world: World) -> None:
     await asyncio.gather(begun_and_asleep(world), begun_and_asleep(world))
 
 
-async def just_cancelled(world: World) -> None:
-    """Its future is done, and its own step is due."""
-    task = asyncio.current_task()
-
-    def cancel(times: int) -> None:
-        asyncio.get_running_loop().call_soon(cancel, times - 1) if times else task.cancel()  # type: ignore[union-attr]
-
-    asyncio.get_running_loop().call_soon(cancel, world.steps - 2)
-    await world.reply()
+async def in_a_task_group(world: World) -> None:
+    """A task of it that raises makes it cancel the task that has opened it."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(60))
+        await world.reply()
 
 
-async def together_in_each_other(world: World) -> None:
-    await asyncio.gather(asyncio.gather(world.reply(), world.reply()), together(world))
+async def in_a_task_group_that_awaits(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(only([world.reply()]))
+        await asyncio.sleep(0)
+        await world.reply()
 
 
-async def beside_a_heartbeat(world: World) -> None:
-    """Timers that wake another task, or call what knows nothing of this one, cancel nothing."""
-    world.side = asyncio.ensure_future(asyncio.sleep(60))  # type: ignore[attr-defined]
-    asyncio.get_running_loop().call_later(60, asyncio.Event().set)
-    await asyncio.sleep(0)
-    await world.reply()
+async def under_a_watchdog_over_a_future(world: World) -> None:
+    """What is cancelled is not the task, but what it awaits."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    await begun_beside(world, cancel_after(asyncio.sleep(60), future))
+    await Reply(world.begun, future)
 
 
-async def parked(world: World) -> None:
-    await asyncio.Event().wait()
+async def under_a_watchdog_over_a_gather(world: World) -> None:
+    gathered = asyncio.gather(alone(world), asyncio.gather(alone(world), alone(world)))
+    await begun_beside(world, cancel_after(asyncio.sleep(60), gathered))
+    await gathered
 
 
-async def asleep(world: World) -> None:
-    await asyncio.sleep(60)
+async def under_a_watchdog_over_one_of_a_gather(world: World) -> None:
+    one = asyncio.ensure_future(alone(world))
+    await begun_beside(world, cancel_after(asyncio.sleep(60), one))
+    await asyncio.gather(asyncio.gather(one, alone(world)), alone(world))
 
 
-async def due(world: World) -> None:
-    event = asyncio.Event()
-    asyncio.get_running_loop().call_soon(_again, event, 100)
-    await event.wait()
+async def under_a_timer_over_a_gather(world: World) -> None:
+    gathered = asyncio.gather(alone(world), alone(world))
+    later(gathered.cancel)
+    await gathered
 
 
-def _again(event: asyncio.Event, times: int) -> None:
-    asyncio.get_running_loop().call_soon(_again, event, times - 1) if times else event.set()
+MAY_GO_ON = (
+    beside, bounded, under_a_timeout, together_one_under_a_timeout, together_all_under_a_timeout, any_under_a_timeout,
+    together_one_asleep, together_begun_and_asleep, in_a_task_group, in_a_task_group_that_awaits,
+    under_a_watchdog_over_a_future, under_a_watchdog_over_a_gather, under_a_watchdog_over_one_of_a_gather,
+    under_a_timer_over_a_gather,
+)  # fmt: skip
 
 
-async def cancelling(world: World) -> None:
+def awaits_beside(begin: Callable[[World], Any]) -> Callable[[World], Awaitable[None]]:
+    """A call that awaits a reply beside what this begins."""
+
+    async def body(world: World) -> None:
+        begun = begin(world)
+        if inspect.isawaitable(begun):
+            await begun
+        del begun
+        await world.reply()
+
+    return body
+
+
+# ---- what wakes a parked call -------------------------------------------------------------------------------------------
+
+
+def _again(work: Callable[[], object], times: int) -> None:
+    asyncio.get_running_loop().call_soon(_again, work, times - 1) if times else work()
+
+
+def _cancelling(world: World, event: asyncio.Event) -> None:
     """A task's own method, as a callback, is not the task's next step."""
-    task = asyncio.ensure_future(asyncio.Event().wait())
-    asyncio.get_running_loop().call_soon(_cancel_later, task, 100)
-    await asyncio.Event().wait()
+    _again(asyncio.ensure_future(asyncio.Event().wait()).cancel, 100)
 
 
-def _cancel_later(task: asyncio.Task[Any], times: int) -> None:
-    asyncio.get_running_loop().call_soon(_cancel_later, task, times - 1) if times else task.cancel()
-
-
-async def timed(world: World) -> None:
-    event = asyncio.Event()
-    asyncio.get_running_loop().call_later(60, event.set)
-    await event.wait()
-
-
-async def timed_no_more(world: World) -> None:
-    event = asyncio.Event()
-    asyncio.get_running_loop().call_later(60, event.set).cancel()
-    await event.wait()
-
-
-async def served(world: World) -> None:
+async def _server(world: World, event: asyncio.Event) -> None:
     world.here = socket.create_server(("127.0.0.1", 0))  # type: ignore[attr-defined]
-    world.server = await asyncio.start_server(lambda *_: None, sock=world.here)  # type: ignore[attr-defined]
-    await asyncio.Event().wait()
+    world.kept.append(await asyncio.start_server(lambda *_: None, sock=world.here))  # type: ignore[attr-defined]
 
 
-async def connected(world: World) -> None:
-    event, (here, world.there) = asyncio.Event(), socket.socketpair()  # type: ignore[attr-defined]
-    world.streams = await asyncio.open_connection(sock=here)  # type: ignore[attr-defined]
-    await event.wait()
+async def _connection(world: World, event: asyncio.Event) -> None:
+    here, world.there = socket.socketpair()  # type: ignore[attr-defined]
+    world.kept.append(await asyncio.open_connection(sock=here))
 
 
-async def datagrams(world: World) -> None:
-    loop, (here, world.there) = asyncio.get_running_loop(), socket.socketpair(type=socket.SOCK_DGRAM)  # type: ignore[attr-defined]
-    world.point = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=here)  # type: ignore[attr-defined]
-    await asyncio.Event().wait()
+async def _datagrams(world: World, event: asyncio.Event) -> None:
+    here, world.there = socket.socketpair(type=socket.SOCK_DGRAM)  # type: ignore[attr-defined]
+    loop = asyncio.get_running_loop()
+    world.kept.append(await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=here))
 
 
-async def read(world: World) -> None:
-    event, (world.here, world.there) = asyncio.Event(), socket.socketpair()  # type: ignore[attr-defined]
+def _reader(world: World, event: asyncio.Event) -> None:
+    world.here, world.there = socket.socketpair()  # type: ignore[attr-defined]
     asyncio.get_running_loop().add_reader(world.here, event.set)  # type: ignore[attr-defined]
-    await event.wait()
+
+
+WAKES: dict[str, tuple[Callable[[World, asyncio.Event], Any], str]] = {
+    "nothing": (lambda world, event: None, ""),
+    "a timer that was cancelled": (lambda world, event: later(event.set).cancel(), ""),
+    "a timer": (lambda world, event: later(event.set), "timers"),
+    "a callback": (lambda world, event: _again(event.set, 100), "callbacks"),
+    "a callback that cancels": (_cancelling, "callbacks"),
+    "a server": (_server, "sockets"),
+    "a connection": (_connection, "sockets"),
+    "datagrams": (_datagrams, "sockets"),
+    "a reader": (_reader, "sockets"),
+}
 
 
 @pytest.fixture(params=LOOPS)
@@ -366,74 +423,111 @@ def test_what_is_parked_in_a_gather_may_be_woken_by_a_later_call_and_raise(world
     assert (local.is_local, local.calls, status) == (True, (), "blocked")
 
 
-def test_a_task_beside_a_call_that_awaits_a_reply_makes_its_machine_active(world: World) -> None:
-    ((wait,), status, _, _) = world.waits_of(beside_a_task_that_awaits)
-    assert (wait.wait_id, wait.may_act, status) == (2, False, "active")
-
-
-def test_a_timer_that_cannot_reach_the_calls_task_is_no_timeout_of_it(world: World) -> None:
-    ((wait,), status, _, acting) = world.waits_of(beside_a_heartbeat)
-    assert (wait.may_act, status) == (False, "blocked")
-    assert "timers" in acting.split(" ")
-
-
-MAY_GO_ON = (
-    beside,
-    bounded,
-    under_a_timeout,
-    cancelled_by_a_timer,
-    in_a_scope,
-    in_a_scope_that_refers_weakly,
-    in_a_closure,
-    under_a_watchdog,
-    under_a_watchdog_that_gathers,
-    beside_one_that_keeps_its_task,
-    together_one_under_a_timeout,
-    together_all_under_a_timeout,
-    any_under_a_timeout,
-    together_one_asleep,
-    together_begun_and_asleep,
-    just_cancelled,
+@pytest.mark.parametrize(
+    "body", [*MAY_GO_ON, *map(awaits_beside, BESIDE.values())], ids=[*(one.__name__ for one in MAY_GO_ON), *BESIDE]
 )
-
-
-@pytest.mark.parametrize("body", MAY_GO_ON)
-def test_a_call_that_goes_on_by_itself_is_active_whatever_its_tasks_await(world: World, body: Any) -> None:
+def test_a_call_that_goes_on_by_itself_or_that_something_beside_it_may_cancel_is_active(
+    world: World, body: Any
+) -> None:
     waits, status, _, _ = world.waits_of(body)
     assert [wait.may_act for wait in waits] == [True]
     assert status == "active"
 
 
-@pytest.mark.parametrize("body", [parked, timed_no_more])
-def test_a_call_that_awaits_an_event_of_its_own_loop_is_parked_where_it_says_so(world: World, body: Any) -> None:
-    _, _, site, acting = world.waits_of(body)
+def _a_task_that_awaits(world: World) -> Any:
+    """What its own task does when its reply is there is not known."""
+    return begun_beside(world, only([world.reply()]))
+
+
+async def _a_gather_that_awaits(world: World) -> None:
+    """What a task beside it gathers is joined to no call."""
+
+    async def both(replies: list[Any]) -> None:
+        await asyncio.gather(only([replies.pop()]), only([replies.pop()]))
+
+    await begun_beside(world, both([world.reply(), world.reply()]))
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("begin", [_a_task_that_awaits, _a_gather_that_awaits])
+def test_a_task_beside_a_call_that_awaits_a_reply_makes_its_machine_active_and_leaves_the_call_as_it_is(
+    world: World, begin: Any
+) -> None:
+    ((wait,), status, _, _) = world.waits_of(awaits_beside(begin))
+    assert (wait.may_act, status) == (False, "active")
+
+
+class Meta(type):
+    """Asked for what a class does not have, it runs code of the app's."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise LookupError(name)
+
+
+class Unwilling(list[Any], metaclass=Meta):
+    """So does an object that is asked how long it is, or looked up in a set."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        raise LookupError
+
+    def __eq__(self, other: object) -> bool:
+        raise LookupError
+
+
+def _a_heartbeat(world: World) -> Any:
+    """Timers that wake another task, or call what knows nothing of this one, cancel nothing."""
+    later(asyncio.Event().set)
+    return begun_beside(world, asyncio.sleep(60))
+
+
+def _of_rays(**about: Any) -> Callable[[World], Any]:
+    """What Ray puts around its calls is not looked into: it leads to all of them."""
+    return lambda world: later(type("Around", (Scope,), about)().expire)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        _a_heartbeat,
+        lambda world: later(Unwilling([Unwilling()]).clear),
+        _of_rays(__module__="ray._private.worker"),
+        _of_rays(__module__="app", cr_await=None),
+    ],
+    ids=["a heartbeat", "what would run code of the app's", "a module of Ray's", "a coroutine's"],
+)
+def test_what_cannot_reach_the_calls_task_or_is_not_looked_into_is_no_timeout_of_it(world: World, begin: Any) -> None:
+    ((wait,), status, _, acting) = world.waits_of(awaits_beside(begin))
+    assert (wait.may_act, status) == (False, "blocked")
+    assert "timers" in acting.split(" ")
+
+
+def test_what_a_call_awaits_beside_too_much_to_search_cannot_be_told(world: World) -> None:
+    body = awaits_beside(lambda world: later([[] for _ in range(100_000)].clear))
+    (wait, other), status, _, _ = world.waits_of(body)
+    assert (wait.calls, wait.may_act, status) == (("A/0/B/1",), False, "blocked")
+    assert (other.calls, other.k, other.may_act) == ((None,), 1, False)
+
+
+@pytest.mark.parametrize(("wakes", "acting"), WAKES.values(), ids=WAKES)
+def test_a_parked_call_is_told_with_its_place_and_with_what_may_wake_it(world: World, wakes: Any, acting: str) -> None:
+    async def body(world: World) -> None:
+        event = asyncio.Event()
+        begun = wakes(world, event)
+        if inspect.isawaitable(begun):
+            await begun
+        await event.wait()
+
+    _, _, site, found = world.waits_of(body)
     assert site is not None
     assert site.startswith(__file__)
-    assert acting == ""
+    assert (acting in found.split(" ")) if acting else found == ""
 
 
 def test_a_call_that_sleeps_is_not_parked_and_its_loop_not_quiet(world: World) -> None:
     _, _, site, acting = world.waits_of(asleep)
-    assert site is None
-    assert acting == "timers on the loop"
-
-
-@pytest.mark.parametrize(
-    ("body", "acting"),
-    [
-        (timed, "timers"),
-        (due, "callbacks"),
-        (cancelling, "callbacks"),
-        (served, "sockets"),
-        (connected, "sockets"),
-        (datagrams, "sockets"),
-        (read, "sockets"),
-    ],
-)
-def test_what_may_wake_a_parked_call_is_named(world: World, body: Any, acting: str) -> None:
-    _, _, site, found = world.waits_of(body)
-    assert site is not None
-    assert acting in found.split(" ")
+    assert (site, acting) == (None, "timers on the loop")
 
 
 def test_a_loop_of_another_kind_is_named_and_nothing_is_said_of_it() -> None:
@@ -451,7 +545,6 @@ def test_a_uvloop_that_keeps_its_timers_elsewhere_is_one_of_another_kind(monkeyp
 
 @pytest.fixture
 def elsewhere() -> Iterator[asyncio.AbstractEventLoop]:
-    """The loop of another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -501,3 +594,70 @@ def test_what_awaits_a_coroutine_on_the_loop_of_another_thread_may_be_freed_by_i
         return found
 
     assert asyncio.run(look()) == [True, True, False, False]
+
+
+def test_what_a_coroutine_lets_go_of_is_freed_though_it_has_been_searched(world: World) -> None:
+    freed: list[bool] = []
+
+    async def watch(go_on: asyncio.Event) -> None:
+        item = Scope(set())
+        freed_with = weakref.ref(item)
+        await asyncio.wait([asyncio.ensure_future(go_on.wait())], timeout=60)
+        del item
+        freed.append(freed_with() is None)
+
+    async def body(world: World) -> None:
+        go_on = asyncio.Event()
+        world.on_end = go_on.set
+        await begun_beside(world, watch(go_on))
+        await world.reply()
+
+    world.waits_of(body)
+    assert freed == [True]
+
+
+def test_the_search_of_a_report_is_bounded_in_all_however_many_tasks_sleep(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[int] = []
+    referents = gc.get_referents
+
+    def counted(item: Any) -> list[Any]:
+        found = referents(item)
+        followed.append(len(found))
+        return found
+
+    async def watch(state: Any) -> None:
+        await asyncio.sleep(60)
+        state.clear()
+
+    async def body(world: World) -> None:
+        state = {number: [number, {}] for number in range(40)}
+        for number in range(100):
+            state[number] = [[[number]] for _ in range(90)]
+            await begun_beside(world, watch({**state}))
+        await world.reply()
+
+    monkeypatch.setattr(reach.gc, "get_referents", counted)
+    world.steps = 200
+    (_, other), _, _, _ = world.waits_of(body)
+    assert other.calls == (None,)
+    assert 10_000 < sum(followed) < 21_000
+
+
+def test_the_end_of_a_call_wakes_no_other_but_what_it_does_may() -> None:
+    """Ray has callbacks of its own on the task of a call, and they know all calls."""
+
+    async def inner() -> tuple[bool, bool]:
+        ended, done, other = (asyncio.ensure_future(asyncio.sleep(60)) for _ in range(3))
+        ended.add_done_callback(lambda _: other.cancel())
+        found = reach.Reach([(ended, None), (done, [other])], [other])
+        found.add([ended])
+        by_its_end = other in found
+        found.add([done])
+        answer = by_its_end, other in found
+        for task in (ended, done, other):
+            task.cancel()
+        return answer
+
+    assert asyncio.run(inner()) == (False, True)

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 from app_runner import Done, Runner
@@ -15,6 +16,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 
 CLOCK = r"\d\d:\d\d:\d\d"
 UNTOLD = "killed by a signal, or by os._exit: Ray records no exit code"
+LOOPS = (
+    ("loop", "Model.load", UNTOLD),
+    ("unborn", "Unborn.__init__", "exit code 3"),
+    ("killed_unborn", "Killed.__init__", UNTOLD),
+)
+"""In the program, the call, and how its process ends."""
 
 
 def _said(process: subprocess.Popen[str], line: str) -> None:
@@ -22,39 +29,55 @@ def _said(process: subprocess.Popen[str], line: str) -> None:
     assert any(found.strip() == line for found in iter(process.stdout.readline, "")), f"it never said {line}"
 
 
-def _reported(runner: Runner, which: str) -> tuple[str, Done, Done, Done]:
-    """What the program's report says, what `diagnose` says from another terminal, the same as JSON, and its last words."""
-    name = f"before-{which}"
-    app = runner.start_watched(name, "--every", "0.25", "before.py", which)
+@pytest.fixture(scope="module")
+def loops(runner: Runner) -> Iterator[subprocess.Popen[str]]:
+    """It loops while another one hangs."""
+    with runner.watching("before-loops", "--every", "0.25", "before.py", *(name for name, _, _ in LOOPS)) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def reported(runner: Runner, loops: subprocess.Popen[str]) -> tuple[str, Done, Done, Done]:
+    """What a program's report says, what `diagnose` says from another terminal, the same as JSON, and its last words."""
+    with runner.watching("before-hangs", "--every", "0.25", "before.py", "permit", "killed", "unread") as app:
+        assert app.stderr is not None
+        assert any("deadlock in " in line for line in iter(app.stderr.readline, "")), "the report never came"
+        report = _up_to(app, "to do: ")
+        found = runner.command("diagnose", "before-hangs", "--address", runner.address)
+        as_json = runner.command("diagnose", "before-hangs", "--address", runner.address, "--json")
+        app.send_signal(signal.SIGINT)
+        return report, found, as_json, runner.finish(app)
+
+
+def _up_to(app: subprocess.Popen[str], words: str) -> str:
     assert app.stderr is not None
-    assert any("deadlock in " in line for line in iter(app.stderr.readline, "")), "the report never came"
-    lines = []
-    for line in iter(app.stderr.readline, ""):
-        lines.append(line)
-        if "to do: " in line:
-            break
-    found = runner.command("diagnose", name, "--address", runner.address)
-    as_json = runner.command("diagnose", name, "--address", runner.address, "--json")
-    app.send_signal(signal.SIGINT)
-    return "".join(lines), found, as_json, runner.finish(app)
+    lines: list[str] = []
+    while not lines or (lines[-1] and words not in lines[-1]):
+        lines.append(app.stderr.readline())
+    return "".join(lines)
 
 
-@pytest.mark.parametrize(("which", "cause"), [("permit", UNTOLD), ("killed", "killed by ray.kill")])
-def test_who_held_a_permit_and_died_is_told_with_time_and_cause(runner: Runner, which: str, cause: str) -> None:
-    report, found, as_json, done = _reported(runner, which)
-    said = (
-        rf"  before that:\n    Embedder-0, which had got through Pool.acquire of Pool-0, died at {CLOCK} \({cause}\)\n"
-    )
+@pytest.mark.parametrize(("number", "cause"), [(0, UNTOLD), (1, "killed by ray.kill")])
+def test_who_held_a_permit_and_died_is_told_with_time_and_cause(
+    reported: tuple[str, Done, Done, Done], number: int, cause: str
+) -> None:
+    report, found, as_json, done = reported
+    embedder = f"Embedder-{2 * number}"
+    how = f"which had got through Pool.acquire of Pool-{number}, died at {CLOCK}"
     for text in (report, found.output, done.errors):
-        assert re.search(said, text), text
-        assert "which was never made, or can never come: Embedder-0 has died, " in text
+        before = text[text.index("  before that:\n") :]
+        assert re.search(rf"\n    {embedder}, {how} \({cause}\)\n", before), text
+        assert re.search(f"which were never made, or can never come: .*{embedder} has died, ", text), text
     assert found.exit_code == as_json.exit_code == 3
     died = [one for one in map(json.loads, as_json.output.splitlines()) if one.get("kind") == "died"]
-    assert [(one["machine"], one["cause"]) for one in died] == [("Embedder-0", cause)]
+    assert (embedder, cause) in [(one["machine"], one["cause"]) for one in died]
+    assert len(died) == 2
 
 
-def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_told(runner: Runner) -> None:
-    report, found, as_json, _ = _reported(runner, "unread")
+def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_told(
+    reported: tuple[str, Done, Done, Done],
+) -> None:
+    report, found, as_json, _ = reported
     for said in (
         rf"\n    painter-1.paint raised ZeroDivisionError at {CLOCK} \(before.py:\d+\); nobody has read it\n",
         rf"\n    painter-1: thread brush was ended by ZeroDivisionError at {CLOCK} \(before.py:\d+\)\n",
@@ -63,7 +86,7 @@ def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_to
     ):
         assert re.search(said, report), report
         assert re.search(said, found.output), found.output
-    told = [one for one in map(json.loads, as_json.output.splitlines()) if "kind" in one]
+    told = [one for one in map(json.loads, as_json.output.splitlines()) if one.get("kind", "died") != "died"]
     assert {(one["kind"], one.get("error") or one["how"]) for one in told} == {
         ("raised", "ZeroDivisionError"),
         ("raised", "KeyError"),
@@ -72,44 +95,37 @@ def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_to
     }
 
 
-@pytest.mark.parametrize(
-    ("which", "call", "cause"),
-    [
-        ("loop", "Model.load", UNTOLD),
-        ("unborn", "Unborn.__init__", "exit code 3"),
-        ("killed_unborn", "Killed.__init__", UNTOLD),
-    ],
-)
-def test_an_actor_that_is_started_again_and_again_is_told_with_its_call(
-    runner: Runner, which: str, call: str, cause: str
+def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
+    runner: Runner, loops: subprocess.Popen[str]
 ) -> None:
-    app = runner.start_watched(f"before-{which}", "--every", "0.25", "before.py", which)
-    said = re.compile(
-        rf"deadlock: Deadlock cannot be told: {call.partition('.')[0]}-0 has been restarted \d+ times in \d+ s,"
+    said = [
+        rf"{call.partition('.')[0]}-0 has been restarted \d+ times in \d+ s,"
         rf" each time inside {re.escape(call)} \(before.py:\d+\), {cause}"
-    )
-    _said(app, "ready")
+        for _, call, cause in LOOPS
+    ]
 
     def diagnosed() -> Done:
-        return runner.command("diagnose", f"before-{which}", "--address", runner.address)
+        return runner.command("diagnose", "before-loops", "--address", runner.address)
 
-    found = until(diagnosed, good=lambda one: said.search(one.output) is not None, seconds=100.0)
-    app.send_signal(signal.SIGINT)
-    errors = runner.finish(app).errors
-    assert f"ray-snapshot: Restarting: {call.partition('.')[0]}-0 has been restarted " in errors
+    found = until(diagnosed, good=lambda one: all(re.search(text, one.output) for text in said), seconds=100.0)
+    loops.send_signal(signal.SIGINT)
+    errors = runner.finish(loops).errors
+    assert [call for _, call, _ in LOOPS if f"{call.partition('.')[0]}-0 has been restarted " not in errors] == []
+    assert "ray-snapshot: Restarting: " in errors
+    assert "deadlock: Deadlock cannot be told: " in found.output
     assert found.exit_code == 4, found.output
 
 
 def test_what_was_read_later_tried_again_or_meant_to_end_is_not_told(runner: Runner) -> None:
-    app = runner.start_watched("before-healthy", "--every", "0.25", "before.py", "healthy")
-    _said(app, "unread")
-    early = runner.command("diagnose", "before-healthy", "--address", runner.address)
-    assert app.stdin is not None
-    app.stdin.write("\n")
-    app.stdin.flush()
-    _said(app, "read")
-    late = runner.command("diagnose", "before-healthy", "--address", runner.address)
-    done = runner.finish(app, "\n")
+    with runner.watching("before-healthy", "--every", "0.25", "before.py", "healthy") as app:
+        _said(app, "unread")
+        early = runner.command("diagnose", "before-healthy", "--address", runner.address)
+        assert app.stdin is not None
+        app.stdin.write("\n")
+        app.stdin.flush()
+        _said(app, "read")
+        late = runner.command("diagnose", "before-healthy", "--address", runner.address)
+        done = runner.finish(app, "\n")
     assert early.output.count("; nobody has read it") == 1, early.output
     assert "before that" not in late.output, late.output
     assert early.exit_code == late.exit_code == done.exit_code == 0, done.errors

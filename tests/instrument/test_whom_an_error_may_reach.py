@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from test_resources_of_a_cut import Cut
@@ -27,18 +27,6 @@ def for_a_reply(ledger: CallLedger, call: str) -> None:
     ledger.wait(call, [ON], 1, 0.0)
 
 
-def for_a_lock(ledger: CallLedger, call: str) -> None:
-    ledger.wait(call, (), 1, 0.0, is_local=True)
-
-
-def with_a_timeout(ledger: CallLedger, call: str) -> None:
-    ledger.wait(call, [ON], 1, 0.0, timeout_at=9.0, may_act=True)
-
-
-def at_a_yield(ledger: CallLedger, call: str) -> None:
-    ledger.wait(call, (), 1, 0.0, at_yield=True)
-
-
 def test_a_call_that_waits_for_a_reply_is_found_by_its_id_in_the_snapshot() -> None:
     cut = Cut(("Account-0",))
     call = asked(cut)
@@ -55,10 +43,12 @@ def test_of_a_task_it_is_its_worker() -> None:
     assert condemned(cut.collected(), shown) == Found(WORKER, call_of_task(task))
 
 
-@pytest.mark.parametrize("waits", [for_a_lock, with_a_timeout, at_a_yield])
-def test_what_no_reply_ends_or_what_ends_by_itself_gets_no_error(waits: Callable[[CallLedger, str], None]) -> None:
+@pytest.mark.parametrize(
+    ("on", "how"), [((), {"is_local": True}), ((ON,), {"timeout_at": 9.0, "may_act": True}), ((), {"at_yield": True})]
+)
+def test_what_no_reply_ends_or_what_ends_by_itself_gets_no_error(on: tuple[str, ...], how: dict[str, Any]) -> None:
     cut = Cut(("Account-0",))
-    waits(cut.ledgers["Account-0"], asked(cut))
+    cut.ledgers["Account-0"].wait(asked(cut), on, 1, 0.0, **how)
     assert "something else than a reply" in condemned(cut.collected(), "driver/0/Account-0/1")
 
 

@@ -38,7 +38,6 @@ class Actor:
         self.process.waiting.end_in_thread(before)
 
     def computes(self) -> None:
-        """What a thread does that may end."""
         self.begun += 1
         self.may_end.wait()
 
@@ -49,7 +48,6 @@ class Actor:
         return found
 
     def in_a_thread(self, work: Callable[[], Any]) -> threading.Thread:
-        """The same of a thread."""
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         until(lambda: self.begun)
@@ -69,7 +67,6 @@ class Actor:
         return thread
 
     def recorded_in(self, body: Callable[[Actor], Any]) -> MachineReport:
-        """What is recorded of it meanwhile."""
         thread = self.calling(body)
         self.process.obey(Request(1))
         self.process.obey(Overdue(1))
@@ -98,7 +95,6 @@ def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Actor]:
 
 
 def _through_another(actor: Actor) -> None:
-    """A thread waits for what the pool does."""
     asked = actor.in_a_pool(actor.asks)
     actor.in_a_thread(asked.result).join()
 
@@ -122,7 +118,6 @@ def _closing(actor: Actor) -> None:
 )
 def test_a_call_that_waits_for_a_thread_waits_for_its_replies(actor: Actor, body: Callable[[Actor], Any]) -> None:
     report = actor.recorded_in(body)
-
     (found,) = report.waits
     assert (found.calls, found.k, found.call_site, found.raises, found.may_act) == (
         (ASKED,),
@@ -135,7 +130,6 @@ def test_a_call_that_waits_for_a_thread_waits_for_its_replies(actor: Actor, body
 
 
 def _beside_the_asking(actor: Actor) -> None:
-    """It asks in one thread, and waits for another."""
     actor.in_a_thread(actor.asks)
     actor.pool.submit(actor.computes).result()
 
@@ -175,7 +169,6 @@ def _for_the_first_of_two(actor: Actor) -> None:
 )
 def test_a_call_that_may_go_on_though_a_thread_waits_is_active(actor: Actor, body: Callable[[Actor], Any]) -> None:
     report = actor.recorded_in(body)
-
     assert (report.waits, report.status) == ((), "active")
 
 
@@ -192,5 +185,4 @@ def test_what_is_read_in_a_thread_is_recorded_for_while_the_thread_still_waits(a
     thread = actor.calling(lambda actor: actor.in_a_pool(reads).result())
     actor.may_read.set()
     thread.join(BOUND_S)
-
     assert [one.calls for one in actor.process.ledger.report(1).waits] == [(ASKED,)]

@@ -14,7 +14,6 @@ from ray.cluster_utils import Cluster
 
 
 def main(folder: str) -> None:
-    """Start, say where, and do as stdin says."""
     cluster = Cluster(initialize_head=True, head_node_args=_options("first"))
     second = cluster.add_node(**_options("second", folder))
     print(cluster.address, cluster.head_node.node_id, second.node_id, flush=True)

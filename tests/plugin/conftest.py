@@ -21,8 +21,6 @@ HOME = os.environ["HOME"]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run of pytest came to."""
-
     text: str
     exit_code: int
     outcomes: dict[str, str] = field(default_factory=dict)

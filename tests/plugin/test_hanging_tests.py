@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +55,6 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
     ):
         assert said in ran.text, ran.text
     _of_its_own_alone(ran.text)
-
     kept = {path.read_text(encoding="utf-8").splitlines()[0] for path in pytester.path.glob("kept/*/report.txt")}
     assert kept == {f"test_bank.py::{name}" for name, outcome in ran.outcomes.items() if outcome != "PASSED"}
     (found,) = pytester.path.glob("kept/test-bank-py-test-hangs-*-main/report.txt")
@@ -165,24 +166,38 @@ def test_without_the_option_nothing_is_watched_and_who_needs_it_is_told(suite) -
         "test_bank.py::test_that_expects_it_in_vain",
     )
     assert {name: outcome for name, outcome in ran.outcomes.items() if outcome != "FAILED"} == {
-        "test_that_ends_beside_what_is_stuck": "ERROR",
+        "test_that_ends_beside_what_is_stuck": "ERROR"
     }, ran.text
     assert "1 skipped" in ran.text
     assert "the fixture ray_snapshot needs --ray-snapshot" in ran.text
     assert "this test expects a deadlock, and would hang: run pytest with --ray-snapshot" in ran.text
 
 
-def _pytest(pytester: pytest.Pytester, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments)
-    return subprocess.run(
-        command,
+RUNS = """
+import json
+import sys
+import pytest
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    print(f"run {number}", flush=True)
+    print("exit", int(pytest.main(["-p", "no:cacheprovider", *arguments])), flush=True)
+"""
+
+
+def _pytest(pytester: pytest.Pytester, *runs: tuple[str, ...]) -> list[tuple[int, str]]:
+    """How each run of pytest ends, and what it writes; one process runs them one after the other."""
+    ran = subprocess.run(
+        (sys.executable, "-c", RUNS, json.dumps(runs)),
         cwd=pytester.path,
         env=clean_environment(),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=BOUND_S,
         check=False,
     )
+    texts = re.split(r"^run \d+\n", ran.stdout, flags=re.MULTILINE)[1:]
+    assert len(texts) == len(runs), ran.stdout
+    return [(int(text.rsplit("exit ", maxsplit=1)[1]), text) for text in texts]
 
 
 def test_the_plugin_loads_neither_ray_nor_anything_heavy(pytester: pytest.Pytester) -> None:
@@ -195,41 +210,38 @@ def test_the_plugin_loads_neither_ray_nor_anything_heavy(pytester: pytest.Pytest
             assert not {"ray", "pyarrow", "numpy", "pydantic"} & set(sys.modules)
         """
     )
-    ran = _pytest(pytester)
-    assert ran.returncode == 0, ran.stdout
+    ((code, text),) = _pytest(pytester, ())
+    assert code == 0, text
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("marker", ['expect="crash"', "every=0", "often=True", "'deadlock'"])
-def test_a_marker_that_means_nothing_is_refused(pytester: pytest.Pytester, marker: str) -> None:
-    pytester.makepyfile(f"import pytest\n\n@pytest.mark.ray_snapshot({marker})\ndef test_it():\n    pass\n")
-    ran = _pytest(pytester)
-    assert ran.returncode == USAGE_ERROR, ran.stdout + ran.stderr
-    assert 'the marker is ray_snapshot(every=SECONDS, expect="deadlock")' in ran.stdout + ran.stderr
+def test_what_means_nothing_or_cannot_be_done_is_refused_at_once(pytester: pytest.Pytester) -> None:
+    told = 'the marker is ray_snapshot(every=SECONDS, expect="deadlock")'
+    refused = {("test_plain.py", *arguments): said for arguments, said in OPTIONS.items()}
+    for number, marker in enumerate(('expect="crash"', "every=0", "often=True", "'deadlock'")):
+        name = f"test_marker_{number}"
+        pytester.makepyfile(
+            **{name: f"import pytest\n\n@pytest.mark.ray_snapshot({marker})\ndef test_it():\n    pass\n"}
+        )
+        refused[f"{name}.py",] = told
+    pytester.makepyfile(test_plain="def test_it():\n    pass\n")
+    for (code, text), said in zip(_pytest(pytester, *refused), refused.values(), strict=True):
+        assert code == USAGE_ERROR, text
+        assert said in text
+        assert "Traceback" not in text
 
 
-@pytest.mark.contract
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--ray-snapshot", "--ray-snapshot-every=0"), "--ray-snapshot-every"),
-        (("--ray-snapshot", "--ray-snapshot-report=/proc/none"), "a history cannot be kept in"),
-        (("--ray-snapshot-on-deadlock=explode",), "invalid choice"),
-    ],
-)
-def test_what_cannot_be_done_is_said_at_once(pytester: pytest.Pytester, arguments: tuple[str, ...], said: str) -> None:
-    pytester.makepyfile("def test_it():\n    pass\n")
-    ran = _pytest(pytester, *arguments)
-    assert ran.returncode == USAGE_ERROR, ran.stdout + ran.stderr
-    assert said in ran.stderr
-    assert "Traceback" not in ran.stderr
+OPTIONS = {
+    ("--ray-snapshot", "--ray-snapshot-every=0"): "--ray-snapshot-every",
+    ("--ray-snapshot", "--ray-snapshot-report=/proc/none"): "a history cannot be kept in",
+    ("--ray-snapshot-on-deadlock=explode",): "invalid choice",
+}
 
 
 def test_a_setting_turns_it_on_and_help_tells_of_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\n\ndef test_it():\n    assert 'ray_snapshot.instrument.watching' in sys.modules\n")
     (Path(pytester.path) / "pytest.ini").write_text("[pytest]\nray_snapshot = true\n", encoding="utf-8")
-    ran = _pytest(pytester)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    helped = _pytest(pytester, "--help").stdout
+    (code, text), (_, helped) = _pytest(pytester, (), ("--help",))
+    assert code == 0, text
     for option in ("--ray-snapshot ", "--ray-snapshot-every", "--ray-snapshot-on-deadlock", "--ray-snapshot-report"):
         assert option in helped

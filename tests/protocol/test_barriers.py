@@ -144,22 +144,6 @@ def test_a_lower_number_waits_for_no_back_edge_and_so_is_aligned_though_one_is_b
     assert queued(found, "w", 7) == ()
 
 
-def test_snapshots_that_cross_at_different_inputs_stay_aligned_as_long_as_no_barrier_is_stuck() -> None:
-    found = machine(ALIGNED, "independent", "new")
-    found.step(Injected(7))
-
-    assert delivered(found, "u", 7) == (Block("u"),)
-    assert delivered(found, "v", 8) == (Block("v"),)
-    assert not found.must_record
-
-
-def test_a_machine_has_the_colour_that_it_is_born_with() -> None:
-    found = Alignment(ALIGNED, born=5)
-
-    assert found.step(Injected(5)) == ()
-    assert found.step(Injected(6)) == (AskForBoundary((6,)),)
-
-
 # ---- hosts -----------------------------------------------------------------------------------------------------------
 
 THREE = {"a": "A", "b": "B", "c": "C"}
@@ -475,9 +459,6 @@ def test_a_red_message_is_refused_in_a_white_action() -> None:
 
     with pytest.raises(ProtocolError, match="c was about to accept a red message in a white action"):
         core._check_white(net.machine("c"), mailbox, (1, 1, "m", "red", 0.0, 1))
-
-
-# ---- claims of the texts ---------------------------------------------------------------------------------------------
 
 
 def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() -> None:

@@ -268,3 +268,14 @@ def test_a_machine_whose_own_task_waits_beside_its_calls_is_active_and_may_act_w
     assert ledger._report(0).status == "active"
     ledger.wake(wait_id)
     assert ledger._report(0).status == "passive"
+
+
+def test_a_machine_that_becomes_known_late_is_told_what_is_wanted() -> None:
+    kid = ledger("kid")
+    kid.hear(2)
+    kid.record(lambda: None)
+
+    assert kid.welcome([2, 4], 4) == (4,)
+    assert sorted(kid.open) == [2]
+    kid.record(lambda: None)
+    assert sorted(kid.open) == [2, 4]

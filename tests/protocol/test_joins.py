@@ -128,26 +128,11 @@ def test_what_it_lacks_is_said_of_the_patterns_of_which_a_part_is_there() -> Non
     assert waiting_of(BOTH, [["left"]]).lacking == ((("left", "right"), ("right",)),)  # type: ignore[union-attr]
 
 
-def test_it_waits_for_nothing_when_a_pattern_is_there_wherever_it_stands() -> None:
-    assert wait(BOTH, ["left"], ["right"]) is None
-    assert wait(BOTH, ["left", "right"]) is None
-    assert wait(BOTH, ["right", "left"]) is None
-
-
-def test_a_message_behind_one_that_its_pattern_does_not_take_is_not_there() -> None:
-    assert wait(BOTH, ["left", "left", "right"]) == [(1, ("b", "c"))]
-
-
 def test_a_message_of_another_port_does_not_count_and_one_of_a_plain_method_lets_it_act() -> None:
     inputs = Inputs((("left", "right"), ("up", "down")), dict.fromkeys(("left", "right", "up", "down"), ("a",)))
     assert wait(inputs, ["left"], ["up"]) == [(1, ("a",))]
     assert wait(BOTH, ["left"], ["poke"]) is None
     assert wait(BOTH, ["left", "poke"]) == [(1, ("b", "c"))], "poke is behind a message that cannot be taken"
-
-
-def test_between_patterns_it_waits_for_any_one() -> None:
-    inputs = Inputs((("left", "right"),), {"left": ("a",), "right": ("b",), "stop": ("c",)})
-    assert wait(inputs, ["left"]) == [(1, ("b",)), (1, ("c",))]
 
 
 @pytest.mark.parametrize("sources", [{}, {"left": ("a",)}, {"right": ("b",), "left": ()}])

@@ -117,15 +117,6 @@ def batches(net: Net, source: str, target: str, *sent: Any) -> list[Batch]:
     return found
 
 
-def test_messages_that_overtake_each_other_are_accepted_as_they_come() -> None:
-    net = loose_net({"a": "A", "b": "B"})
-    first, second, third = batches(net, "a", "b", 1, 2, 3)
-    for batch in (first, third, second):
-        net.cores["B"].arrive(batch)
-
-    assert [net.act("B") for _ in range(3)] == [("b", [1]), ("b", [3]), ("b", [2])]
-
-
 def test_a_batch_waits_for_the_declaration_of_its_channels() -> None:
     net = loose_net({"a": "A", "b": "B"})
     first, second = batches(net, "a", "b", 1, 2)
@@ -148,21 +139,6 @@ def test_a_double_is_dropped_however_late_it_comes_and_remembering_that_costs_no
     assert link.seen.ranges() == ((0, 49),)
 
 
-def test_a_white_message_that_comes_behind_red_ones_is_in_flight() -> None:
-    """What markers need FIFO for: here the number on each message tells."""
-    net = loose_net({"a": "A", "b": "B"})
-    opened, white, red = batches(net, "a", "b", "opened", "white", "record", "red")
-    for batch in (opened, red):
-        net.cores["B"].arrive(batch)
-    assert net.act("B") == ("b", ["opened"])  # b has recorded by now, for red is there
-    net.cores["B"].arrive(white)
-    net.copy()
-
-    snapshot = net.snapshot(1)
-    assert snapshot.channels == {("a", "b", "mail"): [(1, "m", "opened"), (2, "m", "white")]}
-    assert snapshot.states == {"a": (), "b": ()}
-
-
 def test_it_sends_no_control_message_over_the_links() -> None:
     net = loose_net({"a": "A", "b": "B"})
     batches(net, "a", "b", "so that there is a link")
@@ -173,14 +149,6 @@ def test_it_sends_no_control_message_over_the_links() -> None:
 
 
 # ---- claims of the text ------------------------------------------------------------------------------------------------
-
-
-def test_the_observer_saves_its_own_state_and_asks_all_other_processes() -> None:
-    """observer-variant.txt, algorithm, step 1."""
-    world = reordering()
-    run_script(world, ["snapshot"])
-
-    assert [one for one in world.control if one[0] == "request"] == [("request", host, 1) for host in "AB"]
 
 
 def test_it_attaches_the_number_to_all_subsequent_messages() -> None:

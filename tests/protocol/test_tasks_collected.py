@@ -7,7 +7,7 @@ from test_calls_collected import System
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import MachineReport
-from ray_snapshot.protocol.tasks import TaskEnds, call_of_task, task_name, worker_name
+from ray_snapshot.protocol.tasks import ENDED_WORKERS, TaskEnds, call_of_task, task_name, worker_name
 
 ONE, TWO = worker_name("1", 1), worker_name("2", 1)
 F, G = task_name("f", "1"), task_name("f", "2")
@@ -127,3 +127,31 @@ def test_a_call_that_a_worker_has_made_may_raise_when_that_worker_has_ended() ->
     system.ledgers["a"].forget_workers({ONE})
     system.ledgers["a"].finish(call, is_error=True)
     assert not system.ledgers["a"].running
+
+
+def test_a_worker_that_has_left_is_awaited_no_more_and_what_it_had_sent_is_one_sum() -> None:
+    system = _with_worker("a")
+    system.born(TWO)
+    for worker in (ONE, TWO):
+        system.call(worker, "a")
+        system.ledgers[worker].answered("a", 1)
+        _leave(system, worker)
+
+    system.snapshot()
+    assert system.coordinator.calls.known_workers() == set()
+    system.ledgers["a"].forget_workers(system.coordinator.calls.ended_workers)
+    (channel,) = [one for one in system.snapshot().channels if one.target == "a"]
+    assert (channel.source, channel.sent_count, channel.accepted_count) == (ENDED_WORKERS, 2, 2)
+
+
+def test_what_a_complete_snapshot_says_is_over_its_sender_drops_and_then_its_worker_forgets() -> None:
+    system = _with_worker()
+    system.ledgers["driver"].start_task("f", F, (1,), 0.0)
+    system.ledgers[ONE].finish_task(system.ledgers[ONE].accept_task(F, "f", 0.0), 0.0)
+
+    for number, is_kept in ((1, True), (2, False)):
+        found = system.snapshot()
+        for ledger in system.ledgers.values():
+            ledger.complete(number, found.held)
+        assert bool(system.ledgers[ONE].ends.report()) is is_kept
+        assert not system.ledgers["driver"].tasks

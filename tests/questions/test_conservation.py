@@ -93,3 +93,12 @@ def test_rows_without_what_every_reader_needs_are_refused_by_name(history: Histo
     monkeypatch.setattr(History, "rows_of", without_names)
     with pytest.raises(HistoryFormatError, match="table machines is damaged: it has 1 rows without machine"):
         reading.rows_of(history, "machines", ["bank-1-0000"], ["snapshot_id", "machine"])
+
+
+def test_without_a_total_a_snapshot_is_compared_with_the_first_since_the_restore(tmp_path: Path) -> None:
+    own = TokenConservation(state="$.balance")
+    taken = [snapshot("bank-1", n, [balance]) for n, balance in enumerate((5, 5, 4))]
+    taken += [snapshot("bank-1", n, [balance], restored_from="bank-1-0000") for n, balance in ((3, 4), (4, 4), (5, 5))]
+    ledger = conservation(write(tmp_path / "h", taken, judged(taken, own)))["ledger"]
+    assert column(ledger, "holds") == [None, True, False, None, True, False]
+    assert column(ledger, "expected") == [None, 5, 5, None, 4, 4]

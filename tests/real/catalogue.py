@@ -43,11 +43,7 @@ def _with_and_without_uvloop(name: str, uses: str, **more: bool) -> list[Program
     return [
         Program(name, f"{uses}; asyncio", environment={"RAY_USE_UVLOOP": "0"}, **more),
         Program(
-            f"{name} on uvloop",
-            f"{uses}; uvloop",
-            file=name,
-            environment={"RAY_USE_UVLOOP": "1"},
-            needs_libraries=True,
+            f"{name} on uvloop", f"{uses}; uvloop", file=name, environment={"RAY_USE_UVLOOP": "1"}, needs_libraries=True
         ),
     ]
 
@@ -57,7 +53,6 @@ ALL: list[Program] = [
     # ---- patterns of Ray's documentation, and behaviours that Ray itself tests ----
     Program("tree_of_actors", "actors that make actors", is_installed_too=True),
     Program("nested_tasks", "tasks that start tasks"),
-    Program("limit_in_flight", "plain tasks, ray.wait before more are sent"),
     Program("big_arrays", "ray.put, arrays in the store, actors that keep refs"),
     Program("spilling", "more than the store holds"),
     Program("told", "the runtime context, names, signatures, named actors", is_installed_too=True),
@@ -76,7 +71,6 @@ ALL: list[Program] = [
     Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
     Program("placement_groups", "placement groups, captured children"),
     Program("actor_pool", "ray.util.ActorPool"),
-    Program("pipeline", "actors that fetch ahead"),
     Program("backpressure", "max_pending_calls, timeouts, ray.wait"),
     Program("threaded_actors", "max_concurrency, threads of an actor's own"),
     Program("driver_threads", "threads of the driver's own, Ray started twice", is_installed_too=True),
@@ -112,8 +106,20 @@ ALL: list[Program] = [
     Program("joblib_backend", "joblib on ray.util.joblib", needs_libraries=True),
     Program("dask_on_ray", "dask on ray.util.dask", needs_libraries=True),
     Program("daft_frames", "Daft: a join, groups, a shuffle, a model in actors", ("FOLDER",), needs_libraries=True),
-    Program("fugue_frames", "Fugue: a join, a function by group, a shuffle", ("FOLDER",), needs_libraries=True),
-    Program("modin_frames", "Modin: pandas with a merge, groups, a sort", ("FOLDER",), needs_libraries=True),
+    Program(
+        "fugue_frames",
+        "Fugue: a join, a function by group, a shuffle",
+        ("fugue", "FOLDER"),
+        file="frames",
+        needs_libraries=True,
+    ),
+    Program(
+        "modin_frames",
+        "Modin: pandas with a merge, groups, a sort",
+        ("modin", "FOLDER"),
+        file="frames",
+        needs_libraries=True,
+    ),
     Program("collective", "ray.util.collective on a backend of the program's own"),
     Program("serving", "Serve: composed deployments, HTTP, handles", ("PORT",), needs_libraries=True),
     Program("serving_more", "Serve: autoscaling, async constructor, streamed answers", ("PORT",), needs_libraries=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -32,7 +33,6 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Wall time watched over plain."""
         return self.watched_seconds / self.plain_seconds
 
     def as_json(self) -> str:
@@ -47,19 +47,20 @@ class Result:
         return cls(**found, shares=told)
 
 
-def compare(program: Program, kept: Path | None = None, times: int = 1) -> Result:
+def compare(program: Program, kept: Path | None = None, times: int = 1, *, at_once: bool = False) -> Result:
     """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories stay.
 
-    Plainly and watched it runs so many `times`, in turns; of the wall times the least of each kind counts.
+    Plainly and watched it runs so many `times`, in turns; of the wall times the least of each kind counts. `at_once`: beside
+    each other, where no wall time counts.
     """
     with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
         histories = kept or Path(folder)
         plains, runs = [], []
-        for turn in range(times):
-            with around(program) as settings:
-                plains.append(plainly(program, settings))
-            with around(program) as settings:
-                runs.append(watched(program, histories / f"run-{turn}", settings))
+        with ThreadPoolExecutor(2 if at_once else 1) as pool:
+            for turn in range(times):
+                both = pool.submit(_plain_of, program), pool.submit(_run_of, program, histories / f"run-{turn}")
+                plains.append(both[0].result())
+                runs.append(both[1].result())
         differences = _of_the_plain(plains[0], program)
         differences += [f"plain: {text}" for plain in plains[1:] for text in differences_between(plains[0], plain)]
         differences += [f"run: {text}" for run in runs for text in _of_the_watched(plains[0], run, program)]
@@ -74,6 +75,16 @@ def compare(program: Program, kept: Path | None = None, times: int = 1) -> Resul
     return Result(program.name, program.uses, differences, *seconds, told, measured)
 
 
+def _plain_of(program: Program) -> Ended:
+    with around(program) as settings:
+        return plainly(program, settings)
+
+
+def _run_of(program: Program, history: Path) -> Ended:
+    with around(program) as settings:
+        return watched(program, history, settings)
+
+
 def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:
     found = differences_between(plain, run)
     if not program.is_watched and "ray-snapshot: nothing is watched" not in run.errors:
@@ -84,14 +95,12 @@ def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:
 
 
 def _of_the_plain(plain: Ended, program: Program) -> list[str]:
-    """A program that fails by itself compares nothing."""
     if plain.exit_code == program.exit_code and (plain.exit_code or plain.lines[-1:] == ["app: the end"]):
         return []
     return [f"plain: exit code {plain.exit_code}, {plain.lines[-1:]}: {plain.errors[-2_000:]}"]
 
 
 def differences_between(plain: Ended, other: Ended) -> list[str]:
-    """What a user would see of the difference."""
     found = []
     if other.exit_code != plain.exit_code:
         found.append(f"exit code {other.exit_code} instead of {plain.exit_code}: {other.errors[-2_000:]}")

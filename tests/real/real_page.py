@@ -36,7 +36,6 @@ COLUMNS = (
 
 
 def page(results: Iterable[Result], where: str) -> str:
-    """The whole page."""
     every = list(results)
     rows = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * 6 + "---|---|"]
     rows += ["| " + " | ".join(cells(one)) + " |" for one in every]
@@ -44,7 +43,6 @@ def page(results: Iterable[Result], where: str) -> str:
 
 
 def cells(result: Result) -> list[str]:
-    """One row."""
     deadlock, termination = result.shares["deadlock"], result.shares["termination"]
     return [
         result.name,
@@ -89,7 +87,6 @@ def _kinds(results: list[Result]) -> str:
 
 
 def _sums(results: list[Result]) -> str:
-    """The figures over all programs."""
     differing = [one.name for one in results if one.differences]
     lines = [f"{len(results)} programs; {len(differing)} differ{': ' + ', '.join(differing) if differing else ''}."]
     for name in ("deadlock", "termination"):

@@ -42,8 +42,6 @@ _CHANGING = (
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What is left of one run."""
-
     lines: list[str]
     """The program's own: those that begin with `app:`; the rest is Ray's and its libraries', with times."""
     exit_code: int

@@ -58,8 +58,6 @@ _FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of one detector."""
-
     snapshots: int
     definite: int
     """With the answer True or False."""
@@ -69,7 +67,6 @@ class Share:
     """What is missing where the answer is None: how many snapshots name each kind."""
 
     def plus(self, other: Share) -> Share:
-        """Of the snapshots of both."""
         causes = Counter(self.causes)
         causes.update(other.causes)
         counts = self.snapshots + other.snapshots, self.definite + other.definite, self.alarms + other.alarms
@@ -77,7 +74,6 @@ class Share:
 
     @property
     def percent(self) -> float | None:
-        """None without a snapshot."""
         return 100.0 * self.definite / self.snapshots if self.snapshots else None
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import ray
+from ray.util import ActorPool
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.queue import Queue
 
 LONG_S = 600.0
 
@@ -21,7 +26,7 @@ LONG_S = 600.0
 class Busy:
     """Has a call waiting at another, which is as busy as this one."""
 
-    def note(self) -> None:
+    def note(self, _: Any = None) -> None:
         pass
 
     def loop(self, other: Any) -> None:
@@ -80,59 +85,40 @@ class Busy:
         thread.start()
         thread.join()
 
-    def reads(self) -> None:
+    def reads(self, _: Any) -> None:
         end, _ = os.pipe()
         os.read(end, 1)
 
 
-def both(method: str) -> None:
+def both(method: str, **options: Any) -> list[Any]:
+    one, two = (Busy.options(**options).remote() for _ in range(2))
+    return [getattr(one, method).remote(two), getattr(two, method).remote(one)]
+
+
+def asked(method: str, beside: str) -> list[Any]:
+    """One asks another, and has a call of this kind itself."""
     one, two = Busy.remote(), Busy.remote()
-    calls = [getattr(one, method).remote(two), getattr(two, method).remote(one)]
-    print("ready", flush=True)
-    ray.get(calls)
+    return [getattr(one, method).remote(two), getattr(two, beside).remote(one)]
 
 
-def long_loops() -> None:
-    both("loop")
+def for_ever(step: Callable[[], object]) -> Callable[[], None]:
+    def goes_on() -> None:
+        while True:
+            step()
 
-
-def long_sleeps() -> None:
-    both("nap")
-
-
-def short_sleeps() -> None:
-    both("naps")
-
-
-def polling() -> None:
-    both("poll")
-
-
-def waits_with_a_timeout() -> None:
-    both("wait")
-
-
-def a_slow_call() -> None:
-    one, two = Busy.remote(), Busy.remote()
-    calls = [one.ask.remote(two), one.note.remote()]
-    print("ready", flush=True)
-    ray.get(calls)
+    return goes_on
 
 
 @ray.remote(num_cpus=0)
 def numbers() -> Iterator[int]:
-    number = 0
-    while True:
+    for number in itertools.count():
         time.sleep(0.5)
-        number += 1
         yield number
 
 
-def streaming() -> None:
+def streaming() -> Any:
     stream = numbers.options(_generator_backpressure_num_objects=4).remote()
-    print("ready", flush=True)
-    for ref in stream:
-        ray.get(ref)
+    return for_ever(lambda: ray.get(next(stream)))
 
 
 @ray.remote(num_cpus=0)
@@ -144,34 +130,31 @@ class Inbox:
         return await self.queue.get()
 
 
-def an_idle_inbox() -> None:
+def an_idle_inbox() -> Any:
     inbox = Inbox.remote()
     for _ in range(3):
         inbox.take.remote()
-    print("ready", flush=True)
+    return partial(reads_from, inbox)
+
+
+def reads_from(_: Any) -> None:
     sys.stdin.read()
 
 
-def a_busy_driver() -> None:
+def a_busy_driver() -> Any:
     ref = Busy.remote().nap_alone.remote()
-    print("ready", flush=True)
-    while True:
-        sum(range(10_000))
-        ray.wait([ref], timeout=0)
+    return for_ever(lambda: (sum(range(10_000)), ray.wait([ref], timeout=0)))
 
 
-def idle_actors() -> None:
+def idle_actors() -> Any:
     crew = [Busy.remote() for _ in range(3)]
     ray.get([member.note.remote() for member in crew])
-    print("ready", flush=True)
-    sys.stdin.read()
+    return partial(reads_from, crew)
 
 
-def many_calls() -> None:
+def many_calls() -> Any:
     one = Busy.remote()
-    print("ready", flush=True)
-    while True:
-        ray.get([one.note.remote() for _ in range(200)])
+    return for_ever(lambda: ray.get([one.note.remote() for _ in range(200)]))
 
 
 @ray.remote(num_cpus=0, resources={"desk": 1})
@@ -179,36 +162,24 @@ def at_a_desk() -> None:
     time.sleep(0.5)
 
 
-def tasks_in_turn() -> None:
-    """More tasks than there is room for."""
-    print("ready", flush=True)
+def tasks_in_turn() -> Any:
     refs = [at_a_desk.remote() for _ in range(8)]
-    while refs:
-        _, refs = ray.wait(refs)
-        refs.append(at_a_desk.remote())
+
+    def turn() -> None:
+        refs[:] = [*ray.wait(refs)[1], at_a_desk.remote()]
+
+    return for_ever(turn)
 
 
-@ray.remote(num_cpus=0, resources={"hall": 1})
-class InTheHall:
-    def nap(self) -> None:
-        time.sleep(LONG_S)
+def waits_for_room_that_comes() -> Any:
+    return [Busy.options(resources={"hall": 1}).remote().nap_alone.remote() for _ in range(2)]
 
 
-def waits_for_room_that_comes() -> None:
-    """The second begins when the first has ended."""
-    first = InTheHall.remote()
-    call = first.nap.remote()
-    second = InTheHall.remote()
-    print("ready", flush=True)
-    ray.get([call, second.nap.remote()])
-
-
-def a_chain_of_waits() -> None:
+def a_chain_of_waits() -> Any:
     """Four wait for each other in a row; the last one works."""
     crew = [Relay.remote() for _ in range(4)]
     ray.get([one.know.remote(other) for one, other in itertools.pairwise(crew)])
-    print("ready", flush=True)
-    ray.get(crew[0].ask.remote())
+    return crew[0].ask.remote()
 
 
 @ray.remote(num_cpus=0)
@@ -226,26 +197,15 @@ class Relay:
             ray.get(self.other.ask.remote())
 
 
-def a_chain_that_computes() -> None:
-    """The same; the last one is in a loop of its own."""
-    one, two = Busy.remote(), Busy.remote()
-    print("ready", flush=True)
-    ray.get([one.ask_loop.remote(two), two.note.remote()])
-
-
-def many_wait_for_one() -> None:
-    """Twenty calls in the queue of one that is slow."""
+def many_wait_for_one() -> Any:
+    """Two hundred calls in the queue of one that is slow."""
     one = Busy.remote()
-    calls = [one.nap_a_second.remote() for _ in range(200)]
-    print("ready", flush=True)
-    ray.get(calls)
+    return [one.nap_a_second.remote() for _ in range(200)]
 
 
-def a_mutual_friend() -> None:
-    """Two ask a third one, in turn, for ever."""
+def a_mutual_friend() -> Any:
     friend = Busy.remote()
-    print("ready", flush=True)
-    ray.get([keeps_asking.remote(friend) for _ in range(2)])
+    return [keeps_asking.remote(friend) for _ in range(2)]
 
 
 @ray.remote(num_cpus=0)
@@ -254,53 +214,36 @@ def keeps_asking(friend: Any) -> None:
         ray.get(friend.nap_a_second.remote())
 
 
-def ping_pong() -> None:
-    """Two ask each other, in turn: each has threads enough."""
-    one, two = (Busy.options(max_concurrency=4).remote() for _ in range(2))
-    print("ready", flush=True)
-    ray.get([one.volley.remote(two), two.volley.remote(one)])
-
-
-def waits_in_turns() -> None:
+def waits_in_turns() -> Any:
     """The program waits for whatever comes first, and gives out more."""
-    crew = [Busy.remote() for _ in range(3)]
-    refs = {one.nap_a_second.remote(): one for one in crew}
-    print("ready", flush=True)
-    while True:
+    refs = {one.nap_a_second.remote(): one for one in [Busy.remote() for _ in range(3)]}
+
+    def turn() -> None:
         (done,), _ = ray.wait(list(refs))
         one = refs.pop(done)
         refs[one.nap_a_second.remote()] = one
 
+    return for_ever(turn)
+
 
 @ray.remote(num_cpus=0)
 class Ticker:
-    """An async actor that works by timers."""
-
-    def __init__(self) -> None:
-        self.ticks = 0
-
     async def run(self) -> None:
         while True:
             await asyncio.sleep(0.2)
-            self.ticks += 1
 
     async def ticks_of(self, other: Any) -> int:
         return int(await other.run.remote())
 
 
-def timers() -> None:
+def timers() -> Any:
     one, two = Ticker.remote(), Ticker.remote()
-    print("ready", flush=True)
-    ray.get([one.ticks_of.remote(two), two.run.remote()])
+    return [one.ticks_of.remote(two), two.run.remote()]
 
 
-def a_queue_that_is_used() -> None:
-    from ray.util.queue import Queue
-
+def a_queue_that_is_used() -> Any:
     queue = Queue(maxsize=2, actor_options={"num_cpus": 0})
-    refs = [puts.remote(queue), takes.remote(queue)]
-    print("ready", flush=True)
-    ray.get(refs)
+    return [puts.remote(queue), takes.remote(queue)]
 
 
 @ray.remote(num_cpus=0)
@@ -316,13 +259,6 @@ def takes(queue: Any) -> None:
         queue.get()
 
 
-def a_long_constructor() -> None:
-    """A call waits for an actor that is being made."""
-    slow = SlowToStart.remote()
-    print("ready", flush=True)
-    ray.get(slow.value.remote())
-
-
 @ray.remote(num_cpus=0)
 class SlowToStart:
     def __init__(self) -> None:
@@ -330,11 +266,6 @@ class SlowToStart:
 
     def value(self) -> int:
         return 1
-
-
-def a_task_that_waits_for_tasks() -> None:
-    print("ready", flush=True)
-    ray.get(gathers.remote())
 
 
 @ray.remote(num_cpus=0)
@@ -347,38 +278,15 @@ def naps() -> None:
     time.sleep(LONG_S)
 
 
-def a_thread_works() -> None:
-    """A method waits for a thread that computes."""
-    one, two = Busy.remote(), Busy.remote()
-    print("ready", flush=True)
-    ray.get([one.by_a_thread.remote(two), two.ask_note.remote(one)])
-
-
-def retries() -> None:
-    print("ready", flush=True)
-    ray.get(fails.remote())
-
-
 @ray.remote(num_cpus=0, max_retries=1_000, retry_exceptions=True)
 def fails() -> None:
     time.sleep(1.0)
     raise ValueError
 
 
-def a_pool() -> None:
-    from ray.util import ActorPool
-
+def a_pool() -> Any:
     pool = ActorPool([Busy.remote() for _ in range(2)])
-    print("ready", flush=True)
-    for _ in pool.map(lambda one, _: one.nap_a_second.remote(), range(1_000)):
-        pass
-
-
-def arguments_that_come() -> None:
-    """A task waits for its argument, which somebody makes."""
-    slow = naps.remote()
-    print("ready", flush=True)
-    ray.get(uses.remote(slow))
+    return lambda: list(pool.map(lambda one, _: one.nap_a_second.remote(), range(1_000)))
 
 
 @ray.remote(num_cpus=0)
@@ -386,41 +294,30 @@ def uses(given: Any) -> Any:
     return given
 
 
-def waits_for_its_user() -> None:
-    """An actor that waits for a line on a pipe, and one that waits for it."""
-    one, two = Busy.remote(), Busy.remote()
-    print("ready", flush=True)
-    ray.get([one.reads.remote(), two.ask_note.remote(one)])
-
-
-def waits_for_a_group() -> None:
+def waits_for_a_group() -> Any:
     """A placement group that will be there when another one goes."""
-    from ray.util.placement_group import placement_group, remove_placement_group
+    groups = [placement_group([{"hall": 1}])]
+    ray.get(groups[0].ready())
 
-    first = placement_group([{"hall": 1}])
-    ray.get(first.ready())
-    print("ready", flush=True)
-    while True:
-        second = placement_group([{"hall": 1}])
+    def turn() -> None:
+        groups.append(placement_group([{"hall": 1}]))
         time.sleep(1.0)
-        remove_placement_group(first)
-        ray.get(second.ready())
-        first = second
+        remove_placement_group(groups.pop(0))
+        ray.get(groups[0].ready())
+
+    return for_ever(turn)
 
 
-def sockets() -> None:
+def sockets() -> Any:
     """Two that talk by a socket of their own, and not by Ray."""
     listener = Listener.remote()
     port = ray.get(listener.open.remote())
-    print("ready", flush=True)
-    ray.get([listener.serve.remote(), talks.remote(port, listener)])
+    return [listener.serve.remote(), talks.remote(port, listener)]
 
 
 @ray.remote(num_cpus=0)
 class Listener:
     def open(self) -> int:
-        import socket
-
         self.socket = socket.create_server(("127.0.0.1", 0))
         return int(self.socket.getsockname()[1])
 
@@ -435,8 +332,6 @@ class Listener:
 
 @ray.remote(num_cpus=0)
 def talks(port: int, listener: Any) -> None:
-    import socket
-
     listener.note.remote()
     with socket.create_connection(("127.0.0.1", port)) as connection:
         while True:
@@ -445,39 +340,42 @@ def talks(port: int, listener: Any) -> None:
             connection.recv(1)
 
 
-HEALTHY: tuple[Callable[[], None], ...] = (
-    long_loops,
-    long_sleeps,
-    short_sleeps,
-    polling,
-    waits_with_a_timeout,
-    a_slow_call,
-    streaming,
-    an_idle_inbox,
-    a_busy_driver,
-    idle_actors,
-    many_calls,
-    tasks_in_turn,
-    waits_for_room_that_comes,
-    a_chain_of_waits,
-    a_chain_that_computes,
-    many_wait_for_one,
-    a_mutual_friend,
-    ping_pong,
-    waits_in_turns,
-    timers,
-    a_queue_that_is_used,
-    a_long_constructor,
-    a_task_that_waits_for_tasks,
-    a_thread_works,
-    retries,
-    a_pool,
-    arguments_that_come,
-    waits_for_its_user,
-    waits_for_a_group,
-    sockets,
-)
+HEALTHY: dict[str, Callable[[], Any]] = {
+    "long_loops": lambda: both("loop"),
+    "long_sleeps": lambda: both("nap"),
+    "short_sleeps": lambda: both("naps"),
+    "polling": lambda: both("poll"),
+    "waits_with_a_timeout": lambda: both("wait"),
+    "a_slow_call": lambda: asked("ask", "note"),
+    "streaming": streaming,
+    "an_idle_inbox": an_idle_inbox,
+    "a_busy_driver": a_busy_driver,
+    "idle_actors": idle_actors,
+    "many_calls": many_calls,
+    "tasks_in_turn": tasks_in_turn,
+    "waits_for_room_that_comes": waits_for_room_that_comes,
+    "a_chain_of_waits": a_chain_of_waits,
+    "a_chain_that_computes": lambda: asked("ask_loop", "note"),
+    "many_wait_for_one": many_wait_for_one,
+    "a_mutual_friend": a_mutual_friend,
+    "ping_pong": lambda: both("volley", max_concurrency=4),
+    "waits_in_turns": waits_in_turns,
+    "timers": timers,
+    "a_queue_that_is_used": a_queue_that_is_used,
+    "a_long_constructor": lambda: [SlowToStart.remote().value.remote()],
+    "a_task_that_waits_for_tasks": gathers.remote,
+    "a_thread_works": lambda: asked("by_a_thread", "ask_note"),
+    "retries": fails.remote,
+    "a_pool": a_pool,
+    "arguments_that_come": lambda: uses.remote(naps.remote()),
+    "waits_for_its_user": lambda: asked("reads", "ask_note"),
+    "waits_for_a_group": waits_for_a_group,
+    "sockets": sockets,
+}
+"""By name: what is waited for, or what goes on."""
 
 if __name__ == "__main__":
     ray.init(logging_level="ERROR", log_to_driver=False)
-    next(program for program in HEALTHY if program.__name__ == sys.argv[1])()
+    goes_on = HEALTHY[sys.argv[1]]()
+    print("ready", flush=True)
+    goes_on() if callable(goes_on) else ray.get(goes_on)

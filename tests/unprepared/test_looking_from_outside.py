@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ DEADLOCKED = 3
 pytestmark = pytest.mark.ray
 
 
+def ended(env: dict[str, str], *command: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=BOUND_S, check=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """Where a user types, beside a cluster that is none of ours."""
@@ -60,13 +65,9 @@ class Terminal:
         return clean_environment(HOME=str(self.home), **more)
 
     def diagnose(self, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [str(BIN / "ray-snapshot"), "diagnose", "--address", self.address, *options]
-        return subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, timeout=BOUND_S, check=False
-        )
+        return ended(self.environment(), str(BIN / "ray-snapshot"), "diagnose", "--address", self.address, *options)
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """By the name of the program."""
         done = self.diagnose("--json")
         assert done.returncode in (0, 3, 4), done
         rows = {row["entrypoint"].rpartition(" ")[2]: row for row in map(json.loads, done.stdout.splitlines())}
@@ -80,7 +81,7 @@ class Terminal:
         with ExitStack() as stack:
             programs = [
                 stack.enter_context(
-                    started([sys.executable, HERE / script, name], env=env, seconds=600, takes_input=True)
+                    started([sys.executable, HERE / script, *name.split()], env=env, seconds=600, takes_input=True)
                 )
                 for name in names
             ]
@@ -95,15 +96,19 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     home = tmp_path_factory.mktemp("home")
     (home / ".ray").mkdir()
     (home / ".ray" / "auth_token").write_text(TOKEN)
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
     mode = {"RAY_AUTH_MODE": "token"} if ASKS_FOR_TOKEN else {}
-    env = clean_environment(HOME=str(home), **mode)
-    command = [sys.executable, HERE / "head.py", folder]
+    with a_cluster(clean_environment(HOME=str(home), **mode)) as address:
+        yield Terminal(home, address)
+
+
+@contextmanager
+def a_cluster(env: dict[str, str]) -> Iterator[str]:
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
     try:
-        with started(command, env=env, seconds=3_000, takes_input=True) as head:
+        with started([sys.executable, HERE / "head.py", folder], env=env, seconds=3_000, takes_input=True) as head:
             assert head.stdout is not None
             assert head.stdin is not None
-            yield Terminal(home, head.stdout.readline().strip())
+            yield head.stdout.readline().strip()
             head.stdin.close()
             head.wait(BOUND_S)
     finally:
@@ -157,32 +162,14 @@ def test_where_stacks_are_refused_it_says_what_to_set(terminal: Terminal) -> Non
     """The right to look into processes is given up before; without it root is refused as any user is of another's."""
     giving_up = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
     with terminal.running("hanging.py", ["ring"]):
-
-        def looked() -> subprocess.CompletedProcess[str]:
-            command = [*giving_up, str(BIN / "ray-snapshot"), "diagnose", "--address", terminal.address]
-            env = terminal.environment()
-            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=BOUND_S, check=False)
-
-        done = until(looked, good=lambda one: one.returncode == DEADLOCKED, seconds=90.0)
+        command = [*giving_up, str(BIN / "ray-snapshot"), "diagnose", "--address", terminal.address]
+        done = until(
+            lambda: ended(terminal.environment(), *command), good=lambda one: one.returncode == DEADLOCKED, seconds=90.0
+        )
     assert "Peer-0" in done.stdout
     refused = "hint: py-spy may not read the processes: set the kernel's `kernel.yama.ptrace_scope` to 0"
     assert (refused if spy() else "hint: install py-spy where the cluster runs") in done.stdout
     assert "hanging.py:" not in done.stdout
-
-
-@contextmanager
-def a_cluster(env: dict[str, str]) -> Iterator[str]:
-    """The address of another cluster."""
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    try:
-        with started([sys.executable, HERE / "head.py", folder], env=env, seconds=600, takes_input=True) as head:
-            assert head.stdout is not None
-            assert head.stdin is not None
-            yield head.stdout.readline().strip()
-            head.stdin.close()
-            head.wait(BOUND_S)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.nightly
@@ -202,13 +189,7 @@ def test_all_clusters_are_looked_at_and_a_watched_program_is_told_by_its_snapsho
         healthy = replace(terminal, address=other)
         stack.enter_context(healthy.running("healthy_programs.py", ["an_idle_inbox"]))
         refusing = stack.enter_context(a_cluster(stranger))
-
-        def looked() -> subprocess.CompletedProcess[str]:
-            command = [str(BIN / "ray-snapshot"), "diagnose"]
-            return subprocess.run(
-                command, env=terminal.environment(), capture_output=True, text=True, timeout=BOUND_S, check=False
-            )
-
+        looked = partial(ended, terminal.environment(), str(BIN / "ray-snapshot"), "diagnose")
         done = until(looked, good=lambda one: "in known (" in one.stdout and ": suspected" in one.stdout)
     assert done.returncode == DEADLOCKED
     assert "deadlock in known (snapshot " in done.stdout, done.stdout + done.stderr
@@ -234,17 +215,13 @@ def test_processes_of_other_nodes_are_looked_at_by_a_task_there(tmp_path: Path) 
         assert cluster.stdout is not None
         assert cluster.stdin is not None
         address = cluster.stdout.readline().split()[0]
-        program = [sys.executable, HERE.parent / "apps" / "two_nodes.py", "first", "second"]
+        program = [sys.executable, HERE.parent / "apps" / "deadlocks.py", "on_nodes", "first", "second"]
         with started(program, env=env | {"RAY_ADDRESS": address}, seconds=600, takes_input=True) as app:
             assert app.stdout is not None
             assert [app.stdout.readline() for _ in range(2)] == ["start\n", "2 nodes\n"]
             command = [sys.executable, HERE / "as_from_elsewhere.py", "diagnose", "--address", address]
             quiet = clean_environment(HOME=str(tmp_path))
-
-            def looked() -> subprocess.CompletedProcess[str]:
-                return subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=BOUND_S, check=False)
-
-            done = until(looked, good=lambda one: one.returncode == DEADLOCKED, seconds=90.0)
+            done = until(lambda: ended(quiet, *command), good=lambda one: one.returncode == DEADLOCKED, seconds=90.0)
         cluster.stdin.close()
         cluster.wait(BOUND_S)
     assert done.stderr == ""
@@ -254,23 +231,23 @@ def test_processes_of_other_nodes_are_looked_at_by_a_task_there(tmp_path: Path) 
 
 
 def test_who_has_died_and_what_is_started_again_and_again_is_told_with_time_and_cause(terminal: Terminal) -> None:
-    wanted = {
-        "permit": r"Embedder-[01] died at \d\d:\d\d:\d\d \(killed by a signal, or by os._exit: Ray records no exit code\)",
-        "killed": r"Embedder-[01] died at \d\d:\d\d:\d\d \(killed by ray.kill\)",
-        "loop": r"Model-0 has been restarted \d+ times in \d+ s, each time inside Model\.load.*, killed by a signal,",
-    }
+    cause = r"killed by a signal, or by os._exit: Ray records no exit code"
+    permit = rf"Embedder-\d died at \d\d:\d\d:\d\d \({cause}\)"
+    killed = r"Embedder-\d died at \d\d:\d\d:\d\d \(killed by ray.kill\)"
+    loop = r"Model-0 has been restarted \d+ times in \d+ s, each time inside Model\.load.*, killed by a signal,"
 
-    def told(rows: dict[str, dict[str, Any]], name: str) -> bool:
-        return (
-            name in rows
-            and rows[name]["verdict"] in ("unknown", "suspected")
-            and any(re.match(wanted[name], text) for text in (*rows[name]["died"], *rows[name]["reasons"]))
-        )
+    def are_told(rows: dict[str, dict[str, Any]]) -> bool:
+        found = rows.get("loop", {"verdict": "none", "died": [], "reasons": []})
+        texts = (*found["died"], *found["reasons"])
+        is_told = all(any(re.match(one, text) for text in texts) for one in (permit, killed, loop))
+        return found["verdict"] in ("unknown", "suspected") and is_told
 
-    with terminal.running(str(HERE.parent / "apps" / "before.py"), [*wanted]):
-        rows = until(terminal.rows, good=lambda rows: all(told(rows, name) for name in wanted), seconds=90.0)
-        shown = terminal.diagnose("--job", rows["permit"]["job"])
-    assert re.search(f"\n  before that:\n    {wanted['permit']}\n", shown.stdout), shown.stdout
+    with terminal.running(str(HERE.parent / "apps" / "before.py"), ["permit killed loop"]):
+        rows = until(terminal.rows, good=are_told, seconds=90.0)
+        shown = terminal.diagnose("--job", rows["loop"]["job"])
+    before = shown.stdout[shown.stdout.index("\n  before that:\n") :]
+    assert re.search(f"\n    {permit}\n", before), shown.stdout
+    assert re.search(f"\n    {killed}\n", before), shown.stdout
 
 
 def test_what_is_asked_wrongly_is_told_in_one_line(terminal: Terminal) -> None:
@@ -284,7 +261,7 @@ def test_what_is_asked_wrongly_is_told_in_one_line(terminal: Terminal) -> None:
 
 
 BATCH = 6
-NAMES = {"hanging.py": [one.__name__ for one in HANGS], "healthy_programs.py": [one.__name__ for one in HEALTHY]}
+NAMES = {"hanging.py": [*HANGS], "healthy_programs.py": [*HEALTHY]}
 
 
 @pytest.mark.nightly

@@ -54,26 +54,32 @@ def running(seen: Viewer, name: str) -> dict[str, Any] | None:
     return next(found, None)
 
 
-def test_a_system_without_a_history_is_seen_in_counts(ray_cluster: None) -> None:
-    with looked_at() as seen:
-        with rs.System("counter", detectors=[rs.detectors.Termination(), rs.detectors.Deadlock()]) as system:
-            till = system.spawn(Till, 5, name="till")
-            system.start()
-            till.put.send(2)
-            system.wait_for("termination", timeout=SLOW_S)
-            told = until(lambda: running(seen, "counter"), good=lambda one: one and one["snapshot_id"], seconds=SLOW_S)
-            assert told is not None
-            assert (told["place"], told["level"]) == (None, "clear")
-            assert {one["name"]: one["total"] for one in told["classes"]}["Till"] == 1
-            said = {one["detector"]: one["word"] for one in told["said"]}
-            assert (said.keys(), said["deadlock"]) == ({"deadlock", "termination"}, "does not hold")
-            assert seen.client.get("/live/counter/run.svg").status_code == 200
-            assert running(seen, "counter")
-        until(lambda: running(seen, "counter"), good=lambda one: one is None, seconds=SLOW_S)
+@pytest.fixture(scope="module")
+def seen(ray_cluster: None) -> Iterator[Viewer]:
+    """Pages over the tests' cluster."""
+    with looked_at() as found:
+        yield found
 
 
-def test_while_a_snapshot_is_taken_it_is_seen_how_many_have_reported(ray_cluster: None, tmp_path: Path) -> None:
-    with looked_at() as seen, rs.System("held", detectors=[], snapshot_timeout=SLOW_S) as system:
+def test_a_system_without_a_history_is_seen_in_counts(seen: Viewer) -> None:
+    with rs.System("counter", detectors=[rs.detectors.Termination(), rs.detectors.Deadlock()]) as system:
+        till = system.spawn(Till, 5, name="till")
+        system.start()
+        till.put.send(2)
+        system.wait_for("termination", timeout=SLOW_S)
+        told = until(lambda: running(seen, "counter"), good=lambda one: one and one["snapshot_id"], seconds=SLOW_S)
+        assert told is not None
+        assert (told["place"], told["level"]) == (None, "clear")
+        assert {one["name"]: one["total"] for one in told["classes"]}["Till"] == 1
+        said = {one["detector"]: one["word"] for one in told["said"]}
+        assert (said.keys(), said["deadlock"]) == ({"deadlock", "termination"}, "does not hold")
+        assert seen.client.get("/live/counter/run.svg").status_code == 200
+        assert running(seen, "counter")
+    until(lambda: running(seen, "counter"), good=lambda one: one is None, seconds=SLOW_S)
+
+
+def test_while_a_snapshot_is_taken_it_is_seen_how_many_have_reported(seen: Viewer, tmp_path: Path) -> None:
+    with rs.System("held", detectors=[], snapshot_timeout=SLOW_S) as system:
         gate = Gate(tmp_path)
         system.spawn(Till, 5, name="till").wait_at.send(gate.path)
         system.start()

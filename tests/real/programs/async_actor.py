@@ -53,9 +53,25 @@ class Worker:
         results = await asyncio.gather(self.store.get.remote("?"), self.store.get.remote(1), return_exceptions=True)
         return [type(one).__name__ for one in results]
 
+    async def ways(self):
+        get = self.store.get.remote
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(awaited(get(n))) for n in range(3)]
+        found = sorted([await one for one in asyncio.as_completed([awaited(get(n)) for n in range(3)])])
+        ref, loop = get(5), asyncio.get_running_loop()
+        threaded = await loop.run_in_executor(None, lambda: ray.get(get(6)))
+        return [task.result() for task in tasks], found, await ref, await ref, threaded
+
+    def plain(self):
+        return "a plain method"
+
     async def facts(self):
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         return self.most, loop, asyncio.current_task() is not None
+
+
+async def awaited(ref):
+    return await ref
 
 
 def main():
@@ -67,6 +83,7 @@ def main():
     ray.get([worker.open.remote() for worker in workers])
     print("app:", ray.get(waiting), ray.get(workers[0].impatient.remote()))
     print("app:", ray.get(workers[0].missing.remote()), ray.get(workers[0].facts.remote()))
+    print("app:", ray.get(workers[0].ways.remote()), ray.get(workers[0].plain.remote()))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,11 @@ class Gate:
         self.event.set()
 
 
+@ray.remote(num_cpus=0.5)
+def digits(n):
+    return sum(int(digit) for digit in str(3**n))
+
+
 @ray.remote(num_cpus=0.1)
 class Counter:
     def __init__(self):
@@ -36,6 +41,18 @@ def main():
             most = max(most, *ray.get(done))
         pending.append(counter.add.remote(1))
     print("app:", max(ray.get(pending)), most <= 1_000)
+    pending, total = [], 0
+    for n in range(100):
+        if len(pending) == 4:
+            (ready,), pending = ray.wait(pending, num_returns=1)
+            total += ray.get(ready)
+        pending.append(digits.remote(n))
+    print("app:", total + sum(ray.get(pending)))
+    for wrong in ([], [1]):
+        try:
+            ray.wait(wrong, num_returns=1)
+        except (TypeError, ValueError) as error:
+            print("app:", type(error).__name__)
     gate = Gate.options(max_pending_calls=3).remote()
     waiting = [gate.wait.remote(0)]
     try:

@@ -16,8 +16,14 @@ class Unpicklable(Exception):
         self.attribute = (n for n in range(3))
 
 
+class SlottedError(ValueError):
+    __slots__ = ("place",)
+
+
 @ray.remote(num_cpus=0.1)
 def fails(kind):
+    if kind == "slotted":
+        raise SlottedError("slots")
     if kind == "own":
         raise OwnError(7, "as it was asked")
     if kind == "unpicklable":
@@ -56,6 +62,12 @@ class Fragile:
     def method(self):
         raise OwnError(2, "in a method")
 
+    def caught(self):
+        try:
+            ray.get(fails.remote("own"))
+        except OwnError as error:
+            return error.code, isinstance(error, RayTaskError)
+
     async def coroutine(self):
         raise OwnError(3, "in a coroutine")
 
@@ -75,13 +87,14 @@ def tell(title, call):
 
 
 def main():
-    for kind in ("nothing", "own", "unpicklable", "cause"):
+    for kind in ("nothing", "own", "slotted", "unpicklable", "cause"):
         tell(kind, lambda kind=kind: fails.remote(kind))
     tell("as an argument", lambda: passes_on.remote(fails.remote("own")))
     tell("through a call", lambda: calls.remote("own"))
     tell("crash", crashes.remote)
     fragile = Fragile.remote()
     tell("method", fragile.method.remote)
+    tell("caught", fragile.caught.remote)
     tell("coroutine", fragile.coroutine.remote)
     tell("constructor", Fragile.remote(is_broken=True).method.remote)
     print(

@@ -33,6 +33,10 @@ class Self:
     def handle(self):
         return ray.get_runtime_context().current_actor
 
+    def make(self):
+        self.made = Self.remote()
+        return self.made
+
     def double(self, n):
         return 2 * n
 
@@ -45,8 +49,13 @@ def by_list(handles, n):
     return ray.get([handle.double.remote(n) for handle in handles])
 
 
+@ray.remote(num_cpus=0.1)
+def runs(function):
+    return function()
+
+
 def main():
-    tasks, count = 4, 100_000
+    tasks, count = 4, 50_000
     progress = Progress.remote(tasks * count)
     results = [samples.remote(task, count, progress) for task in range(tasks)]
     print("app:", sum(ray.get(results)))
@@ -56,6 +65,9 @@ def main():
     one = Self.remote()
     itself = ray.get(one.handle.remote())
     print("app:", itself == one, ray.get(itself.double.remote(4)), ray.get(by_list.remote([one, itself], 5)))
+    made = ray.get(one.make.remote())
+    by_closure = runs.remote(lambda: ray.get(made.double.remote(9)))
+    print("app:", ray.get([made.double.remote(8), by_closure]), {one: "found"}[itself])
     stored = ray.put({"handle": one})
     print("app:", ray.get(ray.get(stored)["handle"].double.remote(6)))
     others = [Self.remote() for _ in range(3)]

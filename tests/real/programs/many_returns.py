@@ -1,5 +1,7 @@
 """Several results of one call, none at all, refs in refs, a map and reduce over them, and methods with options."""
 
+import threading
+
 import ray
 
 
@@ -32,13 +34,21 @@ class Splitter:
     @ray.method(num_returns=0)
     def nothing(self):
         self.calls += 1
+        return threading.Lock()  # it cannot be pickled, and goes nowhere
 
     def count(self):
         return self.calls
 
+    def pass_on(self, n):
+        return {"later": total.remote([n])}
+
     @staticmethod
     def static(n):
         return n + 1
+
+    @classmethod
+    def of_class(cls, n):
+        return cls.__name__, n
 
     @property
     def prop(self):
@@ -57,8 +67,14 @@ def main():
     splitter = Splitter.remote()
     left, right = splitter.split.remote("leftright")
     print("app:", ray.get(left), ray.get(right), splitter.nothing.remote(), ray.get(splitter.count.remote()))
-    print("app:", ray.get(splitter.static.remote(1)), ray.get(splitter.split.options(num_returns=1).remote("ab")))
+    print("app:", ray.get([splitter.static.remote(1), splitter.of_class.remote(2)]))
+    print("app:", ray.get(splitter.split.options(num_returns=1).remote("ab")))
     print("app:", ray.get(ray.get(ray.put([ray.put(1), ray.put(2)]))))
+    print("app:", ray.get(ray.get(splitter.pass_on.remote(12))["later"]))
+    ref = total.remote([1])
+    (same,) = ray.get(ray.put([ref]))
+    print("app:", {ref: "found"}[same], same == ref, len({ref, same}), type(ref) is ray.ObjectRef)
+    print("app:", ref.hex() == same.hex(), len(ref.task_id().hex()), ref.future().result(60))
     for wrong in ("none_such", "split", "prop"):
         try:
             print("app:", wrong, getattr(splitter, wrong).remote())

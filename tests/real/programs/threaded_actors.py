@@ -1,6 +1,7 @@
 """Threaded actors: how many calls run at once, in which threads; out of order execution; threads of the actor's own."""
 
 import queue
+import sqlite3
 import threading
 
 import ray
@@ -22,6 +23,18 @@ class Threaded:
 
 @ray.remote(num_cpus=0.1)
 class Plain:
+    def __init__(self):
+        self.local = threading.local()
+        self.local.owner = "constructor"
+        self.rows = sqlite3.connect(":memory:")
+        self.rows.execute("create table notes (number integer)")
+
+    def note(self, number):
+        self.rows.execute("insert into notes values (?)", (number,))
+
+    def notes(self):
+        return [number for (number,) in self.rows.execute("select number from notes order by rowid")], self.local.owner
+
     def where(self):
         one = threading.current_thread()
         return one is threading.main_thread(), one.name
@@ -66,6 +79,9 @@ def main():
     print("app:", ray.get([threaded.meet.remote() for _ in range(8)]), ray.get(threaded.where.remote()))
     plain = Plain.remote()
     print("app:", ray.get(plain.where.remote()), ray.get(plain.names.remote()))
+    for number in range(100):
+        plain.note.remote(number)
+    print("app:", ray.get(plain.notes.remote()))
     own = WithThread.remote(Counter.remote())
     print("app:", ray.get([own.submit.remote(n) for n in range(200)])[-1], ray.get(own.stop.remote()))
 
