@@ -39,17 +39,12 @@ def _snapshot(number: int, names: tuple[str, str], *, is_stuck: bool, state: Any
     machines.append({"machine": "driver", "class_name": "driver", "status": "blocked" if is_stuck else "active"})
     stuck: dict[str, list[dict[str, Any]]] = {"messages": [], "calls": [], "waits": []}
     if is_stuck:
+        since = START + timedelta(seconds=3)
         stuck["messages"] = [
-            {
-                "source": one,
-                "target": other,
-                "kind": "call",
-                "method": "deposit",
-                "args": [10],
-                "call_id": f"{one}/0/{other}/1",
-            }
+            {"source": one, "target": other, "kind": "call", "method": "deposit", "args": [10],
+             "call_id": f"{one}/0/{other}/1"}
             for one, other in pairs
-        ]
+        ]  # fmt: skip
         stuck["calls"] = [
             {
                 "machine": name,
@@ -60,25 +55,12 @@ def _snapshot(number: int, names: tuple[str, str], *, is_stuck: bool, state: Any
             }
             for name in names
         ]
-        since = START + timedelta(seconds=3)
         stuck["waits"] = [
-            {
-                "machine": one,
-                "call_id": f"driver/0/{one}/1",
-                "on_machine": other,
-                "on_call_id": f"{one}/0/{other}/1",
-                "waiting_since": since,
-            }
+            {"machine": one, "call_id": f"driver/0/{one}/1", "on_machine": other, "on_call_id": f"{one}/0/{other}/1"}
             for one, other in pairs
         ]
-        stuck["waits"].append(
-            {
-                "machine": "driver",
-                "on_machine": names[0],
-                "on_call_id": f"driver/0/{names[0]}/1",
-                "waiting_since": since,
-            }
-        )
+        stuck["waits"].append({"machine": "driver", "on_machine": names[0], "on_call_id": f"driver/0/{names[0]}/1"})
+        stuck["waits"] = [{**wait, "waiting_since": since} for wait in stuck["waits"]]
     whole = {
         "snapshot_id": f"bank-{number:05d}",
         "system": "bank",

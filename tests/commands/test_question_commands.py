@@ -182,7 +182,6 @@ def test_a_query_that_takes_too_long_is_told_with_what_to_do(run: Any, history: 
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A history whose every text would move a terminal's cursor."""
     from ray_snapshot.detectors import TokenConservation
 
     at = datetime(2026, 3, 1, tzinfo=UTC)

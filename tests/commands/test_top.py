@@ -103,7 +103,6 @@ with rs.System("idlers", every=0.2) as system:
 
 @contextmanager
 def idlers(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program with a system, until it is told to end."""
     (folder / "idlers.py").write_text(RING)
     env = clean_environment(HOME=str(folder))
     with started([sys.executable, folder / "idlers.py"], env=env, seconds=180, takes_input=True) as process:

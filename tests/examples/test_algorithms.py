@@ -216,7 +216,6 @@ def test_five_resource_managers_have_the_8832_states_of_the_published_model() ->
 
 
 def lamports(build: Any, max_clock: int) -> testing.Exploration:
-    """Lamport's processes while no clock is past `max_clock`: the model's constraint."""
 
     def max_clock_holds(states: Any) -> bool:
         return all(process.clock <= max_clock for process in states.values())

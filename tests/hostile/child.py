@@ -55,7 +55,6 @@ def forget_peak() -> int:
 
 
 def serve(answer: Callable[[Any], Any], seconds: float = SECONDS) -> None:
-    """The child's part: answer the requests on stdin, until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a native library prints is no answer
     for line in sys.stdin:

@@ -56,7 +56,6 @@ def snapshot(number: int) -> Snapshot:
 
 @contextmanager
 def untouched(outside: Path) -> Iterator[None]:
-    """Fails if anything of a folder, or of a file in it, is different behind the block."""
     before = fingerprint(outside)
     yield
     assert fingerprint(outside) == before, "something outside of the history was touched"
@@ -102,7 +101,6 @@ def add_to_log(history: Path, table: str, *actions: dict[str, object]) -> None:
 
 
 def removal(path: str) -> dict[str, object]:
-    """The action that says that a file has left a table, long ago."""
     values = {"system": "bank", "date": "2026-03-01"}
     return {
         "remove": {
@@ -116,7 +114,6 @@ def removal(path: str) -> dict[str, object]:
 
 
 def with_texts(file: Path, column: str, text: str) -> None:
-    """Every value of a column of a file becomes this text."""
     rows = pq.read_table(file, partitioning=None)
     place = rows.schema.get_field_index(column)
     pq.write_table(
@@ -125,7 +122,6 @@ def with_texts(file: Path, column: str, text: str) -> None:
 
 
 def replace_by_link(place: Path, target: Path) -> None:
-    """A link where a file or folder was, or where there was nothing."""
     if place.is_dir():
         shutil.rmtree(place)
     else:
@@ -160,7 +156,6 @@ def linked_partition(history: Path, outside: Path) -> None:
 
 
 def linked_partition_in_use(history: Path, outside: Path) -> None:
-    """The partition that everything is read from and written to is a link."""
     replace_by_link(history / "machines" / "system=bank", outside / "other" / "machines" / "system=bank")
 
 

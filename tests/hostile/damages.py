@@ -261,7 +261,6 @@ def other_rows(chance: Random, history: Path, _: Path) -> None:
 
 
 def inner_values(chance: Random, action: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """One place in an action, from the outside to the inside."""
     inner: Any = action
     while isinstance(inner, dict) and inner:
         key = chance.choice(sorted(inner))

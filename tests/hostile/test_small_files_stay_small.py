@@ -31,7 +31,6 @@ def repeated(text: str, rows: int) -> pa.Array:
 
 
 def bomb(history: Path, table: str, rows: int, texts: dict[str, str], *, is_plain: bool = False) -> None:
-    """A file of a table becomes one of many equal rows, some of their columns long texts."""
     for file in [crafted.data_file(history, table)]:
         first = pq.read_table(file, partitioning=None).slice(0, 1).to_pylist()[0]
         schema = pq.read_schema(file)

@@ -45,7 +45,6 @@ def rewritten(table: str, change: Callable[[pa.Table], pa.Table]) -> Fault:
 
 
 def changed(table: str, name: str, change: Callable[[Any], Any]) -> Fault:
-    """Every value of a column is another."""
 
     def other(rows: pa.Table) -> pa.Table:
         place = rows.schema.get_field_index(name)
@@ -64,7 +63,6 @@ def doubled(table: str) -> Fault:
 
 
 def no_texts(table: str, name: str) -> Fault:
-    """Bytes that are no UTF-8, under the name of texts."""
 
     def other(rows: pa.Table) -> pa.Table:
         place = rows.schema.get_field_index(name)

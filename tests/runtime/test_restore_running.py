@@ -35,7 +35,7 @@ class Gatekeeper(Keeper):
 @pytest.fixture(scope="module")
 def bank(ray_cluster: None) -> Iterator[rs.System]:
     with rs.System("bank", checkpoint=True, detectors=[]) as system:
-        vaults(system, COUNT, TOKENS, per_host=4)
+        vaults(system, COUNT, TOKENS, per_host=8)
         system.spawn_many(Gatekeeper, names=["keeper", "other-keeper"], count=2)
         system.spawn(Asker, name="asker")
         system.start()
@@ -55,13 +55,13 @@ def test_tokens_are_conserved_with_messages_timers_and_creations_in_flight(proto
     with rs.System("tokens", protocol=protocol, checkpoint=True, detectors=watch) as system:
         many = vaults(system, COUNT, TOKENS, per_host=4)
         system.start()
-        stir(system)
+        stir(system, hops=40)
         many[0].later.send(0.3, 7)
         many[3].hire.send("hired", 3)
         first = system.snapshot()
         assert first.restorable, first.obstacles
         assert total_of(first) == TOTAL
-        for again in range(3):
+        for again in range(2):
             system.restore(first)
             second = system.snapshot()
             assert total_of(second) == TOTAL

@@ -125,6 +125,7 @@ def test_a_host_that_freezes_is_named_and_one_that_dies_ends_the_system_and_neit
     assert all("host-1 with slow" in reason for reason in reasons)
 
 
+@NIGHTLY
 @pytest.mark.parametrize("protocol", OTHERS)
 def test_senders_held_at_full_mailboxes_are_recorded_and_an_alignment_never_holds_one_too_long(
     protocol: str, tmp_path: Path

@@ -1,4 +1,4 @@
-"""Snapshots of simulated runs of random systems are consistent cuts of the run's own events, found straight from the definition."""
+"""Snapshots of simulated runs are consistent cuts of the events of their run, straight from the definition."""
 
 from __future__ import annotations
 
