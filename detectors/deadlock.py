@@ -18,12 +18,12 @@ it is deadlocked for good, so the predicate is stable. These can move:
 A passive machine may hold a part of a join while no senders of the rest are declared (`undeclared` in the coverage). It
 moves as soon as anything at all can; where nothing can, it is not known whether it waits for anything: None.
 
-What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
-that names exact machines. So everything is decided a second time with its help; where the two differ the
-answer is None. So it is in place of False while a wait has lasted for long of which it cannot be told what ends it
-(`unexplained`), calls wait for one that occupies their event loop (`busy_loops`), or an actor is started again and again
-(`happened`), and where others hold the room that
-something needs on a node (`outside_room`). A machine held at a full mailbox is blocked on the receiver: the same graph.
+What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait that names
+exact machines. So everything is decided a second time with its help; where the two differ the answer is None. So it
+is in place of False while a wait has lasted for long of which it cannot be told what ends it (`unexplained`), calls
+wait for one that occupies their event loop (`busy_loops`), a call does not begin (`pending`), or an actor is started
+again and again (`happened`), and where others hold the room that something needs on a node (`outside_room`). A
+machine held at a full mailbox is blocked on the receiver: the same graph.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from ray_snapshot.detectors.explain import advice, cycle_text, records
 from ray_snapshot.detectors.happened import happened, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
+from ray_snapshot.detectors.pending import unbegun
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
@@ -111,7 +112,7 @@ class Deadlock:
         verdict = self._without_others(snapshot)
         waits: list[Undecided] = []
         if verdict.holds is False:
-            waits += [*unexplained(snapshot), *busy_loops(snapshot)]
+            waits += [*unexplained(snapshot), *busy_loops(snapshot), *unbegun(snapshot)]
         if not verdict.holds:
             waits += (loop for loop in restart_loops(snapshot) if loop.is_awaited)
         if not waits:

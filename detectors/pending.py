@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ray_snapshot.detectors.call_graph import is_call_id
-from ray_snapshot.detectors.common import listed, positions, texts, with_workers
+from ray_snapshot.detectors.common import lasted, listed, positions, texts, with_workers
 from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import held_now
@@ -54,6 +54,8 @@ class Roomless:
     """ "prepare() of Trainer-0 (3 calls)"."""
     waited_s: float
     lack: Lack
+    source: str | None
+    target: str
 
     @property
     def has_room(self) -> bool:
@@ -82,10 +84,49 @@ def roomless(snapshot: Snapshot) -> list[Roomless]:
         asked[(source if (source, target, demand) in since else None, target, demand)] += 1
     now = snapshot.started_at.timestamp()
     return [
-        Roomless(_named(source, target, count), now - at, Lack(state, found.demands[demand]))
+        Roomless(_named(source, target, count), now - at, Lack(state, found.demands[demand]), source, target)
         for (source, target, demand), at in since.items()
         if (count := asked[source, target, demand])
     ]
+
+
+class Unbegun(NamedTuple):
+    """Calls that nothing known keeps from beginning, and that do not begin."""
+
+    name: str
+    seconds: float
+
+    def __str__(self) -> str:
+        """ "prepare() of Trainer-0 has not begun for 42 s, ..."."""
+        return f"{self.name} has not begun for {lasted(self.seconds)}, though nothing that is seen keeps it from that"
+
+    @property
+    def depends_on(self) -> str:
+        """What would decide it, for the evidence of a verdict."""
+        return f"what keeps {self.name} from beginning"
+
+    @property
+    def remedies(self) -> list[str]:
+        """What a person can do about it."""
+        return [
+            f"Look whether the process for {self.name} starts: its runtime environment may not come about, the import of"
+            " its module may not end, its arguments may be large, or Ray repeats what fails (see the log of the driver)."
+        ]
+
+
+def unbegun(snapshot: Snapshot) -> list[Unbegun]:
+    """Those of the coverage, less what lacks room on a node."""
+    rows = snapshot.coverage.get("unbegun")
+    if not isinstance(rows, list):
+        return []
+    lacking = {(one.source, one.target) for one in roomless(snapshot) if not one.has_room}
+    now = snapshot.started_at.timestamp()
+    rows = [row for row in rows if (row["source"], row["target"]) not in lacking]
+    names = [
+        f"{row['method']} of {row['target']}" if row["method"] else _named(row["source"], row["target"], 1)
+        for row in rows
+    ]
+    return [Unbegun(name, now - row["since"]) for name, row in zip(names, rows, strict=True)]
 
 
 def _named(source: str | None, target: str, count: int) -> str:
@@ -106,7 +147,8 @@ def _without_room(snapshot: Snapshot) -> list[str]:
 def _without_arguments(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     on: dict[str, list[str]] = {}
     for row in rows:
-        on.setdefault(row["machine"], []).append(row["on_machine"] or "something that was not recorded")
+        other = "a call before it" if row["on_machine"] == row["machine"] else row["on_machine"]
+        on.setdefault(row["machine"], []).append(other or "something that was not recorded")
     return [f"{machine} waits for its arguments, by {listed(dict.fromkeys(others))}" for machine, others in on.items()]
 
 

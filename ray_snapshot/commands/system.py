@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ray_snapshot.commands.visiting import as_long_as, at_most, visitor
-from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
+from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
 from ray_snapshot.wrapping import print_text
 
@@ -28,6 +28,10 @@ _CONNECT_S = 60.0
 """Bound for finding clusters, and for connecting to one; a healthy cluster on a busy machine never comes near it."""
 
 _STACKS_S = 30.0
+
+_MUTE = (
+    "; a process cannot answer while compiled code holds its interpreter, or while it unpickles an argument or a reply"
+)
 
 _MINOR = {
     "run_id": 8,
@@ -144,7 +148,11 @@ def _diagnose_system(name: str, address: str | None, timeout: float, json: bool,
     from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
 
     with _service_of(name, address) as service:
-        snapshot = _snapshot_by(service, name, timeout)
+        try:
+            snapshot = _snapshot_by(service, name, timeout)
+        except SnapshotAbortedError as error:
+            print_text(f"{name}: cannot be told: {error}{_MUTE if str(error.reason).startswith('timed out') else ''}")
+            return 4
         found = diagnosis(snapshot)
         told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
     if json:

@@ -27,6 +27,7 @@ from ray_snapshot.errors import HistoryWriteError, SettingError
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
+from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.report_files import ReportFiles
 from ray_snapshot.instrument.watching import Watch
@@ -114,7 +115,8 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         _show(error)
         return 1
     finally:
-        watching.close_quietly()
+        if all(thread.daemon for thread in own_threads()):  # else Python goes on, and closes it when they have ended
+            watching.close_quietly()
         reporter.finish()
     return 0
 

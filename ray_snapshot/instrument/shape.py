@@ -494,6 +494,7 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "is_detached": options.get("lifetime") == "detached",
         "kind": meta.modified_class.__name__,
         "is_async": on_loop,
+        "in_order": not (on_loop or groups or bound > 1 or options.get("allow_out_of_order_execution")),
         "endless": _endless(meta.method_meta, options.get("max_task_retries")),
         "is_retried": bool(options.get("max_restarts")),
         "max_restarts": int(options.get("max_restarts") or 0),

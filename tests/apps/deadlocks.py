@@ -44,6 +44,9 @@ class Loop:
     async def again(self):
         return await ray.get_runtime_context().current_actor.answer.remote()
 
+    async def doze(self):
+        await asyncio.sleep(3_600)
+
     async def blocking(self):
         return ray.get(self.other.ask.remote())
 
@@ -52,6 +55,9 @@ class Loop:
 
     async def answer(self):
         return "done"
+
+    async def deposit(self):
+        self.opened.set()
 
     async def enter(self):
         self.entered += 1
@@ -190,7 +196,8 @@ def async_self_call():
 
 def blocked_loop():
     a, _ = pair(Loop)
-    return ray.get(a.blocking.remote())
+    dozing = a.doze.remote()
+    return ray.get([a.blocking.remote(), dozing])
 
 
 def async_slots():
@@ -332,11 +339,20 @@ def async_next_item():
     return ray.get(reader.read.remote(reader, Asker.remote()))
 
 
+def in_order():
+    """Ray begins no call of one process to an actor before the one in front, whose argument waits for the one behind."""
+    loop, account = Loop.remote(), Account.remote()
+    ray.get(account.meet.remote(loop))
+    account.meet.remote(loop.enter.remote())
+    return ray.get(account.transfer.remote())
+
+
 def again():
     print(ray.get(Account.remote().deposit.remote()))
     ray.shutdown()
     ray.init()
-    return two()
+    threading.Thread(target=two).start()
+    return "left"  # the program's own end waits for its threads
 
 
 if __name__ == "__main__":

@@ -132,6 +132,24 @@ class Asker:
         return "answered"
 
 
+class Unwritten:
+    """What is never written out."""
+
+    def __reduce__(self):
+        threading.Event().wait()
+        return str, ()
+
+
+@ray.remote(num_cpus=0)
+def unwritten():
+    return Unwritten()
+
+
+@ray.remote(num_cpus=0)
+def unread():
+    return ray.get(unwritten.remote())
+
+
 @ray.remote(num_cpus=0)
 class Service:
     def run(self):
@@ -150,7 +168,7 @@ def hanging():
     refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
     refs += [asker.ask.remote(asks_back), in_a_thread.locked.remote(), reading.reading.remote()]
-    refs += [reading.sleeping.remote()]
+    refs += [reading.sleeping.remote(), unread.remote()]
     given_up, most_s = Path(sys.argv[2]), time.monotonic() + MOST_S
     while not given_up.exists() and time.monotonic() < most_s:
         ray.wait(refs, num_returns=len(refs), timeout=1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import ray
@@ -10,7 +11,7 @@ import ray
 @ray.remote
 class Desk:
     def greet(self) -> str:
-        return "hello"
+        return f"hello from {os.getpid()}"
 
 
 if __name__ == "__main__":

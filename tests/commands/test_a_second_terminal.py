@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -61,6 +63,8 @@ class Watched:
     terminal: Terminal
     told: str
     """The command that `run` has printed."""
+    actor: int
+    """The process of its actor."""
 
     @property
     def address(self) -> str:
@@ -76,8 +80,9 @@ def watched(terminal: Terminal, name: str, **more: str) -> Iterator[Watched]:
             assert process.stdout is not None
             assert process.stderr is not None
             told = next(line for line in process.stderr if "from another terminal" in line)
-            assert process.stdout.readline() == "hello\n"
-            yield Watched(terminal, told.strip().partition("terminal: ")[2])
+            greeting, _, actor = process.stdout.readline().rpartition(" ")
+            assert greeting == "hello from"
+            yield Watched(terminal, told.strip().partition("terminal: ")[2], int(actor))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -131,6 +136,19 @@ def test_a_watcher_of_another_version_is_named_in_one_line(stranger: Terminal) -
     for done in (named, all_):
         (line,) = done.stderr.splitlines()
         assert "the answer of other cannot be read here (AttributeError: " in line
+
+
+def test_it_cannot_be_told_of_a_program_of_which_a_process_does_not_answer(both: tuple[Watched, Watched]) -> None:
+    os.kill(both[1].actor, signal.SIGSTOP)
+    try:
+        done = both[1].terminal.type("diagnose", "open", "--address", both[1].address, "--timeout", "1")
+    finally:
+        os.kill(both[1].actor, signal.SIGCONT)
+    assert (done.returncode, done.stderr) == (4, ""), done
+    assert done.stdout.startswith("open: cannot be told: snapshot "), done
+    assert "timed out waiting for the report of Desk-0; a process cannot answer while compiled code" in done.stdout, (
+        done
+    )
 
 
 def test_systems_lists_those_of_every_cluster_with_its_address(

@@ -9,6 +9,7 @@ from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.late import Late
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.coordinator import Coordinator
@@ -22,9 +23,11 @@ def snapshot_of(
     *,
     known: Mapping[str, Mapping[str, Any]] | None = None,
     state_of: Callable[[str], Any] = lambda _: None,
+    late: Late | None = None,
+    at: float = 0.0,
 ) -> Snapshot:
-    """`known`: what the process of a machine knows besides its report."""
-    number = coordinator.start(0, 9)
+    """`known`: what the process of a machine knows besides its report; `late`: what the watcher has kept of those before."""
+    number = coordinator.start(at, 9)
     assert number is not None
     for machine, ledger in ledgers.items():
         ledger.request(number)
@@ -36,8 +39,9 @@ def snapshot_of(
         machine: ProcessReport(ledger.report(number), 0.0, **(known or {}).get(machine, {}))
         for machine, ledger in ledgers.items()
     }
-    header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
-    return CollectedCalls(header, completed.calls, recorded, dict(facts)).snapshot()
+    header = SnapshotHeader(number, "app", "1", "calls", [], at)
+    told = (late or Late()).told(completed.calls, recorded, facts, at)
+    return CollectedCalls(header, completed.calls, recorded, dict(facts), **told).snapshot()
 
 
 class Ledgers:
@@ -46,6 +50,7 @@ class Ledgers:
     def __init__(self, *actors: str, slots: int = 1, driver_acts: bool = True) -> None:
         self.coordinator, self.ledgers = Coordinator(), dict[str, CallLedger]()
         self.facts: dict[str, dict[str, Any]] = {}
+        self.late = Late()
         self.known: dict[str, dict[str, Any]] = {name: {} for name in (DRIVER, *actors)}
         for name in (DRIVER, *actors):
             acts = driver_acts and name == DRIVER
@@ -67,8 +72,10 @@ class Ledgers:
         """The call waits for what only its own process can bring."""
         return self.ledgers[machine].wait(call, (), 1, since, is_local=True, **how)
 
-    def snapshot(self) -> Snapshot:
-        return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known)
+    def snapshot(self, at: float = 0.0) -> Snapshot:
+        return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known, late=self.late, at=at)
 
-    def verdict(self) -> Verdict:
-        return Deadlock().evaluate(self.snapshot())
+    def verdict(self, *at: float) -> Verdict:
+        """Of a snapshot at each of these moments (none: at 0) the last one's."""
+        snapshots = [self.snapshot(moment) for moment in at or (0.0,)]
+        return Deadlock().evaluate(snapshots[-1])

@@ -12,10 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +53,8 @@ class Waits:
         self.read, self.write = os.pipe()
         self.processes = multiprocessing.get_context("spawn").Queue()
         self.holder = SimpleNamespace(lock=self.lock)
+        self.fifo = Path(tempfile.mkdtemp()) / "fifo"
+        os.mkfifo(self.fifo)
 
     def begin(self) -> None:
         """The locks are held, the queue is full, the thread runs: by the test's own thread."""
@@ -76,6 +80,7 @@ class Waits:
         socket.create_connection(self.server.getsockname()).close()
         os.write(self.write, b"x")
         self.processes.put(1)
+        os.close(os.open(self.fifo, os.O_RDWR))
 
 
 def _acquires(waits: Waits) -> None:
@@ -133,6 +138,7 @@ OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
     "": (lambda waits: os.read(waits.read, 1), "a pipe"),
+    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the end of system call "),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
 }
@@ -362,9 +368,10 @@ def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) 
 
 def test_a_method_on_the_loop_of_an_async_actor_waits_as_any_other_and_keeps_the_loop(actor: Actor) -> None:
     actor.run(LOCAL["waits.lock.acquire"], "waits.lock.acquire", on_loops=1)
-    for after in (0.0, 1.0, LONG_S - 1):
+    actor.process.enter(None, "goes_on_behind_it")
+    for after in (0.0, 1.0, LONG_S - 1, LONG_S + 1):
         actor.recorded(after)
-    told = actor.recorded(LONG_S + 1)
+    told = actor.recorded(2 * LONG_S + 1)
     (wait_,) = told.report.waits
     assert (wait_.call_id, wait_.is_local, told.report.status) == (actor.call_id, True, "blocked")
     assert (wait_.what, told.blocking_call, told.long_waits) == ("waits.lock.acquire", actor.call_id, ())

@@ -17,6 +17,7 @@ from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
+from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S, NO_CALL
 from ray_snapshot.protocol.calls import CallLedger, CallWait, awaited, call_id_of, parsed
 from ray_snapshot.protocol.tasks import call_of_task, task_name, worker_name
@@ -440,3 +441,60 @@ def test_rows_and_evidence_are_the_same_whichever_process_reports_first(order: l
     assert (rows, evidence) == told(sorted(SHOWN))
     assert [row["machine"] for row in rows["machines"]] == ["Cook-0", "Waiter-0", "Waiter-1", DRIVER]
     assert [record["machine"] for record in evidence["members"]] == ["Cook-0", "Waiter-0"]
+
+
+# ---- what ought to have gone on since the snapshots before --------------------------------------------------------------
+
+
+def test_a_reply_that_has_not_come_long_after_its_call_has_ended_may_never_come() -> None:
+    app = Ledgers("A")
+    call = app.call(DRIVER, "A")
+    app.ledgers["A"].finish(call)
+    wait_id = app.wait(DRIVER, None, call, call_site="app.py:1")
+    assert app.verdict(0, LONG_S - 1).holds is False
+    found = app.verdict(LONG_S)
+    assert (found.holds, "driver (app.py:1) has waited for 10 s for the reply of A, which" in found.sentence) == (
+        None,
+        True,
+    )
+    app.ledgers[DRIVER].wake(wait_id)
+    app.wait(DRIVER, None, call, since=LONG_S)
+    assert app.verdict(LONG_S + 1).holds is False, "another wait"
+
+
+def test_a_call_that_nothing_keeps_from_beginning_may_never_begin() -> None:
+    app = Ledgers("A", "B")
+    app.wait(DRIVER, None, app.call(DRIVER, "A", is_accepted=False))
+    assert app.verdict(0, LIMITS.late_call_s - 1).holds is False
+    found = app.verdict(LIMITS.late_call_s)
+    assert found.holds is None
+    assert found.sentence.endswith("m of A has not begun for 20 s, though nothing that is seen keeps it from that.")
+    app.wait("A", app.call("B", "A"), app.call("A", "B"))
+    assert app.verdict(LIMITS.late_call_s + 1).holds is False, "the slot is taken"
+
+
+def test_nobody_asks_for_a_call_that_nothing_waits_for() -> None:
+    app = Ledgers("A")
+    app.call(DRIVER, "A", is_accepted=False)
+    assert app.verdict(0, LIMITS.late_call_s).holds is False
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_call_to_an_actor_in_order_waits_for_the_one_before_it_that_lacks_an_argument(in_order: bool) -> None:
+    app = Ledgers("A", "B")
+    app.facts["A"]["in_order"] = in_order
+    argument = app.call(DRIVER, "B")
+    app.call(DRIVER, "A", is_accepted=False, needs=(argument,))
+    behind = app.call(DRIVER, "A", is_accepted=False)
+    app.wait(DRIVER, None, behind)
+    app.wait("B", argument, behind)
+    assert app.verdict(0, 2 * LIMITS.late_call_s).holds is (True if in_order else None)
+
+
+def test_an_actor_that_is_to_be_made_wakes_a_parked_call_no_sooner_than_its_constructor_begins() -> None:
+    """Which may wait for room on a node."""
+    app = Parked()
+    app.ledgers[DRIVER].create("d", "__init__", None, 0.0)
+    rows = app.snapshot().waits
+    assert {row["on_call_id"] for row in rows if row["machine"] == "a" and row["on_machine"] == "d"} == {"driver/0/d/0"}
+    assert app.verdict().holds is False, "it is about to begin"

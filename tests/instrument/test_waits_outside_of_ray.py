@@ -23,8 +23,8 @@ BOUND_S = 300.0
 
 PROVEN = {"get", "lock", "condition", "hold", "occupy", "ask"}
 """Methods of calls that only their own processes could end."""
-UNTOLD = {"socket", "child", "process_queue", "join", "locked", "reading"}
-"""Actors with a wait that something else may end."""
+UNTOLD = {"socket", "child", "process_queue", "join", "locked", "reading", "unread-0"}
+"""Machines with a wait that something else may end."""
 
 
 def _verdicts(history: Path) -> list[Mapping[str, Any]]:
@@ -104,6 +104,8 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert told["locked"][0] == _line("await asyncio.to_thread(lock.acquire)")
     assert told["locked"][1].startswith("for thread ")
     assert told["reading"] == (_line("await reader.read(1)"), "for a future that nothing seen here sets")
+    assert told["unread-0"][0] == _line("return ray.get(unwritten.remote())")
+    assert told["unread-0"][1].startswith("for the reply of unwritten(), which has ended: ")
     machines = rs.History(history).load(stuck["snapshot_id"]).tables["machines"].to_pylist()
     assert {row["machine"]: row["state"] for row in machines}["lock"] == "{}", "it was not recorded where it stands"
     assert max(row["record_delay_ms"] for row in machines) < OVERDUE_MS

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ray_snapshot.instrument.process.coroutines import (
@@ -191,7 +192,13 @@ class ActorLoop:
 
     def resolved(self, report: MachineReport) -> MachineReport:
         """The report, with what its calls wait for as their coroutines tell it."""
-        return resolved(report, self.coroutines, self.wait_tasks, self.loop) if self.is_async else report
+        if not self.is_async:
+            return report
+        found = resolved(report, self.coroutines, self.wait_tasks, self.loop)
+        mine = [wait for wait in found.waits if wait.call_id == self.blocking_call]
+        if self.blocking_call is None or not mine or any(wait.may_act or wait.is_ready for wait in mine):
+            return found
+        return replace(found, status="blocked")  # no other call goes on meanwhile, whatever timers are set
 
     def begin_anew(self) -> None:
         """The process was rolled back: nothing runs."""

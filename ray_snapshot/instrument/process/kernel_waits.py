@@ -20,6 +20,7 @@ from typing import NamedTuple
 _TASKS = Path("/proc/self/task")
 
 _LOCK, _FILE, _FILES, _SELECT, _CHILD, _SIGNAL = "lock", "file", "files", "select", "child", "signal"
+_OTHER = "other"
 
 STANDARD_INPUT, A_SIGNAL, LISTENS = "its standard input", "a signal", "that listens on"
 """What only a person, or another program, gives."""
@@ -59,16 +60,19 @@ _CALLS: dict[str, dict[int, _Call]] = {
         137: _Call(_SIGNAL, 2),
     },
 }
-"""By machine and number of the system call, for those in which a thread may wait without a bound."""
+"""By machine and number of the system call: what it is about, and its bound. Of others there is none."""
+
+_TIMED = {"x86_64": (35, 219, 230), "aarch64": (101, 115, 128)}
+"""nanosleep, clock_nanosleep, and restart_syscall, which goes on with one of those that were bounded."""
 
 
 class KernelWait(NamedTuple):
     """A system call that ends only when something comes."""
 
     kind: str
-    """`lock`, `file`, `files`, `select`, `child`, `signal`."""
+    """`lock`, `file`, `files`, `select`, `child`, `signal`; `other`: the opening of a FIFO, a semaphore of the system, ..."""
     about: int
-    """The descriptor of the file, the number of descriptors to select from, or the pid of the child."""
+    """The descriptor of the file, the number of descriptors to select from, the pid of the child, or the number of the call."""
 
     @property
     def is_lock(self) -> bool:
@@ -83,9 +87,11 @@ class KernelWait(NamedTuple):
             return described_file(self.about)
         if self.kind == _CHILD:
             return described_child(self.about)
+        if self.kind == _OTHER:
+            return f"the end of system call {self.about}"
         if self.kind == _FILES and self.about >= 0:
             return _described_set(self.about)
-        return {_LOCK: "", _SIGNAL: A_SIGNAL}.get(self.kind, _SEVERAL)
+        return {_LOCK: "a lock", _SIGNAL: A_SIGNAL}.get(self.kind, _SEVERAL)
 
 
 def kernel_wait(thread: int) -> KernelWait | None:
@@ -94,8 +100,13 @@ def kernel_wait(thread: int) -> KernelWait | None:
         words = (_TASKS / str(thread) / "syscall").read_text().split()
     except OSError:
         return None
-    call = _CALLS.get(platform.machine(), {}).get(int(words[0])) if words and words[0].isdecimal() else None
-    if call is None or (call.timeout >= 0 and int(words[1 + call.timeout], 16) not in _NO_TIMEOUT):
+    calls = _CALLS.get(platform.machine())
+    if calls is None or not words or not words[0].isdecimal() or int(words[0]) in _TIMED[platform.machine()]:
+        return None
+    call = calls.get(int(words[0]))
+    if call is None:
+        return KernelWait(_OTHER, int(words[0]))
+    if call.timeout >= 0 and int(words[1 + call.timeout], 16) not in _NO_TIMEOUT:
         return None
     about = int(words[1], 16)
     return KernelWait(call.kind, about if about < 2**31 else -1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.reports import ProcessReport
-from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.tasks import function_of, is_task, is_worker
 from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
 
@@ -37,6 +37,10 @@ class CollectedCalls:
     """What may go on and can reach no machine."""
     happened: tuple[Mapping[str, Any], ...] = ()
     """Deaths, restarts, and errors that nobody has read; see `happened`."""
+    late_replies: tuple[tuple[ResolvedWait, float], ...] = ()
+    """Waits whose calls have ended for long, and since when; see `late`."""
+    late_calls: tuple[tuple[CallsOf, int, float], ...] = ()
+    """Calls that nothing known keeps from beginning for long: channel, number, and since when."""
     still_since: float = 0.0
     """Since then nothing has moved."""
     traces: tuple[bytes, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from ray_snapshot.instrument.watcher.stores import stores
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, EVENT_WAIT, LONG_S, NO_CALL
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
-from ray_snapshot.protocol.calls import CONSTRUCTOR, CallWait, MachineReport, RunningCall, call_id_of, parsed
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Awaited, CallWait, MachineReport, RunningCall, call_id_of, parsed
 from ray_snapshot.protocol.task_collector import parsed_target
 from ray_snapshot.protocol.tasks import ANYBODY, call_of_task, function_of, is_task, is_worker
 from ray_snapshot.runtime.assembly import checked, with_delay
@@ -35,6 +36,8 @@ from ray_snapshot.waits import short_form_of
 
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
+
+_LATE = "which has ended: its value is still being written, sent or read"
 
 
 class Tables:
@@ -65,10 +68,16 @@ class Tables:
         for wait in sorted(self.completed.waits, key=lambda one: self._in_order(one.machine)):
             self.waits_of.setdefault(wait.machine, []).append(wait)
         self.arguments_of: dict[str, list[ResolvedWait]] = {}
-        """Calls that wait in Ray's queues for their arguments."""
-        for wait in sorted(self.completed.argument_waits, key=lambda one: self._in_order(one.machine)):
+        """Calls that wait in Ray's queues for their arguments, and those behind them."""
+        for wait in sorted(self._held_back(), key=lambda one: self._in_order(one.machine)):
             self.arguments_of.setdefault(wait.machine, []).append(wait)
 
+        self.births = {
+            one.target: self._call_of(one, CONSTRUCTOR)
+            for one in self.channels
+            if CONSTRUCTOR in one.in_flight and CONSTRUCTOR not in one.tasks
+        }
+        """By actor whose constructor has not begun: the id of that call in a snapshot."""
         self.worker_of = {
             parsed_target(call.call_id): name
             for name, one in collected.recorded.items()
@@ -103,6 +112,25 @@ class Tables:
         self.has_tasks = any(one.started for one in loose)
         self.has_scattered = any(one.scattered for one in loose)
         self.is_still = is_still and not any(one.pending for one in loose) and self._is_still()
+
+    def _held_back(self) -> Iterable[ResolvedWait]:
+        """An actor with one slot runs the calls of one process in their order, also where the first one lacks an argument."""
+        waiting = {one.wait.call_id: one for one in self.completed.argument_waits}
+        for channel in self.channels:
+            is_in_order = self.collected.facts.get(channel.target, {}).get("in_order")
+            before: str | None = None
+            for number, sent in sorted(channel.in_flight.items()):
+                call_id = channel.call_id(number)
+                one = waiting.get(call_id)
+                if before is not None:
+                    wait = CallWait(0, call_id, (), 0, sent.sent_at) if one is None else one.wait
+                    wait = replace(wait, on=(*wait.on, Awaited(before)), k=wait.k + 1)
+                    answers, on = (one.answers, one.on_machines) if one is not None else ((), ())
+                    one = ResolvedWait(channel.target, wait, (*answers, False), (*on, channel.target), False)
+                if one is not None:
+                    yield one
+                if is_in_order and one is not None and one.is_satisfied is False:
+                    before = call_id
 
     def _is_still(self) -> bool:
         """Whether no machine will go on as things are, and no reply is on its way: then nothing wakes a parked thread."""
@@ -158,6 +186,8 @@ class Tables:
             coverage |= {"primitives": primitives}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
+        if self.collected.late_calls:
+            coverage |= {"unbegun": self._unbegun()}
         if self.collected.happened:
             coverage |= {"happened": list(map(self._happened, self.collected.happened))}
         if self.collected.still_since:
@@ -190,6 +220,9 @@ class Tables:
             for one in waits
             if one.wait.call_id is None and one.wait.waiting_since <= until and (replies := self._stuck_replies(one))
         ]
+        for one, since in self.collected.late_replies:
+            whose = ", ".join(map(self.shown, one.on_machines))
+            found.append((one.machine, LongWait(since, one.wait.call_site, f"for the reply of {whose}, {_LATE}")))
         return [
             {
                 "machine": self.shown(machine),
@@ -199,6 +232,19 @@ class Tables:
             }
             for machine, wait in found[: LIMITS.unexplained_waits]
         ]
+
+    def _unbegun(self) -> list[dict[str, Any]]:
+        """One row for each caller (None: of a constructor), target and method; the first of them."""
+        found: dict[tuple[str | None, str, str], float] = {}
+        for channel, number, since in self.collected.late_calls:
+            is_born_by_it = number == CONSTRUCTOR and number not in channel.tasks
+            source, method = (
+                (None, "") if is_born_by_it else (self.shown(channel.source), channel.in_flight[number].method)
+            )
+            key = source, self.shown(channel.target), method
+            found[key] = min(since, found.get(key, since))
+        rows = itertools.islice(found.items(), LIMITS.unexplained_waits)
+        return [dict(zip(("source", "target", "method", "since"), (*key, at), strict=True)) for key, at in rows]
 
     def _stuck_replies(self, resolved: ResolvedWait) -> str:
         """What a task of an actor's own waits for, for a person; "" if it goes on by itself, or one may act whom that needs."""
@@ -580,7 +626,7 @@ class Tables:
         callers = (*every, *resolved.on_machines) if has_slot else (resolved.machine,)
         for machine in dict.fromkeys((*callers, *before)):
             is_to_begin = is_task(machine) and machine not in self.completed.machines
-            on_call = self.call_id(call_of_task(machine)) if is_to_begin else None
+            on_call = self.call_id(call_of_task(machine)) if is_to_begin else self.births.get(machine)
             row = {**common, "k": 1, "on_machine": self.shown(machine), "on_call_id": on_call}
             yield {**row, "satisfied": resolved.wait.is_ready}
         for call in self._unanswered(resolved.machine):

@@ -22,6 +22,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.incidents import Incidents
+from ray_snapshot.instrument.watcher.late import Late
 from ray_snapshot.instrument.watcher.movement import Movement
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
@@ -89,6 +90,7 @@ class Processes:
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
         self.happened = Incidents()
+        self.late = Late()
         self.movement = Movement()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
@@ -387,6 +389,7 @@ class Processes:
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             happened=happened,
+            **self.late.told(calls, pending.recorded, self.roster.facts, header.started_at),
             still_since=self.movement.still_since(calls, pending.recorded, header.started_at),
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,

@@ -1,0 +1,99 @@
+"""What ought to have gone on since the snapshots before, as far as is known: replies that do not come, calls that do not begin.
+
+Kept over snapshots: no process knows of both ends of a reply, or of what a worker does before a call begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import LONG_S
+from ray_snapshot.protocol.calls import CONSTRUCTOR
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.reports import ProcessReport
+    from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
+    from ray_snapshot.protocol.calls import MachineReport
+
+
+class Late:
+    """Of one watched app. By wait, or by call: the first snapshot since which all have seen it so."""
+
+    def __init__(self) -> None:
+        self.replies: dict[Any, float] = {}
+        self.calls: dict[Any, float] = {}
+
+    def told(
+        self,
+        calls: CompletedCallSnapshot,
+        recorded: Mapping[str, ProcessReport],
+        facts: Mapping[str, Mapping[str, Any]],
+        now: float,
+    ) -> dict[str, Any]:
+        """`late_replies` and `late_calls` of `CollectedCalls`."""
+        ended, free = _ended(calls), _unbegun(calls, recorded, facts)
+        self.replies = {key: self.replies.get(key, now) for key in ended}
+        self.calls = {key: self.calls.get(key, now) for key in free}
+        replies = tuple((ended[key], since) for key, since in self.replies.items() if now - since >= LONG_S)
+        late = tuple((free[key], key[3], at) for key, at in self.calls.items() if now - at >= LIMITS.late_call_s)
+        return {"late_replies": replies, "late_calls": late}
+
+
+def _ended(calls: CompletedCallSnapshot) -> dict[Any, ResolvedWait]:
+    """Waits whose calls have ended: the reply is still being written, sent or read, which may take for ever."""
+    blocked = {machine for machine, report in calls.machines.items() if report.status == "blocked"}
+    return {
+        (one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.on): one
+        for one in calls.waits
+        if one.is_satisfied and one.on_machines and not (one.wait.is_ready or one.wait.is_local or one.wait.may_act)
+        if not one.wait.is_callback and one.machine in blocked
+    }
+
+
+def _unbegun(
+    calls: CompletedCallSnapshot, recorded: Mapping[str, ProcessReport], facts: Mapping[str, Mapping[str, Any]]
+) -> dict[Any, CallsOf]:
+    """Constructors, and calls that something waits for, that have not begun though they have their arguments and a slot.
+
+    Whether a node has room is told elsewhere. A call that nothing waits for may have ended in an error before it began.
+    """
+    held_back = {one.wait.call_id for one in calls.argument_waits if one.is_satisfied is not True}
+    answers = (pair for one in calls.waits for pair in zip(one.wait.calls, one.answers, strict=False))
+    lacking = {call for call, answer in answers if answer is False}
+    return {
+        (channel.source, channel.incarnation, channel.target, number): channel
+        for channel in calls.channels
+        if channel.tasks or CONSTRUCTOR in channel.in_flight or _takes_calls(channel.target, calls, recorded, facts)
+        for number in islice(_free(channel, held_back, facts), LIMITS.unexplained_waits)
+        if channel.call_id(number) in lacking or (number == CONSTRUCTOR and number not in channel.tasks)
+    }
+
+
+def _free(channel: CallsOf, held_back: set[str | None], facts: Mapping[str, Mapping[str, Any]]) -> Iterator[int]:
+    """The calls of a channel that have their arguments; behind a constructor there are none, nor behind what goes first."""
+    for number in sorted(channel.in_flight):
+        if channel.call_id(number) not in held_back:
+            yield number
+        elif facts.get(channel.target, {}).get("in_order"):
+            return
+        if number == CONSTRUCTOR and number not in channel.tasks:
+            return
+
+
+def _takes_calls(
+    machine: str,
+    calls: CompletedCallSnapshot,
+    recorded: Mapping[str, ProcessReport],
+    facts: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    """Whether an actor has a slot, and nothing runs there that could keep it from a call."""
+    target: MachineReport | None = calls.machines.get(machine)
+    about = facts.get(machine, {})
+    if target is None or target.status == "active" or "max_concurrency" not in about or about.get("groups"):
+        return False
+    is_blocked = machine not in recorded or recorded[machine].blocking_call is not None
+    is_starting = any(one.method == "__init__" for one in target.calls)
+    return not (is_blocked or is_starting) and len(target.calls) < int(about["max_concurrency"])
