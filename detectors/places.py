@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ray_snapshot.detectors.common import lasted, with_workers
+from ray_snapshot.detectors.unexplained import unexplained
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, name_ranges
 from ray_snapshot.snapshot import Snapshot
@@ -21,15 +22,16 @@ def places(snapshot: Snapshot) -> list[str]:
         inside = primitives.get(row["call_id"] or machine)
         about = [row["call_site"], inside and f"in {inside}"]
         site = f" ({', '.join(filter(None, about))})" if any(about) else ""
-        seconds = (snapshot.started_at - row["started_at"]).total_seconds()
+        seconds = (snapshot.started_at - row["started_at"]).total_seconds() if row["started_at"] else 0.0
         there = groups.setdefault((kind, f"{method}{site}"), {})
         there[machine] = max(seconds, there.get(machine, 0.0))
     busy = {machine for there in groups.values() for machine in there}
     sizes = {kind: sum(1 for of in kinds.values() if of == kind) for kind in {*kinds.values()}}
     lines = []
     for (kind, place), there in sorted(groups.items(), key=lambda one: (len(one[1]), one[0])):
-        of = f" ({len(there):,} of {sizes[kind]:,})" if sizes.get(kind, 1) > 1 else ""
+        of = f" ({len(there):,} of {sizes[kind]:,})" if kind and sizes.get(kind, 1) > 1 else ""
         lines.append(f"{name_ranges(there)}{of} in {place} for {lasted(max(there.values()))}")
+    lines += [str(one) for one in unexplained(snapshot) if one.machine not in busy]
     idle = [name for name in kinds if name not in busy and name != DRIVER]
     lines += [f"{name_ranges(idle)}: no call"] if idle else []
     return [with_workers(snapshot, line) for line in lines][: LIMITS.listed]

@@ -1,13 +1,15 @@
-"""Does an app stand still, and cannot it be told what would end that?
+"""Does an app stand still, while it cannot be told what would end this?
 
 The watcher notes in the coverage since when nothing has moved (`still_since`, ISO 8601): no call, wait or state changed, and no
-process used its processor or read. What sleeps, or waits for what can still come, is no stall: `Deadlock` answers False then.
+process used its processor or read. It leaves that out while a process of the app does not report.
 """
 
 from __future__ import annotations
 
 import math
-from datetime import datetime
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from ray_snapshot.detectors.common import answer, check_name, lasted, plural
@@ -16,55 +18,82 @@ from ray_snapshot.detectors.happened import happened
 from ray_snapshot.detectors.places import places
 from ray_snapshot.detectors.unexplained import unexplained
 from ray_snapshot.errors import SettingError
+from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
-_SERVES = "that listens on", "its standard input", "a signal"
+_SERVES = re.compile(r"(?:\bthat listens on \S+|\bfor its standard input|\bfor a signal)$")
 """What a service at rest waits for."""
+
+_USUAL_S = 120.0
 
 
 class Stall:
-    """True iff nothing has moved for `seconds`, and `Deadlock` can neither be told nor ruled out.
+    """True iff nothing has moved for `seconds`, each call waits, and of one wait it cannot be told what ends it.
 
-    A service that waits for requests, its input or a signal is at rest, and no stall. Evidence: `seconds` (for how long),
-    `places` (where each group of actors stands, the smallest first), `happened`. Not stable: a reply from outside may come.
-    None for snapshots of systems whose processes are not watched. Cost: that of `Deadlock`, once nothing has moved for so long.
+    False while a call runs on without a wait (it sleeps, or receives), while the program waits for requests, its input or a
+    signal, and where `Deadlock` has an answer. Evidence: `seconds` (for how long), `places` (where each group of actors stands,
+    the smallest first), `happened`. Not stable: a reply from outside may come. None for snapshots that do not say what
+    processes do. Cost: that of `Deadlock`, once nothing has moved for so long.
     """
 
     stable: bool = False
     alarm_when: bool | None = True
     looks_at = frozenset({"statuses"})
 
-    def __init__(self, *, seconds: float = 120.0, name: str = "stall") -> None:
+    def __init__(self, *, seconds: float = _USUAL_S, name: str = "stall") -> None:
         if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
             raise SettingError(f"Stall(seconds={seconds!r}): give a number of seconds above 0")
         self.name = check_name(name)
         self.seconds = seconds
-        self.spec: dict[str, Any] = {"type": "stall", "name": name, "seconds": seconds}
+        self.spec: dict[str, Any] = {
+            "type": "stall",
+            "name": name,
+            **({"seconds": seconds} if seconds != _USUAL_S else {}),
+        }
 
     def __repr__(self) -> str:
         return f"Stall(seconds={self.seconds:g}, name={self.name!r})"
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Ask how long nothing has moved, then whether that can end."""
-        try:
-            since = datetime.fromisoformat(snapshot.coverage["still_since"])
-        except (KeyError, TypeError, ValueError):
+        still_s = seconds_still(snapshot)
+        if still_s is None:
             return answer(
                 self, snapshot, None, {}, "A stall cannot be told: the snapshot does not say what processes do."
             )
-        still_s = (snapshot.started_at - since).total_seconds()
         evidence: dict[str, Any] = {"seconds": still_s}
         if still_s < self.seconds:
-            return answer(self, snapshot, False, evidence, f"Something has moved {lasted(still_s)} ago.")
-        deadlock = Deadlock().evaluate(snapshot)
-        if deadlock.holds is not None:
-            reason = "it is deadlocked" if deadlock.holds else "what is waited for can still come"
+            return answer(self, snapshot, False, evidence, f"Something moved {lasted(still_s)} ago.")
+        if reason := next(_reasons(snapshot), ""):
             return answer(self, snapshot, False, evidence, f"Nothing has moved for {lasted(still_s)}: {reason}.")
-        waits = unexplained(snapshot)
-        if waits and all(any(text in one.what for text in _SERVES) for one in waits):
-            return answer(self, snapshot, False, evidence, f"Nothing has moved for {lasted(still_s)}: it serves.")
         evidence |= {"places": places(snapshot), "happened": happened(snapshot)}
         count = plural(snapshot.machine_count, "machine")
-        text = f"Nothing has moved for {lasted(still_s)} in {count}, and what would end that cannot be told."
+        text = f"Nothing has moved for {lasted(still_s)} in {count}, and it cannot be told what would end this."
         return answer(self, snapshot, True, evidence, text)
+
+
+def seconds_still(snapshot: Snapshot) -> float | None:
+    """For how long nothing had moved; None if the snapshot does not say that."""
+    try:
+        since = datetime.fromisoformat(snapshot.coverage["still_since"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (snapshot.started_at - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
+
+
+def _reasons(snapshot: Snapshot) -> Iterator[str]:
+    """Why it is no stall."""
+    waits = unexplained(snapshot)
+    if not waits and not snapshot.coverage.get("unbegun"):
+        yield "no wait is without an explanation"
+    serving = [one.machine for one in waits if _SERVES.search(one.what)]
+    if DRIVER in serving or len(serving) == len(waits) > 0:
+        yield "the program waits for requests, its input or a signal"
+    parked = {(row["machine"], row["call_id"]) for row in snapshot.waits if not row["satisfied"]}
+    unknown = {(one.machine, one.call_site) for one in waits}
+    for row in snapshot.calls:
+        if (row["machine"], row["call_id"]) not in parked and (row["machine"], row["call_site"]) not in unknown:
+            yield f"{row['machine']} runs on in {row['method']}"
+    if (deadlock := Deadlock().evaluate(snapshot)).holds is not None:
+        yield "it is deadlocked" if deadlock.holds else "what is waited for can still come"

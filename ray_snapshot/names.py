@@ -119,7 +119,9 @@ def run_of_watch(run_id: str) -> str:
     return run_id.partition(".")[0]
 
 
-_NUMBERED = re.compile(r"(.*?)(\d+)")
+_NUMBERED = re.compile(r"(.*?)(\d{1,18})")
+_MOST = 8
+"""So many names, and ranges of one name, are listed."""
 
 
 def name_ranges(names: Iterable[str]) -> str:
@@ -140,5 +142,7 @@ def name_ranges(names: Iterable[str]) -> str:
         for _, run in groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0]):
             first, *_, last = [number for _, number in run] * 2
             runs.append(f"{first}-{last}" if last > first else f"{first}")
-        found.append(f"{prefix}[{','.join(runs)}]")
-    return ", ".join(sorted(found))
+        more = f" and {len(runs) - _MOST:,} more" if len(runs) > _MOST else ""
+        found.append(f"{prefix}[{','.join(runs[:_MOST])}{more}]")
+    more = f" and {len(found) - _MOST:,} more" if len(found) > _MOST else ""
+    return ", ".join(sorted(found)[:_MOST]) + more

@@ -226,7 +226,17 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
         "  waits for rank-2 in Rank.step (a.py:9)",
         "    waits in recv (a.py:7) for 12 s",
         "  waits for rank-[0-1,3] (3) in Rank.step (a.py:7)",
-        "    waits in recv (a.py:7) for 10 s",
+        "    waits in recv (a.py:7) for up to 13 s",
     ]
     alike = [{"machine": f"w-{n}", "method": "go", "waits_for": ["a-0"], "call_site": "a.py:1"} for n in range(11)]
     assert wait_lines(alike) == ["    w-[0-10] (11) in go (a.py:1) waits for a-0"]
+    odd = [{**one, "call_site": f"b.py:{number}"} for number, one in enumerate(alike)]
+    many = [{**alike[0], "machine": f"w-{n}"} for n in range(1_000)]
+    told = wait_lines([*odd, *many])
+    assert told[-1:] == ["    w-[0-999] (1,000) in go (a.py:1) waits for a-0"]
+
+
+@pytest.mark.parametrize("names", [("1", "2", "3"), ("p1", "p2", "p3")])
+def test_a_name_is_folded_only_where_it_stands_by_itself(names: tuple[str, ...]) -> None:
+    members = [member(name, f"http{name}", call_site=f"app{name}.py:{name}") for name in names]
+    assert wait_lines(members) == [f"    {wait_line(one)}" for one in members]

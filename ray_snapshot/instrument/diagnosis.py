@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict, evaluate
 from ray_snapshot.views.report import (
@@ -50,9 +51,10 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
     """
     from ray_snapshot.detectors import Deadlock, Infeasible, Termination  # loaded only when somebody asks
-    from ray_snapshot.detectors.common import plural, with_workers
+    from ray_snapshot.detectors.common import lasted, plural, with_workers
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.queued import why_queued
+    from ray_snapshot.detectors.stall import seconds_still
     from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.detectors.unexplained import remedies, unexplained
 
@@ -68,6 +70,8 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     objects = unexplained(snapshot)
     tree = _tree(snapshot, objects)
     lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
+    if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
+        lines.append(f"  nothing has moved for {lasted(still_s)}")
     is_reported = bool(first.holds and first.evidence.get("members"))
     if is_reported:
         report = deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id)

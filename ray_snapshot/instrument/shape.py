@@ -564,6 +564,13 @@ def rays_threads() -> frozenset[Any]:
     return frozenset() if find is None else frozenset(find()._threads)
 
 
+def processes_of_node() -> frozenset[int]:
+    """Those of Ray's own that this process has started: of the driver that has begun a cluster."""
+    node = ray_worker._global_node
+    started = () if node is None else node.all_processes.values()
+    return frozenset(one.process.pid for those in started for one in those)
+
+
 def is_rays_loop(frame: FrameType) -> bool:
     """Whether a thread's innermost frame is Ray's loop for calls: then it runs nothing in Python, the app's or Ray's."""
     return frame.f_code is ray_worker.Worker.main_loop.__code__

@@ -80,42 +80,68 @@ def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -
     places: Counter[str] = Counter()
     for record in records:
         places[wait_line(record)] += record.get("count", 1)
-    lines = folded([f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else "") for line, calls in places.items()])
-    more = (0 if count is None else count - places.total()) + max(0, len(lines) - MOST_LINES)
-    return [*lines[:MOST_LINES], *([f"    ... and {more:,} more"] if more > 0 else [])]
+    calls_in = {f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else ""): calls for line, calls in places.items()}
+    shown: list[tuple[str, int]] = []
+    for those in _alike([*calls_in]):
+        lines, calls = _of_all(those), [calls_in[line] for _, (line,) in those]
+        shown += zip(lines, calls if len(lines) == len(calls) else [sum(calls)], strict=True)
+    if len(shown) > MOST_LINES:  # the largest group is the last
+        shown = [*shown[: MOST_LINES - 1], shown[-1]]
+    hidden = (places.total() if count is None else count) - sum(calls for _, calls in shown)
+    return [*(line for line, _ in shown), *([f"    ... and {hidden:,} more"] if hidden > 0 else [])]
 
 
 _OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:])")
-_DURATION = re.compile(r"\bfor [\d,]+ (?:s|min|h)\b")
+_DURATION = re.compile(r"\bfor ([\d,]+) (s|min|h)\b")
+_SECONDS = {"s": 1, "min": 60, "h": 3_600}
+_DEEPEST = 50
+"""So far a tree is folded: a chain that is longer has no two alike."""
 
 
 def folded(lines: Sequence[str]) -> list[str]:
     """Three or more lines, with what is indented below them, that differ in the machine that they begin with and in how long:
     one for all, and then the smallest group first."""
+    return [line for those in _alike(lines) for line in _of_all(those)]
+
+
+def _alike(lines: Sequence[str], depth: int = 0) -> list[list[tuple[str, list[str]]]]:
+    """Groups of lines that are alike: of each line its machine ("" if it begins with none), and it with those below it."""
     groups: dict[tuple[str, ...], list[tuple[str, list[str]]]] = {}
-    for at, block in enumerate(_blocks(lines)):
-        head, below = block[0], folded(block[1:])
+    for at, (head, *rest) in enumerate(_blocks(lines)):
+        deeper = _alike(rest, depth + 1) if depth < _DEEPEST else [[("", rest)]]
+        below = [line for those in deeper for line in _of_all(those)]
         name = found[2] if (found := _OWN_NAME.match(head)) else ""
-        alike = [_DURATION.sub("", _renamed(line, name, "#")) for line in (head, *below)]
-        groups.setdefault((*alike, "" if name else str(at)), []).append((name, [head, *below]))
-    if any(len(those) >= _FOLDS for those in groups.values()):
-        ordered = sorted(groups.values(), key=len)
-    else:
-        ordered = list(groups.values())
-    return [line for those in ordered for line in _of_all(those)]
+        key = [_DURATION.sub("", _renamed(line, name, "#")) for line in (head, *below)]
+        groups.setdefault((*key, "" if name else str(at)), []).append((name, [head, *below]))
+    for bare in [
+        one for one in groups if len(one) == 2 and not one[1]
+    ]:  # what is below others may have been drawn before
+        if len(whole := [one for one in groups if one[0] == bare[0] and len(one) > 2]) == 1:
+            groups[whole[0]] += groups.pop(bare)
+    is_folded = any(len(those) >= _FOLDS for those in groups.values())
+    return sorted(groups.values(), key=len) if is_folded else list(groups.values())
 
 
 def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
     if len(those) < _FOLDS:
         return [line for _, block in those for line in block]
-    name, (head, *below) = those[0]
+    longest = max(those, key=lambda one: (len(one[1]) > 1, max(map(_seconds, one[1]))))
+    are_equal = len({tuple(map(_seconds, block)) for _, block in those}) == 1
+    name, block = longest
     names = name_ranges(name for name, _ in those)
-    first, *rest = (_renamed(line, name, names) for line in (head, *below))
-    return [first.replace(names, f"{names} ({len(those):,})", 1), *rest]
+    first, *rest = (_renamed(line, name, names).replace(" calls)", " calls each)") for line in block)
+    found = [first.replace(names, f"{names} ({len(those):,})", 1), *rest]
+    return found if are_equal else [_DURATION.sub(r"for up to \1 \2", line) for line in found]
+
+
+def _seconds(line: str) -> int:
+    found = _DURATION.search(line)
+    return 0 if found is None else int(found[1].replace(",", "")) * _SECONDS[found[2]]
 
 
 def _renamed(line: str, name: str, new: str) -> str:
-    return re.sub(rf"{re.escape(name)}(?!\d)", new, line) if name else line
+    """A line with another name of a machine: not in a place in brackets, nor as a part of another name."""
+    return re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w-])", lambda _: new, line) if name else line
 
 
 _FOLDS = 3

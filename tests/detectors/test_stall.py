@@ -41,7 +41,7 @@ SOCKET, SERVER = "in self.recv, for a socket", "in accept, for a socket that lis
         (121.0, (SOCKET,), True),
         (121.0, (SOCKET, SERVER), True),
         (121.0, (SERVER,), False),
-        (121.0, ("for its standard input",), False),
+        (121.0, ("in input, for its standard input",), False),
         (121.0, (), False),
     ],
 )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import signal
 import socket
+import sys
 import threading
 
 import pytest
 from app_runner import Runner
+from limited import limit
 from started import started
 from until import until
 
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
+from ray_snapshot.instrument.process.usage import Meter
 
 
 @pytest.mark.ray
@@ -52,3 +56,29 @@ def test_a_thread_that_reads_from_a_child_names_it() -> None:
         child.stdin.close()
         thread.join()
     assert told == f"a pipe of child process {child.pid} (cat), which is alive"
+
+
+BAD_NAME = "open('/proc/self/comm', 'wb').write(b'a' * 14 + 'ä'.encode()); print('named', flush=True); input(); exit(3)"
+
+
+def test_a_child_is_measured_and_its_bad_end_is_told_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, usage_look_s=0.0)
+    meter = Meter()
+    with started([sys.executable, "-c", BAD_NAME], env={}, takes_input=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "named\n"
+        meter.look(1.0)
+        before = meter.usage
+        assert before is not None
+        assert meter.ended == ()
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        meter.look(2.0)
+        assert [(one.pid, one.how) for one in meter.ended] == [(child.pid, "exit code 3")]
+    meter.look(3.0)
+    after = meter.usage
+    assert after is not None
+    assert after.cpu_s > before.cpu_s, "what a child has used counts when it has ended, too"
+    assert meter.ended == ()

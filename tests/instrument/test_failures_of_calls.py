@@ -13,8 +13,10 @@ from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.deaths import in_words, is_meant
 from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.failures import Failures, Raised
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.incidents import Incidents, Restarts
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.protocol.calls import MachineReport
 
 CALL = "driver/0/A:1/1"
 
@@ -103,9 +105,8 @@ def raised(number: int, **more: Any) -> Raised:
     return Raised(call_id=f"driver/0/A:1/{number}", **{**given, "is_retried": False, "pid": number, **more})
 
 
-def report(*those: Raised, **more: Any) -> Any:
-    given = {"raised": those, "read": (), "read_forgotten": 0.0, "passed_on": set(), "passed_through": ()} | more
-    return SimpleNamespace(**given)
+def report(*those: Raised, **more: Any) -> ProcessReport:
+    return ProcessReport(MachineReport("A:1", 0, 0, 0), 0.0, raised=those, **more)
 
 
 def unread(happened: Incidents, *machines: str, now: float = 100.0) -> list[float]:

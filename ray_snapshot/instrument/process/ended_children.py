@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
-from ray_snapshot.instrument.process.kernel_waits import children
+from ray_snapshot.instrument.process.kernel_waits import program_of
 from ray_snapshot.limits import LIMITS
 
 
@@ -25,26 +25,19 @@ class EndedChild(NamedTuple):
     """ "exit code 1", "signal 9 (Killed)"."""
 
 
-def ended_children() -> tuple[EndedChild, ...]:
-    """Those of this process; none of the other kind, and none where there is no `/proc`."""
-    if _ended(os.P_ALL, 0) is None:
-        return ()
+def ended_children(pids: Iterable[int]) -> tuple[EndedChild, ...]:
+    """Those of these children of this process; at most `raised_errors`."""
     found: list[EndedChild] = []
-    for pid in children():
-        with suppress(OSError):  # its parent has asked meanwhile
-            if (how := _ended(os.P_PID, pid)) and len(found) < LIMITS.raised_errors:
-                found.append(EndedChild(pid, Path(f"/proc/{pid}/comm").read_text().strip(), how))
-    return tuple(found)
+    for pid in pids:
+        with suppress(OSError):  # the app has asked meanwhile
+            told = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            if told is not None and (how := _in_words(told)):
+                found.append(EndedChild(pid, program_of(pid), how))
+    return tuple(found[: LIMITS.raised_errors])
 
 
-def _ended(kind: int, pid: int) -> str | None:
-    """How a child, or any, has ended, in words; "" if well, None if none has."""
-    try:
-        told = os.waitid(kind, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    except OSError:
-        return None
-    if told is None:
-        return None
+def _in_words(told: os.waitid_result) -> str:
+    """ "" if it has ended well."""
     if told.si_code == os.CLD_EXITED:
         return f"exit code {told.si_status}" if told.si_status else ""
     return f"signal {told.si_status} ({signal.strsignal(told.si_status)})"

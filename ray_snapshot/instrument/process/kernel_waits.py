@@ -137,9 +137,20 @@ def described_file(descriptor: int) -> str:
 
 def children(pid: int | str = "self") -> Iterator[int]:
     """The child processes of a process."""
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended
-            yield from map(int, listing.read_text().split())
+    with suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):  # the thread has ended
+                yield from map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+
+
+def lists_children() -> bool:
+    """Whether the kernel does."""
+    return (_TASKS / str(os.getpid()) / "children").exists()
+
+
+def program_of(pid: int) -> str:
+    """The name of a process's program, as the kernel has it: cut, wherever that is in a character."""
+    return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
 
 
 def _of_child(pipe: str) -> str:
@@ -192,8 +203,8 @@ def described_child(pid: int) -> str:
     if pid <= 0:
         return "any child process"
     try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+        name = program_of(pid)
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][:1]
     except OSError:
         return f"child process {pid}, which has ended"
     return f"child process {pid} ({name}), which {'has ended' if state == 'Z' else 'is alive'}"

@@ -20,7 +20,6 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
-from ray_snapshot.instrument.process.ended_children import ended_children
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -159,6 +158,7 @@ class Recording:
         awaited = awaited_objects(now - LONG_S, running, lambda ref: process.owes(ref) or process.knows(ref))
         occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}
+        self.meter.look(now)
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
             if number in ledger.open:
@@ -174,12 +174,11 @@ class Recording:
                 births = process.making.unborn(report)
                 told = ProcessReport(report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting)
                 cpu_s = time.thread_time() - began
-                self.meter.recording_s += cpu_s + LIMITS.look_cpu_s
                 self.reports[number] = replace(
                     told,
                     long_waits=(*awaited, *futures, *process.blocked.long_waits),
-                    usage=self.meter.usage(now),
-                    ended_children=ended_children(),
+                    usage=self.meter.usage,
+                    ended_children=self.meter.ended,
                     ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
                     raised=tuple(FAILURES.raised.values()),
                     read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read
@@ -190,6 +189,7 @@ class Recording:
                     cpu_s=cpu_s,
                 )
                 process.control.report(self.reports[number])
+        self.meter.recording_s += time.thread_time() - began + LIMITS.look_cpu_s
         self._wake(parked)
 
     def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,6 @@
 """How much a process has worked: its processor time and what it has read, with its children, less what recording takes.
 
-Children that were there before the watching (Ray's own processes, in the driver) are left out. Reads `/proc`; where there is
-none, only the process's own time counts.
+Ray's own processes, which are children of the driver, are left out.
 """
 
 from __future__ import annotations
@@ -13,56 +12,59 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ray_snapshot.instrument.process.kernel_waits import children
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process.ended_children import EndedChild, ended_children
+from ray_snapshot.instrument.process.kernel_waits import children, lists_children
 from ray_snapshot.limits import LIMITS
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
     """So far."""
 
     at: float
-    cpu_s: float = 0.0
-    read_bytes: int = 0
+    cpu_s: float
+    read_bytes: int
 
 
 class Meter:
-    """Of this process."""
+    """Of this process. It looks at children every `usage_look_s`."""
 
     def __init__(self) -> None:
         self.recording_s = 0.0
         """Processor time that recording has taken."""
-        self.before = frozenset(children())
-        self.latest = Usage(-math.inf)
+        self.looked_at = -math.inf
+        self.usage: Usage | None = None
+        """None where the kernel does not list children: what they do is not known."""
+        self.ended: tuple[EndedChild, ...] = ()
 
-    def usage(self, now: float) -> Usage:
-        """As it was at most `usage_look_s` ago."""
-        if now - self.latest.at >= LIMITS.usage_look_s:
-            cpu_s, read_bytes = time.process_time() - self.recording_s, _read_bytes("self")
-            for pid in self._descendants():
-                cpu_s += _cpu_s(pid)
-                read_bytes += _read_bytes(pid)
-            self.latest = Usage(now, cpu_s, read_bytes)
-        return self.latest
-
-    def _descendants(self) -> list[int]:
-        """Its children and theirs, about `measured_children` at most."""
-        found = [pid for pid in children() if pid not in self.before]
+    def look(self, now: float) -> None:
+        """Look again if it is time."""
+        if now - self.looked_at < LIMITS.usage_look_s or not lists_children():
+            return
+        self.looked_at, rays = now, shape.processes_of_node()
+        own = [pid for pid in children() if pid not in rays][: LIMITS.measured_children]
+        times, ticks = os.times(), os.sysconf("SC_CLK_TCK")
+        cpu_s = time.process_time() - self.recording_s + times.children_user + times.children_system
+        read_bytes = _read_bytes("self")
+        found = list(own)
         for pid in found:
+            cpu_s += _ticks(pid) / ticks
+            read_bytes += _read_bytes(pid)
             if len(found) < LIMITS.measured_children:
                 found += children(pid)
-        return found
+        self.usage = Usage(now, cpu_s, read_bytes)
+        self.ended = ended_children(own)
 
 
-def _cpu_s(pid: int) -> float:
+def _ticks(pid: int) -> int:
+    """Of its own, and of its children that have ended."""
     with suppress(OSError):
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-        return sum(map(int, words[11:15])) / _TICKS  # its own, and that of its children that have ended
-    return 0.0
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        return sum(map(int, words[11:15]))
+    return 0
 
 
 def _read_bytes(pid: int | str) -> int:
     with suppress(OSError):
-        return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+        return int(Path(f"/proc/{pid}/io").read_bytes().split()[1])
     return 0

@@ -5,7 +5,8 @@ Kept over snapshots, the newest `happened_items` of each; told in the coverage (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -189,10 +190,17 @@ class Incidents:
     ) -> tuple[dict[str, Any], ...]:
         """All that has happened, the newest first. `is_covered`: whether no process could have read an error unseen."""
         self.note(reports)
-        found = [*self.deaths(lives, keys, reports), *self.loops(lives, keys, calls, now)]
-        found += self.unread(calls, now) if is_covered else ()
-        for name, one in reports.items():
-            ended = {"kind": "child_ended", "machine": name, "at": one.recorded_at}
-            found += (ended | child._asdict() for child in one.ended_children)
-        found += ({"kind": "thread_ended", "machine": name, **one._asdict()} for name, one in self.ended_threads)
-        return tuple(sorted(found, key=lambda one: -one["at"])[: 2 * LIMITS.happened_items])
+        ended = [(name, one.recorded_at, child) for name, one in reports.items() for child in one.ended_children]
+        kinds: list[Iterable[dict[str, Any]]] = [
+            self.deaths(lives, keys, reports),
+            self.loops(lives, keys, calls, now),
+            self.unread(calls, now) if is_covered else (),
+            ({"kind": "child_ended", "machine": name, "at": at, **child._asdict()} for name, at, child in ended),
+            ({"kind": "thread_ended", "machine": name, **one._asdict()} for name, one in self.ended_threads),
+        ]
+        newest = (sorted(those, key=_age)[: LIMITS.happened_items] for those in kinds)
+        return tuple(sorted(itertools.chain(*newest), key=_age))
+
+
+def _age(one: Mapping[str, Any]) -> float:
+    return -float(one["at"])

@@ -21,8 +21,13 @@ class Movement:
         self.seen: Any = None
         self.used: dict[str, Usage] = {}
 
-    def still_since(self, calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport], now: float) -> float:
-        """Compare a snapshot with the one before; returns since when nothing has moved."""
+    def still_since(
+        self, calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport], now: float, *, is_covered: bool
+    ) -> float:
+        """Compare a snapshot with the one before; returns since when nothing has moved, 0 if that is not known.
+
+        `is_covered`: whether all processes of the app have reported.
+        """
         seen = (
             {name: (one.status, one.calls, _places(one), one.state) for name, one in calls.machines.items()},
             [(one.source, one.target, one.sent_count, one.accepted_count) for one in calls.channels],
@@ -32,15 +37,15 @@ class Movement:
             self.since = now
         self.seen = seen
         self.used = {name: used for name, used in self.used.items() if name in reports}
-        return self.since
+        return self.since if is_covered and all(one.usage is not None for one in reports.values()) else 0.0
 
     def _has_worked(self, machine: str, usage: Usage | None) -> bool:
         """Whether its process has done more than a process does that waits, since it was asked last."""
         if usage is None or usage == (before := self.used.get(machine)):
             return False
         self.used[machine] = usage
-        if before is None:
-            return True
+        if before is None:  # what it has come for is a call
+            return False
         seconds = max(usage.at - before.at, LIMITS.usage_look_s)
         is_computing = usage.cpu_s - before.cpu_s > LIMITS.idle_cpu_share * seconds
         return is_computing or usage.read_bytes - before.read_bytes > LIMITS.idle_bytes_s * seconds

@@ -390,7 +390,9 @@ class Processes:
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             happened=happened,
             **self.late.told(calls, pending.recorded, self.roster.facts, header.started_at),
-            still_since=self.movement.still_since(calls, pending.recorded, header.started_at),
+            still_since=self.movement.still_since(
+                calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
+            ),
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,
             reserved=dict(self.roster.reserved),
