@@ -16,7 +16,7 @@ from ray_snapshot.detectors.common import answer, check_name, lasted, plural
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.happened import happened
 from ray_snapshot.detectors.places import places
-from ray_snapshot.detectors.unexplained import unexplained
+from ray_snapshot.detectors.unexplained import Unexplained, unexplained
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
@@ -24,6 +24,9 @@ from ray_snapshot.verdicts import Verdict
 
 _SERVES = re.compile(r"(?:\bthat listens on \S+|\bfor its standard input|\bfor a signal)$")
 """What a service at rest waits for."""
+
+_OUTSIDE = re.compile(r"\bfor (?:a socket|sockets|a pipe|child process|any child|the file)\b")
+"""What no thread of the process itself ends."""
 
 _USUAL_S = 120.0
 
@@ -82,9 +85,15 @@ def seconds_still(snapshot: Snapshot) -> float | None:
     return (snapshot.started_at - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
 
 
+def _has_a_thread(wait: Unexplained, snapshot: Snapshot) -> bool:
+    """Whether a thread beside it in its process acts, and may end it."""
+    acting = snapshot.coverage.get("uncovered") or ()
+    return not _OUTSIDE.search(wait.what) and any(str(text).endswith(f" of {wait.machine}") for text in acting)
+
+
 def _reasons(snapshot: Snapshot) -> Iterator[str]:
     """Why it is no stall."""
-    waits = unexplained(snapshot)
+    waits = [one for one in unexplained(snapshot) if not _has_a_thread(one, snapshot)]
     if not waits and not snapshot.coverage.get("unbegun"):
         yield "no wait is without an explanation"
     serving = [one.machine for one in waits if _SERVES.search(one.what)]

@@ -16,10 +16,12 @@ from ray_snapshot.names import name_ranges
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
 
-def snapshot(still_s: float | None, whats: tuple[str, ...] = (), **more: Any) -> rs.Snapshot:
+def snapshot(
+    still_s: float | None, whats: tuple[str, ...] = (), uncovered: tuple[str, ...] = (), **more: Any
+) -> rs.Snapshot:
     since = (NOW - timedelta(seconds=60)).isoformat()
     waits = [{"machine": "b", "call_site": "app.py:7", "since": since, "what": what} for what in whats]
-    coverage: dict[str, Any] = {"uncovered": [], "unexplained": waits}
+    coverage: dict[str, Any] = {"uncovered": [*uncovered], "unexplained": waits}
     if still_s is not None:
         coverage["still_since"] = (NOW - timedelta(seconds=still_s)).isoformat()
     machines = [
@@ -30,6 +32,7 @@ def snapshot(still_s: float | None, whats: tuple[str, ...] = (), **more: Any) ->
     return rs.Snapshot.from_rows(started_at=NOW, coverage=coverage, **rows)
 
 
+EVENT = "in threading.Event.wait"
 SOCKET, SERVER = "in self.recv, for a socket", "in accept, for a socket that listens on 127.0.0.1:80"
 
 
@@ -43,6 +46,7 @@ SOCKET, SERVER = "in self.recv, for a socket", "in accept, for a socket that lis
         (121.0, (SERVER,), False),
         (121.0, ("in input, for its standard input",), False),
         (121.0, (), False),
+        (121.0, (EVENT,), True),
     ],
 )
 def test_it_holds_where_nothing_has_moved_and_no_end_is_known(
@@ -51,6 +55,14 @@ def test_it_holds_where_nothing_has_moved_and_no_end_is_known(
     verdict = Stall().evaluate(snapshot(still_s, whats))
     assert verdict.holds is holds, verdict.sentence
     assert Stall(seconds=500.0).evaluate(snapshot(still_s, whats)).holds is not True
+
+
+def test_what_a_thread_beside_it_may_end_is_no_stall_and_who_has_no_wait_goes_on() -> None:
+    acts = ("thread Thread-1 (serve) of b",)
+    assert Stall().evaluate(snapshot(121.0, (EVENT,), acts)).holds is False
+    assert Stall().evaluate(snapshot(121.0, (EVENT, SOCKET), acts)).holds is True
+    sleeps = [{"machine": "a", "method": "sleeps", "call_id": "x/0/a/1", "call_site": "app.py:9", "started_at": NOW}]
+    assert Stall().evaluate(snapshot(121.0, (SOCKET,), calls=sleeps)).holds is False
 
 
 def test_places_are_grouped_the_smallest_group_first() -> None:
