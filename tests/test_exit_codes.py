@@ -44,7 +44,7 @@ TESTED: dict[tuple[str, int], str] = {
     ("blame", 4): "tests/witness/test_blame.py::test_that_it_cannot_be_told_ends_with_4",
     ("explore", 1): "tests/testing/test_explore_command.py::test_a_counterexample_is_told_and_ends_with_1",
     ("explore", 4): "tests/testing/test_explore_command.py::test_a_search_that_was_stopped_ends_with_4",
-    ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_0_if_there_are_only_warnings",
+    ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem_and_says_what_there_is",
     ("doctor", 1): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem",
     (
         "serve",

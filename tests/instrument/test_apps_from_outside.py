@@ -85,7 +85,7 @@ def parked(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.contract
 def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(
-    runner: Runner, parked: object, own_watch: object, notebook: object
+    runner: Runner, parked: object, own_watch: object
 ) -> None:
     app = runner.start_watched("hangs", "--every", "0.25", "deadlocks.py", "constructor")
     assert _said(app) == "start\n"
