@@ -245,7 +245,8 @@ def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest
 def _told(looks: BlockedThreads, thread: threading.Thread, now: float = 0.0) -> str:
     """What a report says of it: a thread that waits in Python without a bound is parked, any other may act."""
     found = looks.report([thread], now)
-    return " ".join(["acts"] * len(found.acting) + ["parked"] * len(found.parked))
+    told = {"acts": found.acting, "parked": found.parked}
+    return " ".join(what for what, those in told.items() for one in those if one.startswith(thread.name))
 
 
 @pytest.mark.parametrize("function", ["queue.Queue.get", "threading.Condition.wait"])
