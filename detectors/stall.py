@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from ray_snapshot.detectors.common import answer, check_name, lasted, plural
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.happened import happened
 from ray_snapshot.detectors.places import places
-from ray_snapshot.detectors.unexplained import Unexplained, unexplained
+from ray_snapshot.detectors.unexplained import Unexplained, seconds_still, unexplained
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
@@ -74,15 +73,6 @@ class Stall:
         count = plural(snapshot.machine_count, "machine")
         text = f"Nothing has moved for {lasted(still_s)} in {count}, and it cannot be told what would end this."
         return answer(self, snapshot, True, evidence, text)
-
-
-def seconds_still(snapshot: Snapshot) -> float | None:
-    """For how long nothing had moved; None if the snapshot does not say that."""
-    try:
-        since = datetime.fromisoformat(snapshot.coverage["still_since"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return (snapshot.started_at - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
 
 
 def _has_a_thread(wait: Unexplained, snapshot: Snapshot) -> bool:

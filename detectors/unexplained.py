@@ -59,6 +59,15 @@ def unexplained(snapshot: Snapshot) -> list[Unexplained]:
     return list(_read(snapshot.started_at, told)) if isinstance(told, list) else []
 
 
+def seconds_still(snapshot: Snapshot) -> float | None:
+    """For how long nothing had moved; None if the snapshot does not say that."""
+    try:
+        since = datetime.fromisoformat(snapshot.coverage["still_since"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (snapshot.started_at - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
+
+
 class Undecided(Protocol):
     """What makes an answer "cannot be told"."""
 

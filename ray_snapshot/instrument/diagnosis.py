@@ -54,9 +54,8 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     from ray_snapshot.detectors.common import lasted, plural, with_workers
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.queued import why_queued
-    from ray_snapshot.detectors.stall import seconds_still
     from ray_snapshot.detectors.stores import short_of_room
-    from ray_snapshot.detectors.unexplained import remedies, unexplained
+    from ray_snapshot.detectors.unexplained import remedies, seconds_still, unexplained
 
     detectors, pending = (Deadlock(), Termination(), Infeasible()), why_pending(snapshot)
     verdicts = [evaluate(item, snapshot) for item in detectors]

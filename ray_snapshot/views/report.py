@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,8 @@ def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -
 _OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:])")
 _DURATION = re.compile(r"\bfor ([\d,]+) (s|min|h)\b")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600}
-_DEEPEST = 50
-"""So far a tree is folded: a chain that is longer has no two alike."""
+_FOLDS, _DEEPEST = 3, 50
+"""So many lines that are alike are one; so far a tree is looked through."""
 
 
 def folded(lines: Sequence[str]) -> list[str]:
@@ -113,24 +113,22 @@ def _alike(lines: Sequence[str], depth: int = 0) -> list[list[tuple[str, list[st
         name = found[2] if (found := _OWN_NAME.match(head)) else ""
         key = [_DURATION.sub("", _renamed(line, name, "#")) for line in (head, *below)]
         groups.setdefault((*key, "" if name else str(at)), []).append((name, [head, *below]))
-    for bare in [
-        one for one in groups if len(one) == 2 and not one[1]
-    ]:  # what is below others may have been drawn before
+    drawn_before = [one for one in groups if len(one) == 2 and not one[1]]
+    for bare in drawn_before:  # what is below them stands elsewhere
         if len(whole := [one for one in groups if one[0] == bare[0] and len(one) > 2]) == 1:
             groups[whole[0]] += groups.pop(bare)
     is_folded = any(len(those) >= _FOLDS for those in groups.values())
-    return sorted(groups.values(), key=len) if is_folded else list(groups.values())
+    return sorted(groups.values(), key=len if is_folded else lambda _: 0)
 
 
 def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
     if len(those) < _FOLDS:
         return [line for _, block in those for line in block]
-    longest = max(those, key=lambda one: (len(one[1]) > 1, max(map(_seconds, one[1]))))
-    are_equal = len({tuple(map(_seconds, block)) for _, block in those}) == 1
-    name, block = longest
+    name, block = max(those, key=lambda one: (len(one[1]) > 1, max(map(_seconds, one[1]))))
     names = name_ranges(name for name, _ in those)
-    first, *rest = (_renamed(line, name, names).replace(" calls)", " calls each)") for line in block)
-    found = [first.replace(names, f"{names} ({len(those):,})", 1), *rest]
+    found = [_renamed(line, name, names).replace(" calls)", " calls each)") for line in block]
+    found[0] = found[0].replace(names, f"{names} ({len(those):,})", 1)
+    are_equal = len({tuple(map(_seconds, block)) for _, block in those}) == 1
     return found if are_equal else [_DURATION.sub(r"for up to \1 \2", line) for line in found]
 
 
@@ -144,22 +142,11 @@ def _renamed(line: str, name: str, new: str) -> str:
     return re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w-])", lambda _: new, line) if name else line
 
 
-_FOLDS = 3
-"""Two lines are as quickly read as one with a range."""
-
-
 def _blocks(lines: Sequence[str]) -> list[list[str]]:
     """Each line that is indented as the first is, with those below it."""
-    found: list[list[str]] = []
-    for line in lines:
-        if not found or _indent(line) <= _indent(found[0][0]):
-            found.append([])
-        found[-1].append(line)
-    return found
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    indents = [len(line) - len(line.lstrip()) for line in lines]
+    begins = [at for at, indent in enumerate(indents) if indent <= indents[0]]
+    return [list(lines[at:end]) for at, end in pairwise([*begins, len(lines)])]
 
 
 def wait_line(record: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """Threads of the app's own that an exception has ended: what waits for their work waits in vain.
 
-A thread gets its own caller of `threading.excepthook` when it is made. That caller is replaced; the hook stays the
-program's own.
+What calls `threading.excepthook` is made with each thread, and replaced; the hook stays the program's own.
 """
 
 from __future__ import annotations

@@ -43,10 +43,9 @@ class Meter:
             return
         self.looked_at, rays = now, shape.processes_of_node()
         own = [pid for pid in children() if pid not in rays][: LIMITS.measured_children]
-        times, ticks = os.times(), os.sysconf("SC_CLK_TCK")
+        found, times, ticks = list(own), os.times(), os.sysconf("SC_CLK_TCK")
         cpu_s = time.process_time() - self.recording_s + times.children_user + times.children_system
         read_bytes = _read_bytes("self")
-        found = list(own)
         for pid in found:
             cpu_s += _ticks(pid) / ticks
             read_bytes += _read_bytes(pid)

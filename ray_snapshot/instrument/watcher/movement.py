@@ -9,7 +9,6 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.usage import Usage
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
-from ray_snapshot.protocol.calls import MachineReport
 
 
 class Movement:
@@ -29,7 +28,8 @@ class Movement:
         `is_covered`: whether all processes of the app have reported.
         """
         seen = (
-            {name: (one.status, one.calls, _places(one), one.state) for name, one in calls.machines.items()},
+            {name: (one.status, one.calls, one.state) for name, one in calls.machines.items()},
+            {(one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.call_site) for one in calls.waits},
             [(one.source, one.target, one.sent_count, one.accepted_count) for one in calls.channels],
         )
         has_worked = [self._has_worked(name, one.usage) for name, one in reports.items()]
@@ -49,7 +49,3 @@ class Movement:
         seconds = max(usage.at - before.at, LIMITS.usage_look_s)
         is_computing = usage.cpu_s - before.cpu_s > LIMITS.idle_cpu_share * seconds
         return is_computing or usage.read_bytes - before.read_bytes > LIMITS.idle_bytes_s * seconds
-
-
-def _places(report: MachineReport) -> list[tuple[Any, ...]]:
-    return [(one.call_id, one.waiting_since, one.call_site) for one in report.waits]
