@@ -283,8 +283,7 @@ def held_by_no_poll() -> None:
 
 
 def _poll_for_an_hour(watcher: Any) -> None:
-
-    LIMITS.watcher_poll_s = 3600.0
+    object.__setattr__(LIMITS, "watcher_poll_s", 3600.0)
 
 
 # ---- refs of `ray.put` as arguments, in lists, and from other processes -----------------------------------------------------

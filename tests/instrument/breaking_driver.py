@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import threading
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -22,16 +23,14 @@ import ray
 import ray_snapshot as rs
 from ray_snapshot.instrument import here
 from ray_snapshot.instrument.hooks import attaching
+from ray_snapshot.instrument.process import process
 
 LONGEST_S = 90.0
 
 MODULES = (
     *("instrument." + name for name in ("capacity", "frames", "here", "shape")),
     *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "headers", "tracking")),
-    *("instrument.process." + name for name in (
-        "actor_loop", "control", "coroutines", "handed", "loops", "making", "passed", "process", "reach", "reloading",
-        "streams", "threads", "unfollowed",
-    )),
+    *(f"instrument.process.{path.stem}" for path in sorted(Path(process.__file__).parent.glob("[a-z]*.py"))),
     *("protocol.calls", "protocol.acceptance", "runtime.here", "runtime.refs", "redaction", "encoding"),
 )  # fmt: skip
 """What runs in an app's processes."""

@@ -37,6 +37,7 @@ ADVICE = {
         ") can begin only when the event loop of Locked-0 is free: let Locked.take wait in a thread (await"
         " asyncio.to_thread(...)).",
     ),
+    "too_large": ("Ask for less than CPU 10000, or give the cluster a node that has it.",),
     "asks_back": (
         "Raise max_concurrency of Account to 2, or make Account an async actor that awaits, so that Account.balance (called",
         f") can begin (2 {LOCK}; or give its value along with the call, so that nobody asks back; or do not wait for its",
@@ -63,7 +64,6 @@ UNDECIDED = {
         " asyncio.to_thread(...)): then stop can run meanwhile."
     ),
     "as_an_id": "give the ref itself along (as an argument, a reply, or inside one), not its bytes or its id",
-    "too_large": "Ask for less than CPU 10000, or give the cluster a node that has it.",
     "detached": "End what is not needed any more: ray.kill(ray.get_actor('held', namespace='jobs')).",
 }
 """By program that is no deadlock: what is advised."""

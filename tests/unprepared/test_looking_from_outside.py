@@ -143,8 +143,8 @@ def test_hangs_are_suspected_and_healthy_programs_beside_them_are_not(terminal: 
         rows = judged(terminal, FEW_HANGS, FEW_HEALTHY)
         assert_healthy(rows, FEW_HEALTHY)
         assert [(one["machine"], one["waits_for"]) for one in rows["ring"]["members"]] == [
-            ("Peer-0", ["Peer-1 (Peer.value)"]),
-            ("Peer-1", ["Peer-0 (Peer.value)"]),
+            ("Person-0", ["Person-1 (Person.value)"]),
+            ("Person-1", ["Person-0 (Person.value)"]),
         ]
         for name, code in (("ring", 3), ("awaits_itself", 4), ("an_idle_inbox", 0)):
             done = terminal.diagnose("--job", rows[name]["job"])
@@ -166,7 +166,7 @@ def test_where_stacks_are_refused_it_says_what_to_set(terminal: Terminal) -> Non
         done = until(
             lambda: ended(terminal.environment(), *command), good=lambda one: one.returncode == DEADLOCKED, seconds=90.0
         )
-    assert "Peer-0" in done.stdout
+    assert "Person-0" in done.stdout
     refused = "hint: py-spy may not read the processes: set the kernel's `kernel.yama.ptrace_scope` to 0"
     assert (refused if spy() else "hint: install py-spy where the cluster runs") in done.stdout
     assert "hanging.py:" not in done.stdout
