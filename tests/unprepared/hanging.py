@@ -157,7 +157,12 @@ def meeting(count: int, kind: Any = Peer, **options: Any) -> list[Any]:
     return peers
 
 
+KEPT: list[Any] = []
+"""An actor ends when no handle of it is left, and others get its room."""
+
+
 def all_ask(method: str, peers: list[Any], *given: Any) -> list[Any]:
+    KEPT.extend(peers)
     return [getattr(peer, method).remote(*given) for peer in peers]
 
 
