@@ -228,6 +228,15 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
         "  waits for rank-[0-1,3] (3) in Rank.step (a.py:7)",
         "    waits in recv (a.py:7) for up to 13 s",
     ]
+    behind = [{"machine": "driver", "call_id": None, "on_machine": f"r-{n}", "satisfied": False} for n in range(4)]
+    behind += [{"machine": f"r-{n}", "call_id": None, "on_machine": "b-0", "satisfied": False} for n in range(4)]
+    behind += [{"machine": "b-0", "call_id": None, "on_machine": "c", "satisfied": False}]
+    assert wait_tree(behind, {("driver", None): "driver in (a.py:3)"}) == [
+        "driver in (a.py:3)",
+        "  waits for r-[0-3] (4)",
+        "    waits for b-0",
+        "      waits for c",
+    ]
     alike = [{"machine": f"w-{n}", "method": "go", "waits_for": ["a-0"], "call_site": "a.py:1"} for n in range(11)]
     assert wait_lines(alike) == ["    w-[0-10] (11) in go (a.py:1) waits for a-0"]
     odd = [{**one, "call_site": f"b.py:{number}"} for number, one in enumerate(alike)]

@@ -91,7 +91,7 @@ def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -
     return [*(line for line, _ in shown), *([f"    ... and {hidden:,} more"] if hidden > 0 else [])]
 
 
-_OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:])")
+_OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:]|$)")
 _DURATION = re.compile(r"\bfor ([\d,]+) (s|min|h)\b")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600}
 _FOLDS, _DEEPEST = 3, 50
@@ -111,10 +111,10 @@ def _alike(lines: Sequence[str], depth: int = 0) -> list[list[tuple[str, list[st
         deeper = _alike(rest, depth + 1) if depth < _DEEPEST else [[("", rest)]]
         below = [line for those in deeper for line in _of_all(those)]
         name = found[2] if (found := _OWN_NAME.match(head)) else ""
-        key = [_DURATION.sub("", _renamed(line, name, "#")) for line in (head, *below)]
+        next_to_it = (block[0] for block in _blocks(below))  # what is below that may have been drawn before
+        key = [_DURATION.sub("", _renamed(line, name, "#")).replace(" each)", ")") for line in (head, *next_to_it)]
         groups.setdefault((*key, "" if name else str(at)), []).append((name, [head, *below]))
-    drawn_before = [one for one in groups if len(one) == 2 and not one[1]]
-    for bare in drawn_before:  # what is below them stands elsewhere
+    for bare in [one for one in groups if len(one) == 2 and not one[1]]:
         if len(whole := [one for one in groups if one[0] == bare[0] and len(one) > 2]) == 1:
             groups[whole[0]] += groups.pop(bare)
     is_folded = any(len(those) >= _FOLDS for those in groups.values())
@@ -124,7 +124,7 @@ def _alike(lines: Sequence[str], depth: int = 0) -> list[list[tuple[str, list[st
 def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
     if len(those) < _FOLDS:
         return [line for _, block in those for line in block]
-    name, block = max(those, key=lambda one: (len(one[1]) > 1, max(map(_seconds, one[1]))))
+    name, block = max(those, key=lambda one: (len(one[1]), max(map(_seconds, one[1]))))
     names = name_ranges(name for name, _ in those)
     found = [_renamed(line, name, names).replace(" calls)", " calls each)") for line in block]
     found[0] = found[0].replace(names, f"{names} ({len(those):,})", 1)
