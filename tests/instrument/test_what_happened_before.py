@@ -112,13 +112,15 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     def diagnosed() -> Done:
         return runner.command("diagnose", "before-loops", "--address", runner.address)
 
-    found = until(diagnosed, good=lambda one: all(re.search(text, one.output) for text in said), seconds=100.0)
+    def is_told(done: Done) -> bool:
+        return done.exit_code == 4 and all(re.search(text, done.output) for text in said)
+
+    found = until(diagnosed, good=is_told, seconds=100.0)
     loops.send_signal(signal.SIGINT)
     errors = runner.finish(loops).errors
     assert [call for _, call, _ in LOOPS if f"{call.partition('.')[0]}-0 has been restarted " not in errors] == []
     assert "ray-snapshot: Restarting: " in errors
     assert "deadlock: Deadlock cannot be told: " in found.output
-    assert found.exit_code == 4, found.output
 
 
 def test_what_was_read_later_tried_again_or_meant_to_end_is_not_told(runner: Runner) -> None:
