@@ -2,7 +2,7 @@
 
 The watcher lists it in the coverage (`happened`), the newest first; each has `kind`, `machine`, `class` and `at` (ISO 8601).
 
-- `raised`: `method`, `error` (a type), `call_site`, `count`; `is_retried`: Ray runs the call again, else nobody has read it.
+- `raised`: `method`, `error` (a type), `call_site`, `count`; `is_retried`: Ray retries the call, else the error is unread.
 - `thread_ended`: `thread` (its name), `error`, `call_site`.
 - `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
@@ -53,9 +53,7 @@ def sentence(one: Mapping[str, Any]) -> str:
     if one["kind"] == "thread_ended":
         return f"{name}: thread {one['thread']} was ended by {one['error']} at {_clock(one)}{place}"
     if one["kind"] == "child_ended":
-        return (
-            f"{name}: child process {one['pid']} ({one['program']}) has ended with {one['how']}; nobody has asked how"
-        )
+        return f"{name}: child process {one['pid']} ({one['program']}) ended with {one['how']} and was not waited for"
     if one["kind"] == "raised":
         if one.get("is_retried"):
             times = f"{one['count']:,} times, the last time"

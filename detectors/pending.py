@@ -18,6 +18,7 @@ from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
+from ray_snapshot.detectors.unexplained import seconds_since
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
@@ -115,18 +116,19 @@ class Unbegun(NamedTuple):
 
 
 def unbegun(snapshot: Snapshot) -> list[Unbegun]:
-    """Those of the coverage, less what lacks room on a node."""
+    """Those of the coverage, less what lacks room on a node. What is of another form is left out."""
     rows = snapshot.coverage.get("unbegun")
     if not isinstance(rows, list):
         return []
     lacking = {(one.source, one.target) for one in roomless(snapshot) if not one.has_room}
-    now = snapshot.started_at.timestamp()
-    rows = [row for row in rows if (row["source"], row["target"]) not in lacking]
-    names = [
-        f"{row['method']} of {row['target']}" if row["method"] else _named(row["source"], row["target"], 1)
-        for row in rows
-    ]
-    return [Unbegun(name, now - row["since"]) for name, row in zip(names, rows, strict=True)]
+    found = []
+    for row in rows:
+        match row:
+            case {"source": str() | None as source, "target": str(target), "method": str(method), "since": since}:
+                seconds = seconds_since(since, snapshot.started_at)
+                if seconds is not None and (source, target) not in lacking:
+                    found.append(Unbegun(f"{method} of {target}" if method else _named(source, target, 1), seconds))
+    return found
 
 
 def _named(source: str | None, target: str, count: int) -> str:

@@ -1,4 +1,4 @@
-"""Is an actor restarted again and again? What it is to do is not done, and whoever waits for it may wait without an end."""
+"""Is an actor restarted again and again? Its work is not done, and its callers may wait for ever."""
 
 from __future__ import annotations
 

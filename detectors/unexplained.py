@@ -61,11 +61,16 @@ def unexplained(snapshot: Snapshot) -> list[Unexplained]:
 
 def seconds_still(snapshot: Snapshot) -> float | None:
     """For how long nothing had moved; None if the snapshot does not say that."""
+    return seconds_since(snapshot.coverage.get("still_since"), snapshot.started_at)
+
+
+def seconds_since(began: object, now: datetime) -> float | None:
+    """From a time in ISO 8601 (without a zone: UTC) until `now`; None if it is none."""
     try:
-        since = datetime.fromisoformat(snapshot.coverage["still_since"])
-    except (KeyError, TypeError, ValueError):
+        found = datetime.fromisoformat(began)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         return None
-    return (snapshot.started_at - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
+    return (now - found.replace(tzinfo=found.tzinfo or UTC)).total_seconds()
 
 
 class Undecided(Protocol):
@@ -91,10 +96,7 @@ def _read(now: datetime, told: list[Any]) -> Iterator[Unexplained]:
     for one in told:
         match one:
             case {"machine": str(machine), "call_site": str(site), "since": str(since)}:
-                try:
-                    began = datetime.fromisoformat(since)
-                except ValueError:
+                if (seconds := seconds_since(since, now)) is None:
                     continue
-                seconds = (now - began.replace(tzinfo=began.tzinfo or UTC)).total_seconds()
                 what = one.get("what")
                 yield Unexplained(machine, site, seconds, what if isinstance(what, str) else NO_CALL)

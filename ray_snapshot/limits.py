@@ -99,7 +99,7 @@ class Limits:
     compared_ends: int = 5  # Ends of one actor that are compared.
     unexplained_waits: int = 100  # Waits that are listed although it cannot be told what ends them.
     named_primitives: int = 1_000  # Locks, queues and the like that are named in one snapshot.
-    late_call_s: float = 20.0  # A call that nothing known has kept from beginning for this long may never begin.
+    delayed_call_s: float = 20.0  # A call that nothing known has kept from beginning for this long may never begin.
     looping_restarts: int = 3  # An actor restarted this often, the last time within `looping_s`, may be so for ever.
     looping_s: float = 60.0  # The time for `looping_restarts`.
     read_lives: int = 100  # Actors of which it is read how they have ended.

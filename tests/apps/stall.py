@@ -1,4 +1,4 @@
-"""First a child works; then two ranks read what nobody sends."""
+"""A child process computes; then two ranks read from sockets that stay empty."""
 
 import socket
 import subprocess

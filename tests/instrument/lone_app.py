@@ -9,7 +9,7 @@ from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.instrument.watcher.late import Late
+from ray_snapshot.instrument.watcher.delayed_calls import DelayedCalls
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.coordinator import Coordinator
@@ -23,10 +23,10 @@ def snapshot_of(
     *,
     known: Mapping[str, Mapping[str, Any]] | None = None,
     state_of: Callable[[str], Any] = lambda _: None,
-    late: Late | None = None,
+    delayed: DelayedCalls | None = None,
     at: float = 0.0,
 ) -> Snapshot:
-    """`known`: what the process of a machine knows besides its report; `late`: what the watcher has kept of those before."""
+    """`known`: what the process of a machine knows besides its report; `delayed`: what the watcher compares with."""
     number = coordinator.start(at, 9)
     assert number is not None
     for machine, ledger in ledgers.items():
@@ -40,7 +40,8 @@ def snapshot_of(
         for machine, ledger in ledgers.items()
     }
     header = SnapshotHeader(number, "app", "1", "calls", [], at)
-    told = (late or Late()).told(completed.calls, recorded, facts, at)
+    replies, unbegun = (delayed or DelayedCalls()).update(completed.calls, recorded, facts, at)
+    told = {"delayed_replies": replies, "delayed_calls": unbegun}
     return CollectedCalls(header, completed.calls, recorded, dict(facts), **told).snapshot()
 
 
@@ -50,7 +51,7 @@ class Ledgers:
     def __init__(self, *actors: str, slots: int = 1, driver_acts: bool = True) -> None:
         self.coordinator, self.ledgers = Coordinator(), dict[str, CallLedger]()
         self.facts: dict[str, dict[str, Any]] = {}
-        self.late = Late()
+        self.delayed = DelayedCalls()
         self.known: dict[str, dict[str, Any]] = {name: {} for name in (DRIVER, *actors)}
         for name in (DRIVER, *actors):
             acts = driver_acts and name == DRIVER
@@ -73,7 +74,7 @@ class Ledgers:
         return self.ledgers[machine].wait(call, (), 1, since, is_local=True, **how)
 
     def snapshot(self, at: float = 0.0) -> Snapshot:
-        return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known, late=self.late, at=at)
+        return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known, delayed=self.delayed, at=at)
 
     def verdict(self, *at: float) -> Verdict:
         """Of a snapshot at each of these moments (none: at 0) the last one's."""

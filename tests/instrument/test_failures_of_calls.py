@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +12,14 @@ from ray.exceptions import AsyncioActorExit
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, task_shape
-from ray_snapshot.instrument.deaths import in_words, is_meant
+from ray_snapshot.instrument.deaths import Life, in_words, is_meant
 from ray_snapshot.instrument.process import failures
+from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.failures import Failures, Raised
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.incidents import Incidents, Restarts
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import MachineReport
 
 CALL = "driver/0/A:1/1"
@@ -110,8 +114,12 @@ def report(*those: Raised, **more: Any) -> ProcessReport:
 
 
 def unread(happened: Incidents, *machines: str, now: float = 100.0) -> list[float]:
-    calls: Any = SimpleNamespace(machines={name: SimpleNamespace(calls=()) for name in machines})
-    return [one["at"] for one in happened.unread(calls, now)]
+    return [one["at"] for one in happened.unread(cut_of(*machines), now)]
+
+
+def cut_of(*machines: str) -> CompletedCallSnapshot:
+    """A snapshot in which these machines are at rest."""
+    return CompletedCallSnapshot(1, {name: MachineReport(name, 0, 0, 1) for name in machines}, (), (), (), (), ())
 
 
 def test_what_is_read_later_by_any_process_is_told_no_more_and_the_rest_outlives_its_process() -> None:
@@ -150,6 +158,16 @@ def test_nothing_is_told_of_an_error_that_others_may_have_read_through_a_ref_tha
     assert unread(happened, "driver") == []
     happened.note({"driver": report(passed_on=None)})
     assert unread(happened, "driver") == []
+
+
+def test_facts_of_one_kind_push_out_none_of_another() -> None:
+    happened = Incidents()
+    for at in (0.0, 1.0, 2.0):
+        happened.joined("M:1", {"pid": 1}, at)
+    children = tuple(EndedChild(pid, "grep", "exit code 1") for pid in range(20))
+    reports = {name: replace(report(ended_children=children), recorded_at=9.0) for name in ("A:1", "B:1", "C:1")}
+    told = happened.told(cut_of(), reports, {"m": Life(False, 3, 2.0)}, {"m": "M:1"}, 9.0, is_covered=True)
+    assert Counter(one["kind"] for one in told) == {"child_ended": LIMITS.happened_items, "restarting": 1}
 
 
 @pytest.mark.usefixtures("task")

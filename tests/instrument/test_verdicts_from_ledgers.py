@@ -465,18 +465,18 @@ def test_a_reply_that_has_not_come_long_after_its_call_has_ended_may_never_come(
 def test_a_call_that_nothing_keeps_from_beginning_may_never_begin() -> None:
     app = Ledgers("A", "B")
     app.wait(DRIVER, None, app.call(DRIVER, "A", is_accepted=False))
-    assert app.verdict(0, LIMITS.late_call_s - 1).holds is False
-    found = app.verdict(LIMITS.late_call_s)
+    assert app.verdict(0, LIMITS.delayed_call_s - 1).holds is False
+    found = app.verdict(LIMITS.delayed_call_s)
     assert found.holds is None
     assert found.sentence.endswith("m of A has not begun for 20 s, though nothing that is seen keeps it from that.")
     app.wait("A", app.call("B", "A"), app.call("A", "B"))
-    assert app.verdict(LIMITS.late_call_s + 1).holds is False, "the slot is taken"
+    assert app.verdict(LIMITS.delayed_call_s + 1).holds is False, "the slot is taken"
 
 
 def test_nobody_asks_for_a_call_that_nothing_waits_for() -> None:
     app = Ledgers("A")
     app.call(DRIVER, "A", is_accepted=False)
-    assert app.verdict(0, LIMITS.late_call_s).holds is False
+    assert app.verdict(0, LIMITS.delayed_call_s).holds is False
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -488,7 +488,7 @@ def test_a_call_to_an_actor_in_order_waits_for_the_one_before_it_that_lacks_an_a
     behind = app.call(DRIVER, "A", is_accepted=False)
     app.wait(DRIVER, None, behind)
     app.wait("B", argument, behind)
-    assert app.verdict(0, 2 * LIMITS.late_call_s).holds is (True if in_order else None)
+    assert app.verdict(0, 2 * LIMITS.delayed_call_s).holds is (True if in_order else None)
 
 
 def test_an_actor_that_is_to_be_made_wakes_a_parked_call_no_sooner_than_its_constructor_begins() -> None:

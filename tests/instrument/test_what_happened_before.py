@@ -89,7 +89,7 @@ def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_to
     ):
         assert re.search(said, report), report
         assert re.search(said, found.output), found.output
-    child = r"\n    painter-1: child process \d+ \(python\S*\) has ended with exit code 3; nobody has asked how\n"
+    child = r"\n    painter-1: child process \d+ \(python\S*\) ended with exit code 3 and was not waited for\n"
     assert re.search(child, found.output), found.output
     told = [one for one in map(json.loads, as_json.output.splitlines()) if one.get("kind", "died") != "died"]
     assert {(one["kind"], one.get("error") or one["how"]) for one in told} == {

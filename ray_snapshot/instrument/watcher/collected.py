@@ -37,9 +37,9 @@ class CollectedCalls:
     """What may go on and can reach no machine."""
     happened: tuple[Mapping[str, Any], ...] = ()
     """Deaths, restarts, and errors that nobody has read; see `happened`."""
-    late_replies: tuple[tuple[ResolvedWait, float], ...] = ()
-    """Waits whose calls have ended for long, and since when; see `late`."""
-    late_calls: tuple[tuple[CallsOf, int, float], ...] = ()
+    delayed_replies: tuple[tuple[ResolvedWait, float], ...] = ()
+    """Waits whose calls have ended for long, and since when; see `delayed_calls`."""
+    delayed_calls: tuple[tuple[CallsOf, int, float], ...] = ()
     """Calls that nothing known keeps from beginning for long: channel, number, and since when."""
     still_since: float = 0.0
     """Since then nothing has moved."""

@@ -110,7 +110,7 @@ class Incidents:
             del self.read[next(iter(self.read))]
 
     def unread(self, calls: CompletedCallSnapshot, now: float) -> Iterator[dict[str, Any]]:
-        """Errors that nobody has read, as far as the caller can be seen, and those of calls that Ray runs again and again."""
+        """Unread errors of calls whose caller is watched, and errors of calls that Ray retries."""
         running = {call.call_id.partition("#")[0] for report in calls.machines.values() for call in report.calls}
         for call_id, (machine, one) in self.raised.items():
             is_over = call_id not in running and not (one.is_retried and now - one.at < LONG_S)

@@ -37,7 +37,7 @@ from ray_snapshot.waits import short_form_of
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
 
-_LATE = "which has ended: its value is still being written, sent or read"
+_ENDED = "which has ended: its value is still being written, sent or read"
 
 
 class Tables:
@@ -186,7 +186,7 @@ class Tables:
             coverage |= {"primitives": primitives}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
-        if self.collected.late_calls:
+        if self.collected.delayed_calls:
             coverage |= {"unbegun": self._unbegun()}
         if self.collected.happened:
             coverage |= {"happened": list(map(self._happened, self.collected.happened))}
@@ -220,9 +220,9 @@ class Tables:
             for one in waits
             if one.wait.call_id is None and one.wait.waiting_since <= until and (replies := self._stuck_replies(one))
         ]
-        for one, since in self.collected.late_replies:
+        for one, since in self.collected.delayed_replies:
             whose = ", ".join(map(self.shown, one.on_machines))
-            found.append((one.machine, LongWait(since, one.wait.call_site, f"for the reply of {whose}, {_LATE}")))
+            found.append((one.machine, LongWait(since, one.wait.call_site, f"for the reply of {whose}, {_ENDED}")))
         return [
             {
                 "machine": self.shown(machine),
@@ -235,16 +235,16 @@ class Tables:
 
     def _unbegun(self) -> list[dict[str, Any]]:
         """One row for each caller (None: of a constructor), target and method; the first of them."""
-        found: dict[tuple[str | None, str, str], float] = {}
-        for channel, number, since in self.collected.late_calls:
-            is_born_by_it = number == CONSTRUCTOR and number not in channel.tasks
-            source, method = (
-                (None, "") if is_born_by_it else (self.shown(channel.source), channel.in_flight[number].method)
-            )
+        since: dict[tuple[str | None, str, str], float] = {}
+        for channel, number, at in self.collected.delayed_calls:
+            is_birth = number == CONSTRUCTOR and number not in channel.tasks
+            source, method = (None, "") if is_birth else (self.shown(channel.source), channel.in_flight[number].method)
             key = source, self.shown(channel.target), method
-            found[key] = min(since, found.get(key, since))
-        rows = itertools.islice(found.items(), LIMITS.unexplained_waits)
-        return [dict(zip(("source", "target", "method", "since"), (*key, at), strict=True)) for key, at in rows]
+            since[key] = min(at, since.get(key, at))
+        return [
+            {"source": source, "target": target, "method": method, "since": datetime.fromtimestamp(at, UTC).isoformat()}
+            for (source, target, method), at in itertools.islice(since.items(), LIMITS.unexplained_waits)
+        ]
 
     def _stuck_replies(self, resolved: ResolvedWait) -> str:
         """What a task of an actor's own waits for, for a person; "" if it goes on by itself, or one may act whom that needs."""

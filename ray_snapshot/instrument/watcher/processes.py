@@ -21,8 +21,8 @@ from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.delayed_calls import DelayedCalls
 from ray_snapshot.instrument.watcher.incidents import Incidents
-from ray_snapshot.instrument.watcher.late import Late
 from ray_snapshot.instrument.watcher.movement import Movement
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
@@ -90,7 +90,7 @@ class Processes:
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
         self.happened = Incidents()
-        self.late = Late()
+        self.delayed = DelayedCalls()
         self.movement = Movement()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
@@ -382,6 +382,7 @@ class Processes:
             header.started_at,
             is_covered=not header.uncovered,
         )
+        delayed = self.delayed.update(calls, pending.recorded, self.roster.facts, header.started_at)
         collected = CollectedCalls(
             header,
             calls,
@@ -389,7 +390,8 @@ class Processes:
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             happened=happened,
-            **self.late.told(calls, pending.recorded, self.roster.facts, header.started_at),
+            delayed_replies=delayed[0],
+            delayed_calls=delayed[1],
             still_since=self.movement.still_since(
                 calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
             ),

@@ -1,6 +1,6 @@
-"""What ought to have gone on since the snapshots before, as far as is known: replies that do not come, calls that do not begin.
+"""Replies and calls that are overdue: the call has ended and its reply does not come, or a call could begin and does not.
 
-Kept over snapshots: no process knows of both ends of a reply, or of what a worker does before a call begins.
+Compared over snapshots: no process sees both ends of a reply, or what a worker does before a call begins.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ from ray_snapshot.protocol.calls import CONSTRUCTOR
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.reports import ProcessReport
     from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
-    from ray_snapshot.protocol.calls import MachineReport
 
 
-class Late:
-    """Of one watched app. By wait, or by call: the first snapshot since which all have seen it so."""
+class DelayedCalls:
+    """Of one watched app. By wait, or by call: when the first of the snapshots began that all found it so."""
 
     def __init__(self) -> None:
         self.replies: dict[Any, float] = {}
         self.calls: dict[Any, float] = {}
 
-    def told(
+    def update(
         self,
         calls: CompletedCallSnapshot,
         recorded: Mapping[str, ProcessReport],
         facts: Mapping[str, Mapping[str, Any]],
         now: float,
-    ) -> dict[str, Any]:
-        """`late_replies` and `late_calls` of `CollectedCalls`."""
+    ) -> tuple[tuple[tuple[ResolvedWait, float], ...], tuple[tuple[CallsOf, int, float], ...]]:
+        """Replies and calls that are overdue, each with the time since when."""
         ended, free = _ended(calls), _unbegun(calls, recorded, facts)
         self.replies = {key: self.replies.get(key, now) for key in ended}
         self.calls = {key: self.calls.get(key, now) for key in free}
         replies = tuple((ended[key], since) for key, since in self.replies.items() if now - since >= LONG_S)
-        late = tuple((free[key], key[3], at) for key, at in self.calls.items() if now - at >= LIMITS.late_call_s)
-        return {"late_replies": replies, "late_calls": late}
+        unbegun = tuple((free[key], key[3], at) for key, at in self.calls.items() if now - at >= LIMITS.delayed_call_s)
+        return replies, unbegun
 
 
 def _ended(calls: CompletedCallSnapshot) -> dict[Any, ResolvedWait]:
@@ -90,10 +89,9 @@ def _takes_calls(
     facts: Mapping[str, Mapping[str, Any]],
 ) -> bool:
     """Whether an actor has a slot, and nothing runs there that could keep it from a call."""
-    target: MachineReport | None = calls.machines.get(machine)
-    about = facts.get(machine, {})
+    target, about = calls.machines.get(machine), facts.get(machine, {})
     if target is None or target.status == "active" or "max_concurrency" not in about or about.get("groups"):
         return False
-    is_blocked = machine not in recorded or recorded[machine].blocking_call is not None
-    is_starting = any(one.method == "__init__" for one in target.calls)
-    return not (is_blocked or is_starting) and len(target.calls) < int(about["max_concurrency"])
+    if machine not in recorded or recorded[machine].blocking_call is not None:
+        return False
+    return all(one.method != "__init__" for one in target.calls) and len(target.calls) < int(about["max_concurrency"])
