@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import TokenConservation
-from ray_snapshot.detectors.conservation import Expected
 from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import ledger as questions
 from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, CHANNEL
 from ray_snapshot.questions.broken import KEY as LEDGER
-from ray_snapshot.questions.reading import as_float, data_of
-from ray_snapshot.spark_jobs.detections import MOST_HERE, assignments
+from ray_snapshot.questions.reading import data_of
+from ray_snapshot.spark_jobs.detections import assignments
 from ray_snapshot.spark_jobs.engine.distributed import in_tasks
 from ray_snapshot.spark_jobs.engine.output import View, results
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table
@@ -108,7 +106,7 @@ def run(
     tables = Tables(spark, history, selection or Selection())
     work = assignments(tables.complete, read_table(spark, history, "verdicts"))
     ledgers = own_ledgers(work.snapshots["run_id"].to_pylist(), work.specs, (state, messages or {}, total))
-    rows, _ = questions.ledger_rows(counted(spark, history, work.snapshots, ledgers).toArrow().to_pylist(), ledgers)
+    rows = questions.ledger_rows(counted(spark, history, work.snapshots, ledgers).toArrow().to_pylist(), ledgers)
     broken = pa.Table.from_pylist(questions.breaks(rows), questions.BREAKS)
     frames = {"ledger": spark.createDataFrame(pa.Table.from_pylist(rows, questions.LEDGER))}
     frames["breaks"] = spark.createDataFrame(broken)
@@ -136,65 +134,6 @@ def counted(spark: SparkSession, history: History, snapshots: pa.Table, ledgers:
         return questions.counted(history, [row["snapshot_id"] for row in rows], ledgers)
 
     return in_tasks(ids, "snapshot_id", questions.COUNTED, count)
-
-
-class CarriedTotal(NamedTuple):
-    """With what the next snapshot is compared: the exact total as text, if no float was among it; or only a float."""
-
-    system: str
-    exact: str | None
-    total: float | None
-    restored_from: str | None = None
-
-    @property
-    def standard(self) -> questions.Standard:
-        """The same, as `ledger_rows` takes it."""
-        amount = Fraction(self.total or 0) if self.exact is None else questions.unpacked(self.exact)
-        return questions.Standard(Expected(amount, self.exact is None), self.restored_from)
-
-
-def fresh(
-    spark: SparkSession,
-    history: History,
-    snapshots: Sequence[Mapping[str, Any]],
-    specs: Mapping[str, Mapping[str, str]],
-    carried: Mapping[str, Any],
-    *,
-    state: str | None = None,
-    messages: dict[str, str] | None = None,
-    total: float | None = None,
-) -> tuple[pa.Table, dict[str, Any]]:
-    """For `--follow`: the ledger of some snapshots, none of them before one that was asked about earlier.
-
-    `snapshots`: rows with `snapshot_id` and `run_id`; `specs`: by run and detector; `carried`, and what is returned of it: by
-    run and detector, the standard of their totals. Few snapshots are counted here, many by Spark's tasks.
-    """
-    ledgers = own_ledgers([row["run_id"] for row in snapshots], specs, (state, messages or {}, total))
-    if len(snapshots) <= MOST_HERE:
-        watched = {run for run, _ in ledgers}
-        ids = [row["snapshot_id"] for row in snapshots if row["run_id"] in watched]
-        found = list(questions.counted(history, ids, ledgers))
-    else:
-        listed = pa.table({name: [row[name] for row in snapshots] for name in ("snapshot_id", "run_id")})
-        found = counted(spark, history, listed, ledgers).toArrow().to_pylist()
-    known = {run: {name: CarriedTotal(*one) for name, one in of_run.items()} for run, of_run in carried.items()}
-    before: dict[tuple[str, ...], questions.Standard] = {}
-    for run, of_run in known.items():
-        before |= {(one.system, run, name): one.standard for name, one in of_run.items()}
-    rows, standards = questions.ledger_rows(found, ledgers, before)
-    for (system, run, name), one in standards.items():
-        exact = None if one.expected.is_rounded else questions.packed(one.expected.amount)
-        known.setdefault(run, {})[name] = CarriedTotal(system, exact, as_float(one.expected.amount), one.restored_from)
-    return pa.Table.from_pylist(rows, questions.LEDGER), known
-
-
-def news(rows: pa.Table) -> pa.Table:
-    """What a person who follows must hear of: where it does not hold."""
-    return rows.filter(pc.fill_null(pc.invert(rows["holds"]), False))
-
-
-FOLLOWED = VIEWS[0]
-"""How that is shown."""
 
 
 def options(state: str | None = None, messages: Sequence[str] = (), total: float | None = None) -> dict[str, Any]:

@@ -11,11 +11,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,11 +22,7 @@ from ray_snapshot.questions.reading import data_of
 from ray_snapshot.questions.standing import DETECTORS, Judgement
 from ray_snapshot.schema import SNAPSHOTS
 from ray_snapshot.spark_jobs.engine.evaluating import (
-    EVALUATED,
-    WITH_STANDARD,
-    Carried,
     Work,
-    evaluate_assignments,
     evaluated,
     expects_the_same,
     own_name,
@@ -43,9 +37,6 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 10
 """So many detectors that failed are named."""
-
-MOST_HERE = 4
-"""So few new snapshots are judged in the process of the job: to give them to Spark's tasks takes longer than to judge them."""
 
 DETECTOR = ("system", "run_id", "detector")
 
@@ -100,81 +91,9 @@ def run(
     work = assignments(
         tables.complete, read_table(spark, history, "verdicts"), in_order=any(map(_looks_back, detectors))
     )
-    verdicts = evaluated(spark, work, history, extra, trust=trust).select(*EVALUATED.names)
-    (verdicts,) = results({"verdicts": verdicts}, out).values()
+    (verdicts,) = results({"verdicts": evaluated(spark, work, history, extra, trust=trust)}, out).values()
     live = live_verdicts(tables.complete, tables.unlisted("verdicts"))
     return {**results({"detectors": summary(verdicts, live)}, out), "verdicts": verdicts}
-
-
-def fresh(
-    spark: SparkSession,
-    history: History,
-    snapshots: Sequence[Mapping[str, Any]],
-    specs: Mapping[str, Mapping[str, str]],
-    carried: Mapping[str, Mapping[str, Sequence[Any]]],
-    *,
-    detectors: Sequence[str] = (),
-    trust: bool = False,
-) -> tuple[pa.Table, dict[str, dict[str, Carried]]]:
-    """For `--follow`: the verdicts on some snapshots, none of them before one that was asked about earlier.
-
-    `snapshots`: rows with `snapshot_id, run_id, sequence`, those of a run one after the other; `specs`: by run and detector;
-    `carried`, and what is returned of it: by run and detector, what the next snapshot is compared with. Few snapshots are
-    judged here; the user's own code runs in Spark's tasks in any case.
-    """
-    extra = [_spec_of(reference) for reference in detectors]
-    standards = {run: {name: Carried(*known) for name, known in found.items()} for run, found in carried.items()}
-    before = {run: standards[run] for run in {row["run_id"] for row in snapshots} if run in standards}
-    listed = pa.Table.from_pylist([{name: row[name] for name in _ASSIGNED.names} for row in snapshots], _ASSIGNED)
-    work = _work(listed, specs, in_order=any(map(_looks_back, detectors)))
-    given = chain(extra, *(map(_data, found.values()) for found in specs.values()))
-    if len(snapshots) <= MOST_HERE and not any(map(_is_own, given)):
-        batches = evaluate_assignments(work.rows(), history, extra, before, trust=trust)
-        rows = pa.Table.from_batches(batches, WITH_STANDARD)
-    else:
-        rows = evaluated(spark, work, history, extra, before, trust=trust).toArrow()
-    rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
-    columns = ["run_id", "detector", "snapshot_id", "restored_from", "evidence", "is_standard"]
-    for row in rows.select(columns).to_pylist():
-        of_run, detector = standards.setdefault(row["run_id"], {}), row["detector"]
-        if row["is_standard"]:
-            of_run[detector] = Carried(row["snapshot_id"], _total_in(row), row["restored_from"])
-        elif detector in of_run and of_run[detector].restored_from != row["restored_from"]:
-            del of_run[detector]
-    return rows.select(EVALUATED.names), standards
-
-
-def _total_in(standard: Mapping[str, Any]) -> float | None:
-    """The total that was found in a standard, if one was counted."""
-    found = _data(standard["evidence"] or "").get("found")
-    return found if type(found) in (int, float) else None
-
-
-def _data(spec: str) -> dict[str, Any]:
-    return data_of(spec) or {}  # what is wrong with it is said where it is evaluated
-
-
-def _may_look_back(data: Mapping[str, Any]) -> bool:
-    return _is_own(data) or expects_the_same(data)
-
-
-def _is_own(data: Mapping[str, Any]) -> bool:
-    """Whether the data of a detector leads to the user's own code."""
-    return data.get("type") == "callable"
-
-
-def news(rows: pa.Table) -> pa.Table:
-    """What a person who follows must hear of: the alarms."""
-    return rows.filter(pc.fill_null(rows["alarm"], False))
-
-
-FOLLOWED = View(
-    "verdicts",
-    "Alarms",
-    (*DETECTOR, "snapshot_id", "started_at", "sentence"),
-    order=(*DETECTOR, "sequence"),
-    minor=("run_id", "started_at"),
-)
 
 
 def options(detectors: Sequence[str] = (), trust: bool = False) -> dict[str, Any]:
@@ -213,13 +132,14 @@ def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = F
         specs: dict[str, dict[str, str]] = {}
         for row in latest.where(F.col("run_id").isNotNull() & F.col("spec").isNotNull()).toArrow().to_pylist():
             specs.setdefault(row["run_id"], {})[row["detector"]] = row["spec"]
-        return _work(listed.result(), specs, in_order=in_order)
+    looks_back = {run for run, found in specs.items() if any(map(_may_look_back, found.values()))}
+    runs = listed.result()["run_id"].unique().drop_null().to_pylist()
+    return Work(listed.result(), specs, frozenset(run for run in runs if in_order or run in looks_back))
 
 
-def _work(snapshots: pa.Table, specs: Mapping[str, Mapping[str, str]], *, in_order: bool) -> Work:
-    looks_back = {run for run, found in specs.items() if any(map(_may_look_back, map(_data, found.values())))}
-    runs = snapshots["run_id"].unique().drop_null().to_pylist()
-    return Work(snapshots, specs, frozenset(run for run in runs if in_order or run in looks_back))
+def _may_look_back(spec: str) -> bool:
+    data = data_of(spec) or {}  # what is wrong with it is said where it is evaluated
+    return data.get("type") == "callable" or expects_the_same(data)
 
 
 def live_verdicts(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +72,7 @@ Ledgers = Mapping[tuple[str, str], TokenConservation]
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
+class _Standard:
     """What the next snapshot is compared with, if it goes on from the same restore."""
 
     expected: Expected
@@ -101,7 +100,7 @@ def conservation(
             for row in snapshots.select(["snapshot_id", "run_id"]).to_pylist()
             if row["run_id"] in watched
         ]
-        rows, _ = ledger_rows(counted(history, ids, ledgers), ledgers)
+        rows = ledger_rows(counted(history, ids, ledgers), ledgers)
         broken = breaks(rows)
         machines, channels = [], []
         for row in broken[:MOST_BREAKS]:
@@ -176,9 +175,9 @@ def packed(value: Fraction) -> str:
 
 
 def unpacked(text: str) -> Fraction:
-    """What was packed; also a decimal number, as followers carried it before."""
-    numerator, _, denominator = text.partition("/")
-    return Fraction(int(numerator, 16), int(denominator, 16)) if denominator else Fraction(text)
+    """What was packed."""
+    numerator, denominator = text.split("/")
+    return Fraction(int(numerator, 16), int(denominator, 16))
 
 
 def _count(row: Row) -> Count:
@@ -199,15 +198,14 @@ def _count(row: Row) -> Count:
 # ---- judging -----------------------------------------------------------------------------------------------------------
 
 
-def ledger_rows(
-    rows: Iterable[Row], ledgers: Ledgers, standards: Mapping[tuple[str, ...], Standard] = MappingProxyType({})
-) -> tuple[list[Row], dict[tuple[str, ...], Standard]]:
-    """Rows of `LEDGER` of the rows of `COUNTED`, by ledger and in the order of each run; and the standards behind them.
+def ledger_rows(rows: Iterable[Row], ledgers: Ledgers) -> list[Row]:
+    """Rows of `LEDGER` of the rows of `COUNTED`, by ledger and in the order of each run.
 
-    `standards`: by `KEY` what was known before. Without a total a snapshot is compared as live (`verdicts.Standards`): with
-    the last that was right; while there is none, with the last that could be told if it were compared with itself.
+    Without a total a snapshot is compared as live (`verdicts.Standards`): with the last that was right; while there is none,
+    with the last that could be told if it were compared with itself.
     """
-    known, found = dict(standards), []
+    known: dict[tuple[str, ...], _Standard] = {}
+    found = []
     for row in sorted(rows, key=itemgetter(*KEY, "sequence")):
         key = tuple(row[name] for name in KEY)
         one, count, standard = ledgers[key[1:]], _count(row), known.get(key)
@@ -218,7 +216,7 @@ def ledger_rows(
         holds = None if expected is None or one.doubt(count, expected) else one.is_same(count, expected)
         serves = holds or (standard is None and one.doubt(count, count.found) is None)
         if serves and one.total is None:
-            known[key] = Standard(count.found, row["restored_from"])
+            known[key] = _Standard(count.found, row["restored_from"])
         found.append(
             {
                 **{name: row[name] for name in (*KEY, "snapshot_id", "sequence", "started_at", "unreadable")},
@@ -230,7 +228,7 @@ def ledger_rows(
                 "holds": holds,
             }
         )
-    return found, known
+    return found
 
 
 def breaks(rows: Iterable[Row]) -> list[Row]:

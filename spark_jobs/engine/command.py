@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -57,7 +57,6 @@ def execute(request: Request) -> int:
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
     if request.master:
         is_local(request.master)
-    _check_follow(module, request)
     with _near(_open(request.history), request) as near:
         return _answer(module, request, near)
 
@@ -74,8 +73,6 @@ def _answer(module: ModuleType, request: Request, near: _Near) -> int:
         options |= {"trust": True} if consent.is_given(bool(request.trust), alone, request.history) else {}
     since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
     selection = Selection(request.system, run_id, since, until)
-    if request.follow:
-        return _follow(module, request, near, selection, options)
     check_selection(history, selection)
     out = prepare_out(request.out or default_out(request.history, job), request.history)
     with _Interrupts() as interrupts:
@@ -92,37 +89,6 @@ def _answer(module: ModuleType, request: Request, near: _Near) -> int:
     return FAILED if troubles else 0
 
 
-def _check_follow(module: ModuleType, request: Request) -> None:
-    if request.once and not request.follow:
-        raise SettingError("--once says how to --follow: give both, or neither")
-    if not request.follow:
-        return
-    if not hasattr(module, "fresh"):
-        able = [name for name in JOBS if hasattr(import_module(f"ray_snapshot.spark_jobs.{name}"), "fresh")]
-        raise SettingError(f"the job {request.job} cannot follow a history: {' and '.join(able)} can")
-    if request.out and "://" in _local(request.out):
-        raise SettingError(f"--follow writes to a folder of this machine, not to {request.out}")
-
-
-def _follow(module: ModuleType, request: Request, near: _Near, selection: Selection, options: dict[str, Any]) -> int:
-    """Answer for snapshots as they come, until interrupted."""
-    from ray_snapshot.spark_jobs.engine.following import Follower, follow
-
-    out = Path(prepare_out(request.out or default_out(request.history, f"{request.job}-follow"), request.history))
-    with _Interrupts() as interrupts:
-        spark = spark_session(request.master, brief=True)
-        near.check(spark.sparkContext.master)
-        interrupts.spark_runs()
-        _say(f"Following {request.history} into {out / module.FOLLOWED.name} (Delta)")
-        with reported(request.job):
-            table = module.FOLLOWED.name
-            follower = Follower(spark, near.history, out, table, module.fresh, selection, options)
-            follower.source, follower.refresh = near.source, near.refresh
-            with follower:
-                follow(follower, lambda rows: _tell(module, rows, request), request.every, once=request.once)
-    return 0
-
-
 @dataclass
 class _Near:
     """A history that Spark can read: itself, or its copy on this computer."""
@@ -130,7 +96,6 @@ class _Near:
     history: History
     source: str = ""
     """The address that it is a copy of."""
-    refresh: Callable[[], None] | None = None
 
     def check(self, master: str) -> None:
         """Raise `SettingError` if Spark's tasks run where the copy is not."""
@@ -156,21 +121,8 @@ def _near(history: History, request: Request) -> Iterator[_Near]:
         size = mirror.missing_bytes() / 1e6
         _say(f"Copying {size:,.1f} MB of {history.path} to this computer, for Spark")
         mirror.refresh()
-        near.history, near.refresh = _open(str(mirror.folder)), mirror.refresh
+        near.history = _open(str(mirror.folder))
         yield near
-
-
-def _tell(module: ModuleType, rows: pa.Table, request: Request) -> None:
-    """Print what has come: all rows as JSON, or what a person must hear of."""
-    from ray_snapshot.spark_jobs.engine.output import print_rows
-    from ray_snapshot.views.tables import print_json
-
-    if request.json:
-        for row in rows.to_pylist():
-            print_json(row)
-    elif (found := module.news(rows)).num_rows:
-        print_rows(module.FOLLOWED, found.select(list(module.FOLLOWED.columns)), request.top)
-    sys.stdout.flush()
 
 
 def row_count(history: History) -> int:

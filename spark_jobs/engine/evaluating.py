@@ -1,4 +1,4 @@
-"""Detectors on snapshots of a history: in Spark's tasks, or where the caller runs.
+"""Detectors on snapshots of a history, in Spark's tasks.
 
 The rows of one snapshot span many Arrow batches, so tasks get ids, and each loads its snapshots, many at a time:
 without the rows of machines at rest where detectors can do without, else whole. A run with a detector that compares with
@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, islice, pairwise
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +21,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
-from ray_snapshot.detectors.holdings import unmade
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import DetectorError, HistoryNotFoundError, RaySnapshotError
+from ray_snapshot.errors import DetectorError, RaySnapshotError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.questions.needed import adds_up, can_do_without_rest, is_decided_without_rest, needed_columns
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
 from ray_snapshot.spark_jobs.tables import spark_schema
-from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
+from ray_snapshot.verdicts import Detector, Standards, Verdict, evaluate
 from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
@@ -51,24 +48,8 @@ EVALUATED = pa.schema(
 )
 """A verdict, and what must be known of its snapshot to hold a stable predicate against the later ones."""
 
-WITH_STANDARD = EVALUATED.append(pa.field("is_standard", pa.bool_()))
-"""And whether the next snapshot of its run is compared with it."""
-
-
 MOST_TOGETHER = 16
 """For so many detectors the rows of many snapshots are added up together, each after the other."""
-
-
-class Carried(NamedTuple):
-    """A standard that was known before: its id, and the total in it, if that is known, in case retention takes it away."""
-
-    snapshot_id: str
-    total: float | None = None
-    restored_from: str | None = None
-
-
-Before = Mapping[str, Mapping[str, Carried]]
-"""By run and detector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +95,11 @@ def evaluated(
     work: Work,
     history: History,
     extra: Sequence[Mapping[str, Any]],
-    before: Before = MappingProxyType({}),
     *,
     trust: bool = False,
 ) -> DataFrame:
-    """The verdicts on the assigned snapshots (columns `WITH_STANDARD`).
-
-    `before`: what the first that are assigned are compared with. `trust`: whether stored detectors may be imported.
-    """
-    before, paths = dict(before), list(sys.path)
+    """The verdicts on the assigned snapshots (columns `EVALUATED`). `trust`: whether stored detectors may be imported."""
+    paths = list(sys.path)
     cores = spark.sparkContext.defaultParallelism
     is_long = work.snapshots.num_rows >= 2 * cores * SNAPSHOTS_AT_ONCE  # a task has its own price: it opens every table
     parts = work.shared(2 * cores if is_long else cores)
@@ -131,22 +108,21 @@ def evaluated(
         sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
         numbers = chain.from_iterable(batch["id"].to_pylist() for batch in batches)
         rows = chain.from_iterable(parts[number].rows() for number in numbers)
-        return evaluate_assignments(rows, history, extra, before, trust=trust)
+        return evaluate_assignments(rows, history, extra, trust=trust)
 
     shared = spark.range(0, len(parts), 1, max(1, len(parts)))
-    return shared.mapInArrow(task, spark_schema(WITH_STANDARD)).select(*WITH_STANDARD.names)
+    return shared.mapInArrow(task, spark_schema(EVALUATED)).select(*EVALUATED.names)
 
 
 def evaluate_assignments(
     rows: Iterable[Mapping[str, Any]],
     history: History,
     extra: Sequence[Mapping[str, Any]],
-    before: Before = MappingProxyType({}),
     *,
     trust: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, as far as it needs, and evaluate their detectors."""
-    compared, undecided = _InOrder(history, before), set[str]()
+    compared, undecided = partial(Standards().evaluate, evaluator="spark"), set[str]()
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
         by_run = {row["run_id"]: detectors_of(dict(row["specs"] or ()), extra, trust=trust) for row in chunk}
         found = dict(_without_rest(history, chunk, by_run, undecided))
@@ -156,14 +132,12 @@ def evaluate_assignments(
         for snapshot in history.load_many(whole, columns=needed_columns(chain.from_iterable(by_run.values()))):
             row = whole[snapshot.snapshot_id]
             detectors = by_run[row["run_id"]]
-            judged += (
-                compared.rows(snapshot, detectors) if row["in_order"] else verdict_rows(snapshot, detectors, _alone)
-            )
+            judged += verdict_rows(snapshot, detectors, compared if row["in_order"] else _alone)
         yield from _batches(judged)
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> list[pa.RecordBatch]:
-    found: list[pa.RecordBatch] = pa.Table.from_pylist(list(rows), WITH_STANDARD).to_batches()
+    found: list[pa.RecordBatch] = pa.Table.from_pylist(list(rows), EVALUATED).to_batches()
     return found
 
 
@@ -196,64 +170,6 @@ def _without_rest(
             yield snapshot.snapshot_id, list(verdict_rows(snapshot, by_run[run], partial(_already, verdicts)))
         else:
             undecided.add(run)
-
-
-class _InOrder:
-    """Evaluates the snapshots of runs in their order, beginning with the standards that were known before."""
-
-    def __init__(self, history: History, before: Before) -> None:
-        self.history = history
-        self.before = {run: dict(known) for run, known in before.items()}
-        self.standards = Standards()
-        self.begun: set[str] = set()
-
-    def rows(self, snapshot: Snapshot, detectors: Sequence[Detector]) -> Iterator[dict[str, Any]]:
-        """One row of `WITH_STANDARD` a detector."""
-        self._begin(snapshot.run_id, detectors)
-        for row in verdict_rows(snapshot, detectors, self._evaluate):
-            standard = self.standards.known.get((snapshot.run_id, row["detector"]))
-            yield {**row, "is_standard": standard is snapshot}
-
-    def _begin(self, run: str, detectors: Iterable[Detector]) -> None:
-        """Load the standards that retention has not taken away."""
-        if run in self.begun:
-            return
-        self.begun.add(run)
-        compare = {item.name for item in detectors if compares(item)}
-        before = {name: known.snapshot_id for name, known in self.before.get(run, {}).items() if name in compare}
-        there: dict[str, Snapshot] = {}
-        for snapshot_id in set(before.values()):
-            with suppress(HistoryNotFoundError):
-                there[snapshot_id] = self.history.load(snapshot_id)
-        for name, snapshot_id in before.items():
-            if snapshot_id in there:
-                self.standards.known[run, name] = there[snapshot_id]
-
-    def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
-        """The verdict; where the standard is gone, the total that was in it is the one to expect."""
-        spec = getattr(item, "spec", None)
-        total = self._total_of_old(item, snapshot) if spec and expects_the_same(spec) else None
-        if spec is None or total is None:
-            return self.standards.evaluate(item, snapshot, evaluator="spark")
-        asked = from_spec({**spec, "total": total})
-        if unmade(
-            snapshot, spec["messages"]
-        ).count:  # it is no standard; and right it is only by a total that the user gave
-            verdict = evaluate(asked, snapshot, evaluator="spark")
-            verdict = evaluate(item, snapshot, evaluator="spark") if verdict.holds else verdict
-        else:
-            verdict = self.standards.evaluate(asked, snapshot, evaluator="spark")
-        return verdict.model_copy(update={"detector_spec": spec})
-
-    def _total_of_old(self, item: Detector, snapshot: Snapshot) -> float | None:
-        of_run = self.before.get(snapshot.run_id, {})
-        known = of_run.get(item.name)
-        if known is None:
-            return None
-        if known.restored_from != snapshot.restored_from:
-            del of_run[item.name]  # also for when the system goes back to that one again
-            return None
-        return known.total if self.standards.standard(item, snapshot) is None else None
 
 
 def expects_the_same(spec: Mapping[str, Any]) -> bool:

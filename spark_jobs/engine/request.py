@@ -26,16 +26,14 @@ class Option:
     help: str
     program: str | None = None
     """Its help in the program of a job, if it is told otherwise there."""
-    takers: Literal["all", "own", "followers"] = "all"
-    """All jobs; those whose `run` has a parameter of the field's name; those that can follow a history."""
+    takers: Literal["all", "own"] = "all"
+    """All jobs; those whose `run` has a parameter of the field's name."""
     metavar: str | None = None
     least: float | None = None
 
     def is_taken(self, name: str, module: ModuleType) -> bool:
         """Whether a job takes the field of this name."""
-        if self.takers == "own":
-            return name in inspect.signature(module.run).parameters
-        return self.takers == "all" or hasattr(module, "fresh")
+        return self.takers == "all" or name in inspect.signature(module.run).parameters
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -55,7 +53,7 @@ def _option(flag: str, help: str, program: str | None = None, *, default: Any = 
     return dataclasses.field(default=default, metadata={"option": Option(flag, help, program, **more)})
 
 
-_own, _of_followers = partial(_option, takers="own"), partial(_option, takers="followers")
+_own = partial(_option, takers="own")
 
 
 @dataclass(slots=True)
@@ -97,25 +95,6 @@ class Request:
     )
     most_cuts: int | None = _own("--most-cuts", "possibly: look at so many cuts of a run; default: 100,000.", least=1)
     definitely: bool | None = _own("--definitely", "possibly: ask whether each run must have passed such a moment.")
-    follow: bool = _of_followers(
-        "--follow",
-        "detections, conservation: new snapshots as they come, each exactly once.",
-        "new snapshots as they come, each exactly once",
-        default=False,
-    )
-    once: bool = _of_followers(
-        "--once",
-        "detections, conservation: with --follow, what is there now, and no more.",
-        "with --follow, what is there now, and no more",
-        default=False,
-    )
-    every: float = _of_followers(
-        "--every",
-        "detections, conservation: with --follow, seconds between looks.",
-        "with --follow, seconds between looks",
-        default=10.0,
-        least=0.1,
-    )
     trust: bool | None = _own("--trust", f"detections, possibly: {TRUST[0].lower()}{TRUST[1:]}", TRUST)
 
 

@@ -134,29 +134,6 @@ def test_spark_answers_for_a_history_in_a_store(
     assert list((tmp_path / "pristine-results" / "progress").rglob("*.parquet"))
 
 
-@pytest.mark.nightly
-@pytest.mark.spark
-def test_a_job_follows_a_history_in_a_store(
-    spark: Any, source: StorePath, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ray_snapshot.spark_jobs.engine.command import execute
-    from ray_snapshot.spark_jobs.engine.request import Request
-
-    request = Request(str(source), "detections", follow=True, once=True, out=str(tmp_path / "out"), json=True)
-    for number, count in ((None, 2), (7, 1)):
-        if number is not None:
-            with HistoryWriter(source) as writer:
-                writer.add(snapshot(number))
-                writer.add_verdicts([verdict(f"bank-{number:05d}")])
-        assert execute(request) == 0
-        ids = {
-            line.partition('"snapshot_id":"')[2][:10]
-            for line in capsys.readouterr().out.splitlines()
-            if line[:1] == "{"
-        }
-        assert len(ids) == count
-
-
 SOURCE = """
 import sys
 from ray_snapshot.spark_jobs.session import spark_session

@@ -155,7 +155,6 @@ STARTING = {"run", "demo", "systems", "snapshot", "diagnose", "synth"}
 JOB_OPTIONS: dict[str, Sequence[Sequence[str]]] = {
     "conservation": ([], ["--state", "$.balance"], ["--state", "$.balance", "--total", "1"]),
     "changes": ([], ["--between", "-2..-1"], ["--machine", "a", "--field", "balance"]),
-    "detections": ([], ["--follow", "--once"]),
     "possibly": (["--predicate", "deadlock"], ["--predicate", "termination", "--definitely"]),
 }
 """What else a Spark job is asked."""
@@ -279,8 +278,6 @@ def problems(line: list[str], code: int, out: str, err: str) -> Iterator[str]:
         yield f"a traceback: {err[-2_000:]}"
     if hidden := HIDDEN & {*out, *err}:
         yield f"control characters {sorted(hidden)!a}"
-    if "--follow" in line and err.startswith("Following "):
-        err = err.partition("\n")[2]
     if line[0] == "restore":
         err = NOTE.sub("", err)
     if code == 2 and (err.count("\n") != 1 or not err.startswith("ray-snapshot: ")):

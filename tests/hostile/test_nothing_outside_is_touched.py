@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import crafted
 import pytest
@@ -15,7 +13,6 @@ import pytest
 from ray_snapshot import cli
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, HistoryWriter, checkpoints, inside
-from ray_snapshot.limits import LIMITS
 
 COMMANDS = (
     ("list",),
@@ -178,30 +175,12 @@ def test_results_are_written_through_no_link(history: Path, outside: Path, out: 
         prepare_out(given, str(history))
 
 
-def test_the_log_of_results_is_looked_at_before_it_is_followed_into(history: Path) -> None:
-    pytest.importorskip("pyspark")
-    from ray_snapshot.spark_jobs.engine.following import Follower
-    from ray_snapshot.spark_jobs.tables import Selection
-
-    def fresh(*_: Any, **__: Any) -> Any:
-        raise AssertionError("nothing is answered")
-
-    follower = Follower(None, History(history), history / "results", "deadlocks", fresh, Selection(), {})  # type: ignore[arg-type]
-    log = history / "results" / "deadlocks" / "_delta_log"
-    log.mkdir(parents=True)
-    shutil.copyfile(next((history / "machines" / "_delta_log").glob("*.json")), log / f"{0:020}.json")
-    with (log / f"{1:020}.json").open("wb") as file:
-        file.truncate(LIMITS.log_bytes + 1)
-    with pytest.raises(RaySnapshotError, match="more than any commit of a history"), follower:
-        pass
-
-
 def test_a_pipe_among_results_is_refused_and_not_waited_for(history: Path) -> None:
     pytest.importorskip("pyspark")
     from ray_snapshot.spark_jobs.engine.command import default_out, prepare_out
 
-    out = Path(default_out(str(history), "conservation-follow"))
+    out = Path(default_out(str(history), "conservation"))
     out.mkdir(parents=True)
-    os.mkfifo(out / "_follow.json")
-    with pytest.raises(RaySnapshotError, match=r"_follow\.json is no file"):
+    os.mkfifo(out / "left.json")
+    with pytest.raises(RaySnapshotError, match=r"left\.json is no file"):
         prepare_out(str(out), str(history))

@@ -100,7 +100,6 @@ BY_DAY = {"detections"}
 )
 def test_no_spark_job_executes_what_a_history_names(job: str, spark: Any, sentinel: Sentinel, tmp_path: Path) -> None:
     from ray_snapshot.spark_jobs.engine.command import _options
-    from ray_snapshot.spark_jobs.engine.following import Follower
     from ray_snapshot.spark_jobs.engine.request import Request
     from ray_snapshot.spark_jobs.tables import Selection
 
@@ -111,9 +110,6 @@ def test_no_spark_job_executes_what_a_history_names(job: str, spark: Any, sentin
     prepare = getattr(module, "prepare", lambda history, selection, **options: options)
     for frame in module.run(spark, history, str(tmp_path / "out"), **prepare(history, Selection(), **options)).values():
         frame.toArrow()
-    if hasattr(module, "fresh"):
-        with Follower(spark, history, tmp_path / "f", module.FOLLOWED.name, module.fresh, Selection(), options) as one:
-            one.turn()
 
 
 @pytest.mark.spark

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from small_histories import live, rows, snapshot
 
 from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Termination, TokenConservation
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.spark_jobs import conservation, detections
-from ray_snapshot.spark_jobs.engine.following import Follower
-from ray_snapshot.spark_jobs.tables import Selection
 from ray_snapshot.verdicts import Standards
 
 OWN = TokenConservation(name="own")
@@ -163,22 +160,4 @@ def test_the_spark_jobs_compare_with_the_same(spark: Any, job: str, drawn: Drawn
     frames = JOBS[job].run(spark, History(stages[-1]))
     frame = frames["verdicts"].where("detector = 'own'") if job == "detections" else frames["ledger"]
     answers = {snapshot_id: row["holds"] for snapshot_id, row in rows(frame, "snapshot_id").items()}
-    assert told_of(answers, runs) == told_live(runs)
-
-
-@pytest.mark.spark
-@pytest.mark.nightly
-@pytest.mark.parametrize("job", JOBS)
-def test_who_follows_compares_with_the_same_from_turn_to_turn(
-    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, drawn: Drawn
-) -> None:
-    monkeypatch.setattr(detections, "MOST_HERE", 1_000)
-    spark = None if job == "detections" else request.getfixturevalue("spark")
-    (runs, stages), path, out, table = drawn, tmp_path / "pots", tmp_path / "out", JOBS[job].FOLLOWED.name
-    for stage in stages:
-        shutil.copytree(stage, path, dirs_exist_ok=True)
-        with Follower(spark, History(path), out, table, JOBS[job].fresh, Selection(), {}) as follower:
-            follower.turn()
-    listed = DeltaTable(str(out / table)).to_pyarrow_table().to_pylist()
-    answers = {row["snapshot_id"]: row["holds"] for row in listed if row["detector"] == "own"}
     assert told_of(answers, runs) == told_live(runs)
