@@ -261,11 +261,6 @@ class Snapshot:
             f" {self.in_flight_count} messages in flight>"
         )
 
-    def _repr_html_(self) -> str:
-        from ray_snapshot.reports.notebook import snapshot_html
-
-        return snapshot_html(self)
-
     def to_arrow(self, table: str = "machines") -> pa.Table:
         """One of its tables (`snapshots`, `machines`, `channels`, `messages`, `calls`, `waits`); JSON columns are text."""
         if table not in self.tables:

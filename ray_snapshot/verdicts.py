@@ -69,11 +69,6 @@ class Verdict(BaseModel):
 
     __str__ = __repr__
 
-    def _repr_html_(self) -> str:
-        from ray_snapshot.reports.notebook import verdict_html
-
-        return verdict_html(self)
-
 
 @runtime_checkable
 class Detector(Protocol):

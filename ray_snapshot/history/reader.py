@@ -74,11 +74,6 @@ class History:
     def __repr__(self) -> str:
         return f"History({str(self.path)!r})"
 
-    def _repr_html_(self) -> str:
-        from ray_snapshot.reports.notebook import history_html
-
-        return history_html(self)
-
     # Listings
 
     def snapshots(self, system: str | None = None, *, run_id: str | None = None) -> Records:

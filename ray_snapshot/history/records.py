@@ -39,11 +39,6 @@ class Records(list[Row]):
         super().__init__(parsed(name, table))
         self.table = table
 
-    def _repr_html_(self) -> str:
-        from ray_snapshot.reports.notebook import rows_html
-
-        return rows_html(self)
-
     def to_arrow(self) -> pa.Table:
         """The same rows as an Arrow table; JSON columns are text."""
         return self.table
