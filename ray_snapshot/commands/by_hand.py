@@ -31,9 +31,9 @@ HELP = (
 )
 
 
-def walk(begin: Beginning, crashes: int, mailbox_bound: int | None, schedule: str | None) -> None:
-    """Ask which step comes next, until `q`; along the schedule first, with its bounds."""
-    from ray_snapshot.testing.runs import bound_of, crashes_of
+def walk(begin: Beginning, crashes: int, schedule: str | None) -> None:
+    """Ask which step comes next, until `q`; along the schedule first, with its crashes."""
+    from ray_snapshot.testing.runs import crashes_of
     from ray_snapshot.testing.schedules import schedule_of
     from ray_snapshot.testing.stage import Stage
     from ray_snapshot.testing.stepping import Walk
@@ -41,10 +41,9 @@ def walk(begin: Beginning, crashes: int, mailbox_bound: int | None, schedule: st
     way = None if schedule is None else schedule_of(schedule)
     if way is not None:
         crashes = max(crashes, crashes_of(way.settings))
-        mailbox_bound = bound_of(way.settings) if mailbox_bound is None else mailbox_bound
     build = begin.build()
     with Stage(build) as stage:
-        walk = Walk(stage, bound=mailbox_bound, crashes=crashes)
+        walk = Walk(stage, crashes=crashes)
         if way is not None:
             _follow(walk, way)
         Dialogue(walk, getattr(build, "__name__", "a system")).run()

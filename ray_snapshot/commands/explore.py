@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.beginnings import Beginning, Classes, predicate, this_folder_first
-from ray_snapshot.commands.options import Crashes, MailboxBound
+from ray_snapshot.commands.options import Crashes
 from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def explore(
         ),
     ] = None,
     crashes: Crashes = 0,
-    mailbox_bound: MailboxBound = None,
     classes: Classes = None,
     most_states: Annotated[int, typer.Option(min=1, help="Stop at so many states.")] = 1_000_000,
     workers: Annotated[int, typer.Option(min=1, help="1: one process searches.")] = 1,
@@ -98,13 +97,13 @@ def explore(
         from ray_snapshot.commands.by_hand import walk
 
         with this_folder_first():
-            walk(begin, crashes, mailbox_bound, schedule)
+            walk(begin, crashes, schedule)
         return
     with this_folder_first(), _told() as tell:
         build = begin.build()
         found = testing.explore(
             build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
-            within=_predicates(within), protocol=protocol, crashes=crashes, mailbox_bound=mailbox_bound,
+            within=_predicates(within), protocol=protocol, crashes=crashes,
             most_states=most_states, workers=workers, progress=tell,
         )  # fmt: skip
     _write(found.counterexample, diagram, schedule)

@@ -19,12 +19,6 @@ HistoryPath = Annotated[
     typer.Argument(metavar="HISTORY", help="The folder of the history, or its address in a store.", show_default=False),
 ]
 Crashes = Annotated[int, typer.Option("--crashes", min=0, help="So many machines may be lost at any moment.")]
-MailboxBound = Annotated[
-    int | None,
-    typer.Option(
-        "--mailbox-bound", min=1, help="Messages in a channel past which its sender is held; default: no bound."
-    ),
-]
 RunModules = Annotated[
     list[str] | None,
     typer.Option(

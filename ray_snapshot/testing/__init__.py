@@ -59,7 +59,6 @@ def explore(
     within: Any = (),
     most_states: int = MOST_STATES,
     workers: int = 1,
-    mailbox_bound: int | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
     """Try every order in which a system may run, and look at every state that it can reach.
@@ -69,8 +68,7 @@ def explore(
     counterexample by itself.
 
     `crashes`: so many machines may be lost at any moment, with their timers and mailboxes: a search of its own.
-    `mailbox_bound`: as the setting of `rs.System`. `progress` hears a `Report` now and then. `workers`: 1, for one process
-    searches.
+    `progress` hears a `Report` now and then. `workers`: 1, for one process searches.
 
     `within`: what holds in every state that is gone on from, of the same kind as `always` (TLC's CONSTRAINT). A state that
     breaks it is found and judged, and no step out of it is taken; `outside` counts these. `complete` is then said of all that
@@ -88,10 +86,8 @@ def explore(
         )
     check_crashes(crashes)
     if protocol is not None:
-        if crashes or mailbox_bound is not None:
-            raise SettingError(
-                "explore(protocol=...): neither crashes nor mailbox_bound are tried there: leave them out"
-            )
+        if crashes:
+            raise SettingError("explore(protocol=...): crashes are not tried there: leave them out")
         if listed(within):
             raise SettingError("explore(protocol=...): no constraint is looked at there: leave within out")
         from ray_snapshot.testing.hosted_orders import explore_hosted
@@ -107,7 +103,7 @@ def explore(
         )
     return search(
         build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,
-        within=listed(within), bound=mailbox_bound, most_states=most_states, progress=progress,
+        within=listed(within), most_states=most_states, progress=progress,
     )  # fmt: skip
 
 

@@ -163,13 +163,12 @@ class Search:
         stays: Sequence[Any] = (),
         within: Sequence[Any] = (),
         crashes: int = 0,
-        bound: int | None = None,
         most_states: int = MOST_STATES,
         has_clock: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self.stage = stage
-        self.space = Space(stage, has_clock=has_clock, bound=bound, crashes=crashes)
+        self.space = Space(stage, has_clock=has_clock, crashes=crashes)
         self.shown = Shown(self.space)
         self.always, self.never, self.eventually, self.stays = (
             [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
@@ -181,7 +180,7 @@ class Search:
         """How many steps the last state that was gone on from is away."""
         self.most_states = most_states
         self.progress = progress
-        self.settings: dict[str, Any] = {"mailbox_bound": bound, "crashes": crashes}
+        self.settings: dict[str, Any] = {"crashes": crashes}
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
         self.parents = array("q")

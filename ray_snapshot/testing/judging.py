@@ -255,9 +255,8 @@ class ByLooks(ByDetector):
         if kind in (CHANNEL, TIMERS):
             mails = [self.space.values[mail] for mail in (record if kind == CHANNEL else (mail for _, mail in record))]
             has_joins = any(self.space.stage.joins) or bool(self.space.stage.sources)
-            is_long = self.space.bound is not None and len(mails) > self.space.bound
             calls = tuple(mail.call for mail in mails if mail.call is not None)
-            return kind, is_long, calls, tuple(mail.method for mail in mails) if has_joins else None
+            return kind, calls, tuple(mail.method for mail in mails) if has_joins else None
         return kind
 
 
@@ -297,7 +296,7 @@ class ByMoving(ByLooks):
 
     def _all_can_move(self, state: State) -> bool:
         space = self.space
-        if any(space.stage.joins) or space.stage.sources or space.bound is not None:
+        if any(space.stage.joins) or space.stage.sources:
             return False
         seen = self._sorts
         sorts = [seen[item] if item in seen else self._sort(item) for item in enumerate(state)]

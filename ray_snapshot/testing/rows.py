@@ -189,11 +189,6 @@ class Shown:
             return "blocked", self._wait_rows(state, name, record), calls
         if type(record) is not Rest or record.is_stopped:
             return "stopped", [], []
-        if full := self.space.full(state, name):
-            rows = [
-                {"machine": name, "alternative": 0, "k": len(full), "on_machine": on, "satisfied": False} for on in full
-            ]
-            return "blocked", rows, [{"machine": name, "method": "(held at a full mailbox)", "holds_slot": True}]
         said = self.said(cell, state[cell])
         if said.wait is not None:
             return "blocked", list(_rows(name, said.wait, None)), []

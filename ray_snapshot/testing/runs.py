@@ -141,19 +141,11 @@ def crashes_of(settings: Mapping[str, Any]) -> int:
     return crashes
 
 
-def bound_of(settings: Mapping[str, Any]) -> int | None:
-    """The mailbox bound of a schedule; raises `ScheduleError` for what is none."""
-    bound = settings.get("mailbox_bound")
-    if bound is not None and (type(bound) is not int or bound < 1):
-        raise ScheduleError(f"the schedule has mailbox_bound {bound!r}: it is a number, 1 or more, or null", step=None)
-    return bound
-
-
 def replay_states(build: Callable[[Any], object], schedule: Schedule) -> Run:
     """Replay a schedule of the space of states."""
-    bound, crashes = bound_of(schedule.settings), crashes_of(schedule.settings)
+    crashes = crashes_of(schedule.settings)
     with Stage(build) as stage:
-        space = Space(stage, has_clock=True, bound=bound, crashes=crashes)
+        space = Space(stage, has_clock=True, crashes=crashes)
         shown = Shown(space)
         teller = Teller(space, shown)
         failures: list[str] = []

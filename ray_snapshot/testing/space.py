@@ -65,12 +65,9 @@ class Space:
         stage: Stage,
         *,
         has_clock: bool = False,
-        bound: int | None = None,
         crashes: int = 0,
     ) -> None:
         self.stage = stage
-        self.bound = bound
-        """How many messages of a machine may be in a channel before it is held."""
         self.table = Table()
         self.cells, self.targets, self.values = self.table.cells, self.table.targets, self.table.values
         self.cell, self.id_of, self.at = self.table.cell, self.table.id_of, self.table.at
@@ -145,8 +142,6 @@ class Space:
                 record = values[state[target]] if target < size else None
                 if type(record) is not Rest or record.is_stopped or not record.kind:
                     continue
-                if self.bound is not None and self._is_held(state, cells[target][1]):
-                    continue
                 if self.stage.joins[record.kind]:
                     joining.setdefault(target, []).append(cell)
                 elif kind == TIMERS:
@@ -170,23 +165,6 @@ class Space:
                 found.append(("resume", cell))
             if record.left is not None:
                 found.append(("timeout", cell))
-
-    def _is_held(self, state: State, name: str) -> bool:
-        return bool(self.full(state, name))
-
-    def full(self, state: State, name: str) -> list[str]:
-        """The machines at whose full mailboxes this one is held."""
-        if self.bound is None:
-            return []
-        found = []
-        for cell, value in enumerate(state):
-            kind, channel = self.cells[cell]
-            if kind == CHANNEL and value and channel[0] == name and channel[1] != name:
-                target = self.at(state, self.targets[cell])
-                is_lost = type(target) is Gone or (type(target) is Rest and target.is_stopped)
-                if len(self.values[value]) > self.bound and not is_lost:
-                    found.append(channel[1])
-        return list(dict.fromkeys(found))
 
     def _ready(self, state: State, wait: Waits) -> tuple[str, Any] | None:
         """The input with which a wait is over, (what, it); None while it is not."""

@@ -32,12 +32,12 @@ class Choice:
 class Walk:
     """One run of a system, in a `with Stage(build)` block: its steps so far, and what may come next.
 
-    `bound`: as the setting `mailbox_bound` of `rs.System`. `crashes`: so many machines may be lost.
+    `crashes`: so many machines may be lost.
     """
 
-    def __init__(self, stage: Stage, *, bound: int | None = None, crashes: int = 0) -> None:
+    def __init__(self, stage: Stage, *, crashes: int = 0) -> None:
         self.stage = stage
-        self.space = Space(stage, has_clock=True, bound=bound, crashes=crashes)
+        self.space = Space(stage, has_clock=True, crashes=crashes)
         self.shown = Shown(self.space)
         self.trail: list[tuple[State, Move]] = []
         """(state before, step), from the beginning."""
@@ -133,7 +133,7 @@ class Walk:
     def schedule(self) -> Schedule:
         """What `testing.replay` takes."""
         steps = tuple(public(self.space, move) for _, move in self.trail)
-        return Schedule(steps, {"mailbox_bound": self.space.bound, "crashes": self.space.crashes.most})
+        return Schedule(steps, {"crashes": self.space.crashes.most})
 
     def machines(self) -> Iterator[tuple[str, str, str, str]]:
         """(name, class, what it does, state as JSON) of each machine."""

@@ -321,29 +321,6 @@ def test_machines_that_crash_leave_the_others_waiting() -> None:
     assert replayed.steps == found.counterexample.steps  # type: ignore[union-attr]
 
 
-def test_full_mailboxes_hold_their_senders_in_a_circle() -> None:
-    class Chatty(rs.SnapshotMixin):
-        def __init__(self) -> None:
-            self.told = 0
-
-        def talk(self, to: rs.MachineHandle) -> None:
-            to.hear.send()
-            to.hear.send()
-
-        def hear(self) -> None:
-            self.told += 1
-
-    def build(system: Any) -> None:
-        a, b = system.spawn(Chatty, name="a"), system.spawn(Chatty, name="b")
-        a.talk.send(b)
-        b.talk.send(a)
-
-    assert testing.explore(build, never=[detectors.Deadlock()]).ok
-    found = testing.explore(build, never=[detectors.Deadlock()], mailbox_bound=1)
-    assert found.broken == "deadlock"
-    assert testing.replay(build, found.counterexample.schedule).is_over, "each is held at the other"  # type: ignore[union-attr]
-
-
 def test_check_stable_names_the_step_after_which_it_does_not_hold() -> None:
     assert testing.check_stable(detectors.Termination(), machines.bank).ok
     found = testing.check_stable(lambda states: states["a"].balance == 90, machines.bank)

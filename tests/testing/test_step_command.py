@@ -195,7 +195,6 @@ def test_a_schedule_of_other_settings_is_one_line(
     for settings, said in (
         ({"crashes": "many"}, "it is a number"),
         ({"crashes": -1}, "it is a number"),
-        ({"mailbox_bound": "wide"}, "the schedule has mailbox_bound 'wide'"),
         ({"protocol": "observer"}, "the schedule is of a run under a protocol"),
     ):
         steps = [["driver", "driver", [], [], [["f", []]]]]
