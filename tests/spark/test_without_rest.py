@@ -54,7 +54,7 @@ def said(history: History, ids: list[str], *, is_whole: bool, extra: Sequence[di
             batches = list(evaluating.evaluate_assignments(rows, history, extra))
         except RaySnapshotError as error:
             return f"{type(error).__name__}: {error}"
-    found = pa.Table.from_batches(batches, evaluating.WITH_STANDARD).drop_columns(list(TIMED))
+    found = pa.Table.from_batches(batches, evaluating.EVALUATED).drop_columns(list(TIMED))
     return found.sort_by([("snapshot_id", "ascending"), ("detector", "ascending")]).to_pylist()
 
 
