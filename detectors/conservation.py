@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from ray_snapshot.adding import Together
 from ray_snapshot.adding import total as total_of
 from ray_snapshot.detectors.changes import changes, changes_text
 from ray_snapshot.detectors.common import answer, check_name, listed, plural, uncovered, unsound
@@ -26,7 +25,7 @@ from ray_snapshot.detectors.holdings import (
     unmade,
 )
 from ray_snapshot.detectors.ledger import Ledger, plain, say
-from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of, sums_of_each
+from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
@@ -181,10 +180,6 @@ class TokenConservation:
     def partial(self, part: Snapshot) -> Sums:
         """What some machines and messages hold."""
         return sums_of(part, self.state, self.messages)
-
-    def total_of_each(self, rows: Together) -> list[Sums | None]:
-        """What each of many snapshots holds; None where that takes more than adding up whole numbers."""
-        return sums_of_each(rows, self.state, self.messages)
 
     def merge(self, one: Sums, other: Sums) -> Sums:
         """What both hold."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import Booleans, Integers, is_any_of, one_array, texts
-from ray_snapshot.detectors.json_column import array_at, arrays_at, may_hold_nulls
+from ray_snapshot.detectors.common import Booleans, Integers, is_any_of, texts
+from ray_snapshot.detectors.json_column import arrays_at, may_hold_nulls
 from ray_snapshot.detectors.json_path import MISSING, JsonPath, compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.json_text import strictly_parsed, unique_keys
@@ -253,32 +253,6 @@ def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
     return Unmade(count, names)
 
 
-def numbers_in(
-    table: pa.Table, column: str, paths: Iterable[tuple[Booleans, str]]
-) -> tuple[list[Numbers], Integers] | None:
-    """What paths find in the rows of their masks, if these are whole numbers or nothing; and the rows whose value was not
-    recorded. None: they must be read one by one."""
-    unrecorded = pc.fill_null(table[f"{column}_truncated"], False).to_numpy() | _unrecorded(table[column])
-    numbers, lacking = list[Numbers](), np.zeros(table.num_rows, np.bool_)
-    for mask, path in paths:
-        lacking |= mask & unrecorded
-        for chosen in _chunks(np.flatnonzero(mask & ~unrecorded), LIMITS.holding_lines, _read_lengths(table[column])):
-            recorded = _texts_or_dictionary(_taken(table[column], chosen))
-            values = array_at(recorded, compile_path(path))
-            if values is None or (values.null_count and may_hold_nulls(recorded)):
-                return None
-            numbers.append(_numbers(chosen, values))
-    return numbers, np.flatnonzero(lacking)
-
-
-def masks_of_state(machines: pa.Table, state: StatePath) -> list[tuple[Booleans, str]]:
-    """Which rows of machines hold something, and at which path."""
-    is_object = _objects(machines)
-    if isinstance(state, str):
-        return [(is_object, state)]
-    return [(is_object & is_any_of(machines["class_name"], name), path) for name, path in state.items()]
-
-
 def is_bare(snapshot: Snapshot, machines: int) -> bool:
     """Whether nothing has been made yet: none of the `machines` that count, and no channel."""
     return not machines and not snapshot.channel_count
@@ -292,21 +266,13 @@ def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str,
     lacking += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     for one in found:
         one.unknown += lacking
-    for chosen in _chunks(
-        np.flatnonzero(mask & ~truncated & ~missing), LIMITS.holding_lines, _read_lengths(table[column])
-    ):
-        recorded = _texts_or_dictionary(_taken(table[column], chosen))
+    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), LIMITS.holding_lines, _lengths(table[column])):
+        recorded = texts(_taken(table[column], chosen))
         for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
             if values is None or (values.null_count and may_hold_nulls(recorded)):
                 _collect_parsed(one, table, chosen, column, path)
             else:
                 one.numbers.append(_numbers(chosen, values))
-
-
-def _texts_or_dictionary(column: Any) -> Any:
-    column = one_array(column)
-    is_plain = pa.types.is_dictionary(column.type) and column.type.value_type == pa.string()
-    return column if is_plain else texts(column)
 
 
 def _numbers(rows: Integers, values: Any) -> Numbers:
@@ -331,40 +297,22 @@ def _collect_parsed(found: Holdings, table: Any, rows: Integers, column: str, pa
             found.values.append(path.find(value))
 
 
-def _chunks(rows: Integers, most_rows: int, lengths: Integers | None) -> Iterator[Integers]:
+def _chunks(rows: Integers, most_rows: int, lengths: Integers) -> Iterator[Integers]:
     """`rows`, so many at a time that their texts are of moderate size; `lengths`: of the texts of all rows."""
-    parts = [rows]
-    if lengths is not None:
-        ends = np.cumsum(lengths[rows], dtype=np.int64) // LIMITS.holding_bytes
-        parts = np.split(rows, np.flatnonzero(np.diff(ends)) + 1)
-    for part in parts:
+    ends = np.cumsum(lengths[rows], dtype=np.int64) // LIMITS.holding_bytes
+    for part in np.split(rows, np.flatnonzero(np.diff(ends)) + 1):
         yield from (part[start : start + most_rows] for start in range(0, len(part), most_rows))
-
-
-def _read_lengths(column: Any) -> Integers | None:
-    """The same for texts that are to be read; None of a dictionary, which is there already, and for other rows, too."""
-    return None if pa.types.is_dictionary(column.type) else _lengths(column)
 
 
 def _lengths(column: Any) -> Integers:
     """By row: the bytes of its text."""
-    if pa.types.is_dictionary(column.type):
-        column = one_array(column)
-        found = pc.binary_length(column.dictionary).take(column.indices)
-    else:
-        found = pc.binary_length(column)
-    lengths: Integers = pc.fill_null(found, 0).to_numpy()
+    lengths: Integers = pc.fill_null(pc.binary_length(column), 0).to_numpy()
     return lengths
 
 
 def _unrecorded(column: Any) -> Booleans:
     """Rows without a value: null, or JSON's null, which a state or a list of arguments never is by itself."""
-    if pa.types.is_dictionary(column.type):
-        column = one_array(column)
-        codes = pc.fill_null(column.indices.cast(pa.int64()), len(column.dictionary))
-        found: Booleans = np.append(_unrecorded(column.dictionary), True)[codes]
-    else:
-        found = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy(zero_copy_only=False)
+    found: Booleans = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy(zero_copy_only=False)
     return found
 
 

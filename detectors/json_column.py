@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from ray_snapshot.detectors.json_path import MISSING, JsonPath
 from ray_snapshot.json_text import strictly_parsed
 
-_FEW = 1_000
+_FEW = 64
 """Fewer texts are read by `json`."""
 
 _LOOKED_AT = 256
@@ -31,75 +30,14 @@ _BLOCKS = 8
 _TYPES = {int: pa.int64(), bool: pa.bool_(), type(MISSING): pa.int64()}
 
 
-def array_at(texts: Any, path: JsonPath) -> Any:
-    """What a path finds in each of an Arrow array of texts, as an Arrow array of integers or of truth values: null where
-    there is nothing, or JSON's null. None: read them otherwise."""
-    return arrays_at(texts, [path])[0]
-
-
 def arrays_at(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
-    """The same of several paths, for which the texts are read once; also of dictionaries of texts, whose
-    rows are neither null nor JSON's null."""
-    if pa.types.is_dictionary(texts.type):
-        return _of_each(texts, _LAST.read(texts.dictionary, paths))
+    """What each path finds in each of an Arrow array of texts, as an Arrow array of integers or of truth values: null where
+    there is nothing, or JSON's null. None: read them otherwise."""
     if texts.null_count or not _repeats(texts):
         return _of_different(texts, paths)
     encoded = texts.dictionary_encode()
-    return _of_each(encoded, _of_different(encoded.dictionary, paths))
-
-
-def _of_each(encoded: Any, found: Sequence[Any]) -> list[Any]:
+    found = _of_different(encoded.dictionary, paths)
     return [None if one is None else one.take(encoded.indices) for one in found]
-
-
-@dataclass(slots=True)
-class _Known:
-    """What paths found in the texts of a dictionary."""
-
-    dictionary: Any
-    texts: Any
-    """The same, with another of its texts for JSON's null: no row that is read has that, but a driver's, which is not."""
-    found: dict[str, Any] = field(default_factory=dict)
-    has_nulls: bool | None = None
-
-
-class _LastDictionary:
-    """What is known of the last dictionary: rows of many snapshots that were read together share one."""
-
-    def __init__(self) -> None:
-        self._known: _Known | None = None
-
-    def read(self, dictionary: Any, paths: Sequence[JsonPath]) -> list[Any]:
-        known = self._of(dictionary)
-        if missing := [path for path in paths if path.text not in known.found]:
-            known.found |= zip([path.text for path in missing], _of_different(known.texts, missing), strict=True)
-        return [known.found[path.text] for path in paths]
-
-    def may_hold_nulls(self, dictionary: Any) -> bool:
-        known = self._of(dictionary)
-        if known.has_nulls is None:
-            known.has_nulls = _data(known.texts).find(b"null") >= 0
-        return known.has_nulls
-
-    def _of(self, dictionary: Any) -> _Known:
-        known = self._known
-        if known is None or _places(known.dictionary) != _places(dictionary):
-            known = self._known = _Known(dictionary, _but_null(dictionary))
-        return known
-
-
-def _but_null(dictionary: Any) -> Any:
-    is_null = pc.equal(dictionary, "null")
-    others = dictionary.filter(pc.invert(is_null)) if pc.any(is_null).as_py() else []
-    return pc.if_else(is_null, others[0], dictionary) if len(others) else dictionary
-
-
-def _places(texts: Any) -> tuple[Any, ...]:
-    """Where texts lie in memory: no others do while they are held."""
-    return len(texts), texts.offset, *(part and part.address for part in texts.buffers())
-
-
-_LAST = _LastDictionary()
 
 
 def _repeats(texts: Any) -> bool:
@@ -150,9 +88,7 @@ def _column(found: list[Any]) -> Any:
 
 
 def may_hold_nulls(texts: Any) -> bool:
-    """Whether a null of `array_at` may be JSON's null, and not nothing."""
-    if pa.types.is_dictionary(texts.type):
-        return _LAST.may_hold_nulls(texts.dictionary)
+    """Whether a null of `arrays_at` may be JSON's null, and not nothing."""
     return _data(texts).find(b"null") >= 0
 
 

@@ -7,16 +7,9 @@ of machines at rest come to is made once, host by host, and remembered while the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
     from ray_snapshot.snapshot import Snapshot
 
 
@@ -59,32 +52,4 @@ def total(item: AddsUp, snapshot: Snapshot) -> Any:
         found = item.merge(found, partial)
     if key:
         snapshot.totals[key] = found
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Rows of many snapshots that were read together; texts may be dictionaries."""
-
-    count: int
-    """How many snapshots."""
-    machines: pa.Table
-    machines_of: npt.NDArray[np.int64]
-    """By row, which of the snapshots it is of, from 0; -1: none of them."""
-    messages: pa.Table
-    messages_of: npt.NDArray[np.int64]
-
-
-def totals_of_each(items: Iterable[Any], rows: Together) -> list[dict[str, Any]]:
-    """By snapshot what belongs in its `totals`, as far as its rows could be added up together with those of the others.
-
-    That is for detectors whose own class has a method `total_of_each`: a value a snapshot, or None for `total` to find.
-    """
-    found: list[dict[str, Any]] = [{} for _ in range(rows.count)]
-    for item in items:
-        if "total_of_each" in vars(type(item)) and (key := remembered_as(item)):
-            with suppress(Exception):  # `total` fails alike, and that is told as the fault of the detector
-                for totals, value in zip(found, item.total_of_each(rows), strict=True):
-                    if value is not None:
-                        totals[key] = value
     return found

@@ -258,7 +258,6 @@ class Limits:
     stray_file_hours: int = 24  # A file of an unknown writer that no commit names may belong to a commit for this long.
     verified_rows: int = 200_000  # Rows with states or arguments that are verified together.
     verified_narrow_rows: int = 1_000_000  # The same where neither are read; batches read shared groups again.
-    verified_encoded_rows: int = 7_000_000  # The same where texts are read as numbers; 3 million take a third longer.
     verified_snapshots: int = 500  # Snapshots that are verified together.
     told_problems: int = 20  # Problems of one kind that are told.
     parsed_rows: int = 10_000  # Rows whose texts are parsed together.

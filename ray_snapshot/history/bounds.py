@@ -9,7 +9,7 @@ Imports no Ray.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from operator import attrgetter, mul
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -56,11 +56,10 @@ def check_groups(
     groups: Iterable[int],
     columns: Collection[str],
     source: Any,
-    encoded: Collection[str] = (),
 ) -> None:
     """Use the allowance up for groups of rows of a file, in some of its columns; `about`: its footer.
 
-    `encoded`: columns whose texts are kept once each; see `check_encoded`. Raises `ValueError` when it is used up.
+    Raises `ValueError` when it is used up.
     """
     repeated: dict[str, list[int]] = {}
     rows = size = 0
@@ -73,12 +72,7 @@ def check_groups(
             if stored < 0 or values < 0:
                 raise ValueError(f"{path} has a footer of which nothing fits")
             size += stored + _FIXED * values
-            if (
-                kind == "BYTE_ARRAY"
-                and is_repeated
-                and name not in encoded
-                and stored * values > LIMITS.suspicious_bytes
-            ):
+            if kind == "BYTE_ARRAY" and is_repeated and stored * values > LIMITS.suspicious_bytes:
                 repeated[name] = [*repeated.get(name, ()), number]
     allowance.use(path, rows, size)
     if repeated:
@@ -94,17 +88,6 @@ def _measure(allowance: Allowance, path: AnyPath, about: Any, repeated: dict[str
             for begin in range(0, len(numbers), LIMITS.looked_at_groups):
                 found = parquet.read_row_groups(numbers[begin : begin + LIMITS.looked_at_groups], columns=[name])
                 allowance.use(path, 0, sum(map(_length, found.column(0).chunks)))
-
-
-def check_encoded(allowance: Allowance, path: AnyPath, table: pa.Table) -> None:
-    """Check all that was read as dictionaries, as if there was a text a row; raises `ValueError` if that is too much.
-
-    Nothing else can be read within the same allowance afterwards.
-    """
-    chunks = [chunk for column in table.columns if pa.types.is_dictionary(column.type) for chunk in column.chunks]
-    longest = (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in chunks)
-    if sum(map(mul, longest, map(len, chunks))) > allowance.bytes:  # it may be less: some texts are shorter
-        allowance.use(path, 0, sum(map(_length, chunks)))
 
 
 _FACTS = attrgetter("path_in_schema", "physical_type", "total_uncompressed_size", "num_values", "has_dictionary_page")

@@ -381,52 +381,6 @@ def scan(
     return _table(name, files, _wanted(snapshot_ids, equal or {}), list(columns or stored_schema(name).names))
 
 
-def scan_encoded(
-    name: str, files: Sequence[DataFile], snapshot_ids: Collection[str], columns: Sequence[str]
-) -> pa.Table:
-    """Columns of the rows of snapshots, `snapshot_id` among them; texts as dictionaries, one a column.
-
-    Raises `ArrowException` for files of another writer, `ValueError` for what `scan` refuses.
-    """
-    allowance = bounds.Allowance(sum(check_files(files)))
-    schema = stored_schema(name)
-    encoded = [column for column in columns if schema.field(column).type == pa.string()]
-    parts = []
-    for begin in range(0, len(files), LIMITS.files_at_once):
-        some = files[begin : begin + LIMITS.files_at_once]
-        found = dataset(name, some, allowance, _wanted(snapshot_ids, {}), columns, encoded)
-        parts.append(_of_snapshots(found.to_table(columns=list(columns)), snapshot_ids))
-    if not parts:
-        parts = [_with_dictionaries(schema, encoded).empty_table().select(columns)]
-    whole = pa.concat_tables(parts)
-    bounds.check_encoded(allowance, files[0].top / name if files else Path(name), whole)
-    return pa.table(list(map(_in_one, whole.unify_dictionaries().columns)), whole.schema)
-
-
-def _in_one(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece; its chunks have one dictionary. (Arrow would compare that of each with the first one's.)"""
-    if not pa.types.is_dictionary(column.type) or column.num_chunks < 2:
-        return column.combine_chunks()
-    places = pa.concat_arrays([chunk.indices for chunk in column.chunks])
-    return pa.DictionaryArray.from_arrays(places, column.chunk(0).dictionary, safe=False)
-
-
-def _of_snapshots(table: pa.Table, snapshot_ids: Collection[str]) -> pa.Table:
-    """The rows of these snapshots, before more are read: the groups that hold some may hold many others."""
-    wanted = pa.array(list(snapshot_ids), pa.string())
-    chunks = table["snapshot_id"].chunks
-    kept = [pc.is_in(chunk.dictionary, value_set=wanted).take(chunk.indices) for chunk in chunks]
-    if all(pc.all(chunk, skip_nulls=False).as_py() for chunk in kept):
-        return table
-    return table.filter(pa.chunked_array(kept, pa.bool_()))
-
-
-def _with_dictionaries(schema: pa.Schema, encoded: Collection[str]) -> pa.Schema:
-    return pa.schema(
-        field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.name in encoded else field for field in schema
-    )
-
-
 def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high: str) -> pa.Table:
     """The rows of `files` in which `column` is from `low` to `high`, both included."""
     import pyarrow.dataset as ds
@@ -472,17 +426,14 @@ def dataset(
     allowance: bounds.Allowance,
     wanted: Any,
     columns: Collection[str],
-    encoded: Collection[str] = (),
 ) -> Any:
     """The files as one Arrow dataset, without groups of rows that hold nothing that is `wanted`.
 
-    `encoded`: columns of texts that become dictionaries, whose length is the caller's to check (`bounds.check_encoded`).
     Raises `ValueError` for what is no file of its table, and for files that would take too much memory (see `bounds`).
     """
     import pyarrow.dataset as ds
 
     schema, parquet = stored_schema(name), ds.ParquetFileFormat()
-    read = ds.ParquetFileFormat(dictionary_columns=list(encoded)) if encoded else parquet  # that one can skip no groups
     fragments = []
     for file in files:
         partition = (ds.field("system") == file.system) & (ds.field("date") == file.date)
@@ -492,11 +443,9 @@ def dataset(
         part = chosen_groups(whole, wanted, schema)
         source = partial(places.at(file.top).opened, file.top, file.path)
         groups = [group.id for group in part.row_groups]
-        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source, encoded)
-        if encoded:
-            part = read.make_fragment(opened, partition_expression=partition, row_groups=groups)
+        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source)
         fragments += [part] if groups else []
-    return ds.FileSystemDataset(fragments, _with_dictionaries(schema, encoded), read)
+    return ds.FileSystemDataset(fragments, schema, parquet)
 
 
 def _check_names(file: DataFile, names: Sequence[str]) -> None:

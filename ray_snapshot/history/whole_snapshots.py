@@ -1,27 +1,21 @@
-"""Whole snapshots of a history, put together of their rows: few or many at once, all rows or those that one needs."""
+"""Whole snapshots of a history, put together of their rows: few or many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.adding import Together, totals_of_each
 from ray_snapshot.errors import HistoryFormatError
-from ray_snapshot.history import at_rest, rows_alone, tables
+from ray_snapshot.history import tables
 from ray_snapshot.history.stored_rows import StoredRows
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count
 from ray_snapshot.large_columns import taken
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.schema import TABLES
-from ray_snapshot.snapshot import Absent, Snapshot
-
-_MANY_ROWS = ("machines", "channels")
-"""The tables that have a row for each machine or more."""
+from ray_snapshot.snapshot import Snapshot
 
 
 class WholeSnapshots:
@@ -58,79 +52,22 @@ class WholeSnapshots:
                 parts = {name: found[snapshot_id] for name, found in details.items()}
                 yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
 
-    def load_many_without_rest(
-        self, snapshot_ids: Iterable[str], *, columns: Mapping[str, Sequence[str]], adding: Iterable[Any] = ()
-    ) -> Iterator[Snapshot]:
-        """As `load_many`, but machines at rest are absent (`Snapshot.parted`), and channels with nothing in flight left out.
-
-        Also whole ones, where rows are not as a history is written. `columns`: those of machines and channels at least.
-        `adding`: detectors that add up, for which snapshots get their `totals` where these can be had of many at once.
-        """
-        ids = list(snapshot_ids)
-        listed = self._snapshot_rows(ids) if ids else {}
-        for batch in row_batches({one: row_count(row) for one, row in listed.items()}, LIMITS.verified_encoded_rows):
-            try:
-                encoded = {name: self._encoded(name, batch, columns[name]) for name in _MANY_ROWS}
-                chosen = at_rest.chosen(encoded["machines"], encoded["channels"], batch)
-            except (at_rest.UnusualError, pa.ArrowException, ValueError, OSError):
-                yield from self.load_many(batch, columns=columns)  # what is wrong is said there
-                continue
-            rows = {
-                name: self.stored.read(name, snapshot_ids=batch, columns=columns.get(name))
-                for name in tables.DETAIL_TABLES
-                if name not in _MANY_ROWS
-            }
-            rows |= {"machines": chosen.machines, "channels": chosen.channels}
-            together = Together(
-                len(batch), encoded["machines"], chosen.machines_of, rows["messages"], _places(rows["messages"], batch)
-            )
-            totals = totals_of_each(adding, together)
-            is_whole = not any(rows_alone.without(name, found) for name, found in rows.items())
-            each = {
-                name: _split(_as_recorded(name, found) if is_whole else found, batch) for name, found in rows.items()
-            }
-            for place, snapshot_id in enumerate(batch):
-                parts = {name: found[snapshot_id] for name, found in each.items()}
-                absent = chosen.absent[place]
-                left_out = {
-                    "machines": absent.count,
-                    "channels": chosen.channel_counts[place] - parts["channels"].num_rows,
-                }
-                parts = {"snapshots": listed[snapshot_id], **parts}
-                snapshot = self.assembled(snapshot_id, parts, absent, left_out, is_recorded=is_whole)
-                snapshot.totals |= totals[place]
-                yield snapshot
-
     def whole(self, snapshot_id: str) -> dict[str, pa.Table]:
         """All rows of one snapshot, sorted, table by table; raises as `load` does."""
         ((_, parts),) = self.parts([snapshot_id])
         self.assembled(snapshot_id, parts)
         return {name: tables.in_order(part, tables.ORDER[name]) for name, part in parts.items()}
 
-    def assembled(
-        self,
-        snapshot_id: str,
-        parts: Mapping[str, pa.Table],
-        absent: Absent | None = None,
-        left_out: Mapping[str, int] = MappingProxyType({}),
-        *,
-        is_recorded: bool = False,
-    ) -> Snapshot:
-        """One snapshot of its rows; raises `HistoryFormatError` if they are not all there.
-
-        `left_out`: by table, how many of its rows are not in `parts`; of machines, those of `absent`. `is_recorded`: whether
-        the rows of all tables but `snapshots` are as `_as_recorded` returns them, and complete.
-        """
-        as_they_are = parts.keys() - {"snapshots"} if is_recorded else ()
-        for name in parts.keys() - as_they_are:
-            self.stored.complete(name, parts[name])
+    def assembled(self, snapshot_id: str, parts: Mapping[str, pa.Table]) -> Snapshot:
+        """One snapshot of its rows; raises `HistoryFormatError` if they are not all there."""
+        for name, part in parts.items():
+            self.stored.complete(name, part)
         with tables.faults(self.stored.path, "snapshots", "read", HistoryFormatError):
-            found = {name: part if name in as_they_are else _as_recorded(name, part) for name, part in parts.items()}
-            snapshot = Snapshot(found, absent)
+            snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()})
         if snapshot.status != "complete":  # an aborted one has what was recorded until then
             return snapshot
         for name, count in COUNTS:
-            rows, expected = parts[name].num_rows + left_out.get(name, 0), getattr(snapshot, count)
+            rows, expected = parts[name].num_rows, getattr(snapshot, count)
             if rows != expected:
                 raise self.stored.damaged(
                     snapshot_id,
@@ -138,9 +75,6 @@ class WholeSnapshots:
                     f"has {rows} rows of it, but {count} is {expected}: some are missing or doubled",
                 )
         return snapshot
-
-    def _encoded(self, name: str, snapshot_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        return tables.scan_encoded(name, self.stored.data_files(name, snapshot_ids=snapshot_ids), snapshot_ids, columns)
 
     def _snapshot_rows(self, snapshot_ids: list[str]) -> dict[str, pa.Table]:
         """The row of `snapshots` of each id."""
@@ -158,19 +92,15 @@ class WholeSnapshots:
 
 def _as_recorded(name: str, table: pa.Table) -> pa.Table:
     """Rows as a running system has them: in one order, without the partitions of the history."""
-    there = [column for column in TABLES[name].names if column in table.column_names]
+    names = {*table.column_names}
+    there = [column for column in TABLES[name].names if column in names]
     return tables.in_order(table, tables.ORDER[name]).select(there).combine_chunks()
-
-
-def _places(table: pa.Table, snapshot_ids: list[str]) -> Any:
-    """By row, which of the snapshots it is of."""
-    codes = pc.index_in(table["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
-    return codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
 
 
 def _split(table: pa.Table, snapshot_ids: list[str]) -> dict[str, pa.Table]:
     """The rows of each snapshot, in one pass."""
-    numbers = _places(table, snapshot_ids)
+    codes = pc.index_in(table["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
+    numbers = codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
     if np.any(numbers[:-1] > numbers[1:]):
         order = np.argsort(numbers, kind="stable")
         table, numbers = taken(table, pa.array(order)), numbers[order]

@@ -63,9 +63,6 @@ COUNTED = pa.schema(
 )
 """A row a snapshot and ledger: what it holds, as exact as a text can say it."""
 
-_TOGETHER = 16
-"""So many ways to count are added up for many snapshots at once, the others one by one."""
-
 Row = dict[str, Any]
 Ledgers = Mapping[tuple[str, str], TokenConservation]
 """By run and detector."""
@@ -148,8 +145,7 @@ def counted(history: History, snapshot_ids: Sequence[str], ledgers: Ledgers) -> 
     for (run, name), one in ledgers.items():
         by_run.setdefault(run, []).append((name, counters.setdefault(repr([one.state, one.messages]), one)))
     columns = needed_columns(counters.values()) or {}
-    together = list(counters.values())[:_TOGETHER]
-    for snapshot in history.wholes.load_many_without_rest(snapshot_ids, columns=columns, adding=together):
+    for snapshot in history.load_many(snapshot_ids, columns=columns):
         for name, counter in by_run[snapshot.run_id]:
             count = counter.count(snapshot)
             yield {

@@ -1,4 +1,4 @@
-"""Which columns and rows of a snapshot the ready-made detectors look at: no others are read for them.
+"""Which columns of a snapshot the ready-made detectors look at: no others are read for them.
 
 A column that is left out is not there at all, so a detector that asks for it all the same fails by name, and does not take
 it for empty. Imports no Spark.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ray_snapshot.adding import AddsUp
-from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.schema import TABLES
-from ray_snapshot.verdicts import Detector, Verdict, looks_at
+from ray_snapshot.verdicts import Detector, looks_at
 
 _CONTENTS: Mapping[str, frozenset[str]] = {
     "machines": frozenset({"state", "state_truncated", "state_bytes"}),
@@ -44,28 +42,3 @@ def needed_columns(detectors: Iterable[Detector]) -> dict[str, Sequence[str]] | 
         ]
         for table, left_out in _NEVER.items()
     }
-
-
-def can_do_without_rest(detectors: Iterable[Detector]) -> bool:
-    """Whether these detectors can be asked without the rows of machines at rest, and of channels with nothing in flight."""
-    return all(type(detector) is Deadlock or _counts(detector) for detector in detectors)
-
-
-def is_decided_without_rest(detector: Detector, verdict: Verdict) -> bool:
-    """Whether a verdict without these rows is the one with them.
-
-    Of `Deadlock` only "no" is taken: whatever else it says is rare, names machines, and is worth all rows.
-    """
-    return "error" not in verdict.evidence and (_counts(detector) or verdict.holds is False)
-
-
-def _counts(detector: Detector) -> bool:
-    """Whether a detector counts machines at rest (termination of the whole), or adds up what is in their states."""
-    if type(detector) is Termination:
-        return detector.machines is None
-    return adds_up(detector)
-
-
-def adds_up(detector: Detector) -> bool:
-    """Whether it is a ready-made detector that adds up what is in states."""
-    return isinstance(detector, AddsUp) and looks_at(detector) is not None

@@ -1,8 +1,8 @@
 """Detectors on snapshots of a history, in Spark's tasks.
 
-The rows of one snapshot span many Arrow batches, so tasks get ids, and each loads its snapshots, many at a time:
-without the rows of machines at rest where detectors can do without, else whole. A run with a detector that compares with
-earlier snapshots goes to one task, in order. Imports no job; read `detections` for which snapshots and detectors are assigned.
+The rows of one snapshot span many Arrow batches, so tasks get ids, and each loads its snapshots, many at a time. A run with a
+detector that compares with earlier snapshots goes to one task, in order. Imports no job; read `detections` for which snapshots
+and detectors are assigned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, RaySnapshotError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.questions.needed import adds_up, can_do_without_rest, is_decided_without_rest, needed_columns
+from ray_snapshot.questions.needed import needed_columns
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
@@ -47,9 +47,6 @@ EVALUATED = pa.schema(
     ]
 )
 """A verdict, and what must be known of its snapshot to hold a stable predicate against the later ones."""
-
-MOST_TOGETHER = 16
-"""For so many detectors the rows of many snapshots are added up together, each after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,54 +119,20 @@ def evaluate_assignments(
     trust: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, as far as it needs, and evaluate their detectors."""
-    compared, undecided = partial(Standards().evaluate, evaluator="spark"), set[str]()
+    compared = partial(Standards().evaluate, evaluator="spark")
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
         by_run = {row["run_id"]: detectors_of(dict(row["specs"] or ()), extra, trust=trust) for row in chunk}
-        found = dict(_without_rest(history, chunk, by_run, undecided))
-        whole = {row["snapshot_id"]: row for row in chunk if row["snapshot_id"] not in found}
-        yield from _batches(chain.from_iterable(found.values()))
+        whole = {row["snapshot_id"]: row for row in chunk}
         judged: list[dict[str, Any]] = []
         for snapshot in history.load_many(whole, columns=needed_columns(chain.from_iterable(by_run.values()))):
             row = whole[snapshot.snapshot_id]
             detectors = by_run[row["run_id"]]
             judged += verdict_rows(snapshot, detectors, compared if row["in_order"] else _alone)
-        yield from _batches(judged)
-
-
-def _batches(rows: Iterable[dict[str, Any]]) -> list[pa.RecordBatch]:
-    found: list[pa.RecordBatch] = pa.Table.from_pylist(list(rows), EVALUATED).to_batches()
-    return found
+        yield from pa.Table.from_pylist(judged, EVALUATED).to_batches()
 
 
 def _alone(detector: Detector, snapshot: Snapshot) -> Verdict:
     return evaluate(detector, snapshot, evaluator="spark")
-
-
-def _already(verdicts: Mapping[str, Verdict], detector: Detector, _: Snapshot) -> Verdict:
-    return verdicts[detector.name]
-
-
-def _without_rest(
-    history: History, rows: Iterable[Mapping[str, Any]], by_run: Mapping[str, Sequence[Detector]], undecided: set[str]
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """By snapshot, the rows of `EVALUATED` of those that need not be loaded whole.
-
-    `undecided`: runs in which one had to be, so that the later ones are not tried: who is stuck stays so.
-    """
-    runs = {row["snapshot_id"]: row["run_id"] for row in rows if not row["in_order"]}
-    runs = {one: run for one, run in runs.items() if run not in undecided and can_do_without_rest(by_run[run])}
-    asked = {id(detector): detector for run in set(runs.values()) for detector in by_run[run]}.values()
-    columns, adding = needed_columns(asked), {repr(getattr(one, "spec", None)): one for one in asked if adds_up(one)}
-    together = list(adding.values())[:MOST_TOGETHER]
-    for snapshot in history.wholes.load_many_without_rest(runs, columns=columns or {}, adding=together):
-        run = runs[snapshot.snapshot_id]
-        if run in undecided:
-            continue
-        verdicts = {detector.name: _alone(detector, snapshot) for detector in by_run[run]}
-        if all(is_decided_without_rest(detector, verdicts[detector.name]) for detector in by_run[run]):
-            yield snapshot.snapshot_id, list(verdict_rows(snapshot, by_run[run], partial(_already, verdicts)))
-        else:
-            undecided.add(run)
 
 
 def expects_the_same(spec: Mapping[str, Any]) -> bool:

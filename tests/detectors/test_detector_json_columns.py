@@ -12,7 +12,7 @@ import pytest
 from ray_snapshot import Snapshot
 from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, holdings, json_column
 from ray_snapshot.detectors.holdings import in_machines
-from ray_snapshot.detectors.json_column import array_at, arrays_at
+from ray_snapshot.detectors.json_column import arrays_at
 from ray_snapshot.detectors.json_path import MISSING, compile_path
 from ray_snapshot.limits import LIMITS
 
@@ -23,6 +23,11 @@ def _texts(*odd: str) -> list[str]:
     return [json.dumps({"a": number, "b": {"c": number % 2 == 0}}) for number in range(COUNT)] + list(odd)
 
 
+def array_at(texts: pa.Array, path: str) -> pa.Array:
+    (found,) = arrays_at(texts, [compile_path(path)])
+    return found
+
+
 def _singly(texts: list[str], path: str) -> list[object]:
     return [compile_path(path).find(json.loads(text)) for text in texts]
 
@@ -31,7 +36,7 @@ def _singly(texts: list[str], path: str) -> list[object]:
 def test_plain_states_are_read_at_once_and_give_the_same(path: str) -> None:
     texts = _texts('{"b":{}}', '{"a":-0,"\\u0061b":1}', f'{{"a":{2**63 - 1}}}', '{"\\u0061":7}')
 
-    found = array_at(pa.array(texts), compile_path(path))
+    found = array_at(pa.array(texts), path)
 
     assert found is not None
     values = [MISSING if one is None else one for one in found.to_pylist()]
@@ -47,13 +52,13 @@ def test_plain_states_are_read_at_once_and_give_the_same(path: str) -> None:
     ],
 )  # fmt: skip
 def test_a_state_that_is_none_of_these_sends_all_to_be_read_one_by_one(odd: str) -> None:
-    assert array_at(pa.array(_texts(odd)), compile_path("$.a")) is None
+    assert array_at(pa.array(_texts(odd)), "$.a") is None
 
 
 def test_texts_that_only_together_have_the_right_number_of_values_are_not_taken_for_each_other() -> None:
     apart = ['{"s":"}', '{","a":1}', '{"a":5}{"a":6}']
 
-    assert array_at(pa.array(_texts(*apart)), compile_path("$.a")) is None
+    assert array_at(pa.array(_texts(*apart)), "$.a") is None
 
 
 def test_a_null_value_is_told_from_none_at_all() -> None:
@@ -82,12 +87,6 @@ def _whole(count: int, odd: object = None) -> Snapshot:
     return Snapshot.from_rows(machines=rows if odd is not None else rows[:count])
 
 
-def _encoded(snapshot: Snapshot, kind: pa.DataType | None = None) -> Snapshot:
-    machines = snapshot.tables["machines"]
-    place, states = machines.schema.get_field_index("state"), machines["state"].dictionary_encode()
-    return snapshot.with_machines(machines.set_column(place, "state", states.cast(kind) if kind else states))
-
-
 def test_equal_texts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     read = json_column._of_different
@@ -95,69 +94,20 @@ def test_equal_texts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         json_column, "_of_different", lambda texts, paths: seen.append(len(texts)) or read(texts, paths)
     )
     texts = [f'{{"a":{number % 5}}}' for number in range(10_000)]
-    for given in (pa.array(texts), pa.array(texts).dictionary_encode()):
-        found = array_at(given, compile_path("$.a"))
-        assert found.to_pylist() == [number % 5 for number in range(10_000)]
-    assert seen == [5, 5]
-
-
-def test_a_dictionary_is_read_once_for_all_who_share_it_and_not_taken_for_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[int] = []
-    read = json_column._of_different
-    monkeypatch.setattr(
-        json_column, "_of_different", lambda texts, paths: seen.append(len(texts)) or read(texts, paths)
-    )
-    one = pa.array([f'{{"a":{number}}}' for number in range(9)]).dictionary_encode()
-    other = pa.array([f'{{"a":{number}}}' for number in range(1, 10)]).dictionary_encode()
-    found = [array_at(part, compile_path("$.a")).to_pylist() for part in (one[:5], one[5:], other, one)]
-    assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8], [*range(1, 10)], [*range(9)]]
-    assert seen == [9, 9, 9]
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string())], ids=str
-)
-def test_a_dictionary_may_be_of_any_kind(kind: pa.DataType) -> None:
-    """As other libraries make them: of as many texts as their numbers can tell; of long texts, JSON's null in the last."""
-    states = [*({"a": number} for number in range(127)), {"a": None}]
-    machines = [{"machine": f"m{number:03}", "state": state} for number, state in enumerate(states)]
-    taken = Snapshot.from_rows(machines=machines)
-    assert list(in_machines(_encoded(taken, kind), "$.a").pairs()) == list(in_machines(taken, "$.a").pairs())
+    assert array_at(pa.array(texts), "$.a").to_pylist() == [number % 5 for number in range(10_000)]
+    assert seen == [5]
 
 
 def test_a_driver_without_a_state_sends_none_to_be_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does a machine that has nothing there, though JSON's null is the driver's text in the dictionary of all."""
+    """Nor does a machine that has nothing there."""
     rows = [{"machine": "a"}, *({"machine": f"m{number}", "state": {"a": number}} for number in range(COUNT))]
     rows += [{"machine": "driver", "state": None}]
     rows[0] |= {"state": {}}
-    taken = _encoded(Snapshot.from_rows(machines=rows[::-1]))
+    taken = Snapshot.from_rows(machines=rows[::-1])
     expected = sorted([*range(COUNT), -1])
     monkeypatch.setattr(holdings, "_parsed", lambda *_: pytest.fail("read one by one"))
     found = [-1 if value is MISSING else value for _, value in in_machines(taken, "$.a").pairs()]
     assert sorted(found) == expected
-
-
-def test_however_long_a_dictionary_is_its_rows_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And whether there is a null in it is looked for once."""
-    shared = pa.array([json.dumps({"a": number, "s": "x" * 9_000}) for number in range(2_000)] + ['{"s":"null"}'])
-    looked, data = list[int](), json_column._data
-    monkeypatch.setattr(json_column, "_data", lambda texts: looked.append(len(texts)) or data(texts))
-    for begin in (0, 8, 16):
-        taken = Snapshot.from_rows(machines=[{"machine": f"m{number}", "state": None} for number in range(8)])
-        codes = pa.array([*range(begin, begin + 7), 2_000], pa.int32())
-        states = pa.chunked_array([pa.DictionaryArray.from_arrays(codes, shared)])
-        place = taken.tables["machines"].schema.get_field_index("state")
-        found = in_machines(taken.with_machines(taken.tables["machines"].set_column(place, "state", states)), "$.a")
-        assert sorted(value for _, value in found.pairs() if value is not MISSING) == [*range(begin, begin + 7)]
-    assert looked == [2_001, 2_001]  # as lines, and for a null
-
-
-def test_texts_that_many_rows_have_are_not_joined_as_if_each_had_its_own() -> None:
-    long = pa.array([json.dumps({"a": 1.5, "s": "x" * 100_000})])
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 5_000, pa.int32()), long)
-    assert len([*holdings._chunks(np.arange(5_000), 5_000, holdings._lengths(column))]) > 50
 
 
 def test_a_few_long_texts_beside_many_short_ones_are_not_read_together() -> None:
@@ -172,7 +122,7 @@ def test_a_few_long_texts_beside_many_short_ones_are_not_read_together() -> None
     "odd", ["{", '{"a":1.5}', '{"a":"x"}', '{"a":true}', f'{{"a":{2**63}}}', "", '{"a":1,"a":2}', '{"a":1,"b":NaN}']
 )
 def test_few_texts_of_which_one_is_odd_are_read_one_by_one(odd: str) -> None:
-    assert array_at(pa.array(['{"a":1}', odd]), compile_path("$.a")) is None
+    assert array_at(pa.array(['{"a":1}', odd]), "$.a") is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +136,7 @@ def test_several_paths_that_are_read_together_give_what_each_gives_by_itself(pat
 
     found = arrays_at(texts, compiled)
 
-    alone = [array_at(texts, path) for path in compiled]
+    alone = [array_at(texts, path) for path in paths]
     assert [one and one.to_pylist() for one in found] == [one and one.to_pylist() for one in alone]
     assert found[0 if paths[0] != "$.b" else 1] is not None
 
@@ -215,15 +165,14 @@ def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
     "odd", [None, {"a": 2.5}, {"a": None, "b": None}, {"a": {"$int": str(2**80)}, "t": -1}, {"a": "x", "t": True}, {}]
 )
 @pytest.mark.parametrize("count", [COUNT, 40], ids=["by-arrow", "by-json"])
-@pytest.mark.parametrize("is_encoded", [False, True], ids=["texts", "dictionary"])
 def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_one(
-    odd: object, count: int, is_encoded: bool, monkeypatch: pytest.MonkeyPatch
+    odd: object, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detectors = [
         TokenConservation(0, "$.a"), UniqueToken("$.b.c"), UniqueToken("$.a"), Reached("$.t", 5), Reached("$.a", 2**70),
         Reached("$.a", -(2**70)), Reached("$.b.c", 1), Reached("$.t", 3.5, machines="m000*"),
     ]  # fmt: skip
-    whole = _encoded(_whole(count, odd)) if is_encoded else _whole(count, odd)
+    whole = _whole(count, odd)
     fast = [detector.evaluate(whole) for detector in detectors]
 
     monkeypatch.setattr(holdings, "arrays_at", lambda texts, paths: [None] * len(paths))

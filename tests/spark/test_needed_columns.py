@@ -14,7 +14,7 @@ from ray_snapshot.detectors import (
     UniqueToken,
 )
 from ray_snapshot.history import History
-from ray_snapshot.questions.needed import can_do_without_rest, needed_columns
+from ray_snapshot.questions.needed import needed_columns
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
 from ray_snapshot.verdicts import FunctionDetector, Standards
 
@@ -76,4 +76,3 @@ def test_what_a_users_own_calls_looks_at_says_nothing(own: object) -> None:
     given = type("Own", (UniqueToken,), {"looks_at": own})(name="own")
 
     assert needed_columns([*BY_STATUS, given]) is None
-    assert not can_do_without_rest([given])
