@@ -201,9 +201,6 @@ class Limits:
     recovery_checkpoints: int = 2  # Checkpoints that are kept in memory beside a history: a recovery needs them.
     memory_checkpoints_bytes: int = 256_000_000  # If they take more, fewer are kept, but at least the last two.
     seen_snapshots: int = 1_000  # Snapshots of which it is remembered whether they can be restored.
-    span_parties: int = 100  # Parties of a snapshot that have a span, the slowest.
-    span_characters: int = 1_000  # Characters of a sentence in a span.
-    last_spans_s: float = 5.0  # Longest time for sending the last spans.
     late_verdicts: int = 1_000  # Verdicts that are kept for a caller that asks late; a subscriber gets all.
 
     # Writing a history

@@ -39,7 +39,6 @@ from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.news import News
 from ray_snapshot.runtime import shutting_down
-from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
@@ -152,7 +151,6 @@ class Session(ABC):
             keeper,
             life,
             has_subscribers=self._subscribers is not None,
-            telemetry=spans.settings(),
         )
 
     # ---- snapshots and verdicts -----------------------------------------------------------------------------------
@@ -382,13 +380,8 @@ class Session(ABC):
             lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
             lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
             self._close_subscribers,
-            self._send_spans,
             lambda: ask(self._service.close.remote(), "the service", 10),
         ]
-
-    def _send_spans(self) -> None:
-        if spans.settings():
-            ask(self._analyst.send_spans.remote(), "the last spans to be sent", LIMITS.last_spans_s + 10)
 
     def _close_subscribers(self) -> RaySnapshotError | None:
         if self._subscribers is None:

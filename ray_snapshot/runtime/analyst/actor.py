@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -36,12 +36,10 @@ from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
 from ray_snapshot.runtime.faults import first_line, in_a_line, text_of
-from ray_snapshot.stderr import LOGGER
 
 if TYPE_CHECKING:
     from ray_snapshot.history.checkpoints import Checkpoint
     from ray_snapshot.runtime.analyst.keeping import Keeper
-    from ray_snapshot.runtime.analyst.spans import Spans
     from ray_snapshot.runtime.planning import Ground, Plan
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.verdicts import Detector, Standards, Verdict
@@ -64,7 +62,6 @@ class Analyst:
         self.verdicts = VerdictQueue()
         self.glances = Glances()
         self.metrics = RayMetrics(system)
-        self.spans: Spans | None = None
         self.wakes = 0
         """How often those who wait for verdicts were told to wait no longer."""
         self.warmed_for = LIMITS.warm_up_machines
@@ -151,9 +148,6 @@ class Analyst:
             self.glances.add(snapshot, found, generation)
         with suppress(Exception):
             self.metrics.take(self.glances.totals, self.glances.last)
-        with suppress(Exception):
-            if self.spans is not None:
-                self.spans.take(snapshot, found, detectors)
 
     def _keep_trace(self, traces: Iterable[bytes]) -> None:
         from ray_snapshot.columns import unpacked
@@ -267,24 +261,21 @@ class Analyst:
         life: int = 0,
         *,
         has_subscribers: bool = False,
-        telemetry: Mapping[str, str] | None = None,
     ) -> None:
         """Open the history and begin to work; nothing happens if that has been done.
 
         `redacted`: names of fields that are not written; `keeper`: keeps what a restore needs; `life`: how many
-        analysts of this system have died; `has_subscribers`: subscribers are to get every verdict; `telemetry`: see
-        `spans.settings`. Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
+        analysts of this system have died; `has_subscribers`: subscribers are to get every verdict. Raises
+        `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
         async with self.opening:
             if not self.opened.is_set():
                 self.verdicts.begin(life * LIFE, has_subscribers=has_subscribers)
-                begin = partial(self._open, detectors, redacted, keeper, telemetry)
+                begin = partial(self._open, detectors, redacted, keeper)
                 await self.loop.run_in_executor(self.second, begin)
                 self.opened.set()
 
-    def _open(
-        self, detectors: bytes, redacted: tuple[str, ...], keeper: Keeper | None, telemetry: Mapping[str, str] | None
-    ) -> None:
+    def _open(self, detectors: bytes, redacted: tuple[str, ...], keeper: Keeper | None) -> None:
         """Load what is needed, which takes its time, and begin to work."""
         redaction.redact(*redacted)
         from ray_snapshot.first_array import warm_up_without_pandas
@@ -296,8 +287,6 @@ class Analyst:
 
             self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system))
         self.keeper, self.detectors = keeper, loaded
-        if telemetry:
-            self.spans = _spans(self.system, telemetry)
         self.warming = threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True)
         self.warming.start()
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
@@ -411,11 +400,6 @@ class Analyst:
             await self.loop.run_in_executor(self.second, self._commit)
         return self.trouble
 
-    async def send_spans(self) -> None:
-        """Send what OpenTelemetry has not sent yet, within a bound."""
-        if self.spans is not None:
-            await self.loop.run_in_executor(self.second, self.spans.flush)
-
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
@@ -425,16 +409,6 @@ def _come_second() -> None:
     """In a thread, where each has a niceness of its own: elsewhere than with Linux the whole process would come second."""
     if sys.platform == "linux":
         os.nice(LIMITS.analyst_niceness)
-
-
-def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:
-    from ray_snapshot.runtime.analyst.spans import Spans
-
-    try:
-        return Spans(system, telemetry)
-    except Exception as error:  # an exporter that is not there is no reason to take no snapshots
-        LOGGER.warning(f"ray-snapshot: no spans are sent: {type(error).__name__}: {first_line(error)}")
-        return None
 
 
 def _warm_up(detectors: Iterable[Any], machines: int | None = None) -> None:
