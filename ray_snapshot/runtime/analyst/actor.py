@@ -130,7 +130,7 @@ class Analyst:
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
-        self._show(snapshot, found, collected.header.generation, detectors)
+        self._show(snapshot, found, collected.header.generation)
         if snapshot.machine_count >= 2 * self.warmed_for:
             self.warmed_for = snapshot.machine_count
             threading.Thread(target=_warm_up, args=(detectors, self.warmed_for), name="warm-up", daemon=True).start()
@@ -142,7 +142,7 @@ class Analyst:
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
 
-    def _show(self, snapshot: Snapshot, found: list[Verdict], generation: int, detectors: list[Detector]) -> None:
+    def _show(self, snapshot: Snapshot, found: list[Verdict], generation: int) -> None:
         """To those who look on; whatever goes wrong there, snapshots are written and verdicts handed out."""
         with suppress(Exception):
             self.glances.add(snapshot, found, generation)
