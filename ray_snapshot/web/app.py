@@ -29,7 +29,7 @@ from ray_snapshot.web.asked import Asked
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Guard, Terms
 from ray_snapshot.web.html import Pages
-from ray_snapshot.web.pages import compare, conservation, machine, now, snapshot, snapshots, space_time, waits
+from ray_snapshot.web.pages import machine, now, snapshot, snapshots, waits
 from ray_snapshot.web.served import Place, Served
 
 API = "/api/v1"
@@ -69,7 +69,6 @@ _ONE = "/h/{place}/s/{snapshot}"
 PAGES = (
     Page("/", "now.html.j2", lambda served, *_: now.now(served)),
     Page("/h/{place}", "snapshots.html.j2", _of_place(snapshots.snapshots)),
-    Page("/h/{place}/conservation", "conservation.html.j2", _of_place(conservation.ledgers)),
     Page(_ONE, "snapshot.html.j2", _of_snapshot(lambda served, place, one, _: snapshot.snapshot(served, place, one))),
     Page(f"{_ONE}/machines", "machines.html.j2", _of_snapshot(snapshot.machines)),
     Page(f"{_ONE}/channels", "channels.html.j2", _of_snapshot(snapshot.channels)),
@@ -86,8 +85,6 @@ PAGES = (
             lambda served, place, one, asked: machine.machine(served, place, one, asked.values.get("name", ""))
         ),
     ),
-    Page(f"{_ONE}/compare", "compare.html.j2", _of_snapshot(compare.compare)),
-    Page(f"{_ONE}/space-time", "space_time.html.j2", _of_snapshot(space_time.space_time)),
 )
 
 

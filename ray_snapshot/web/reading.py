@@ -154,10 +154,5 @@ def messages_of(
 
 def is_traced(served: Served, place: Place, run_id: str) -> bool:
     """Whether the history has a trace of a run."""
-    return action_count(served, place, run_id) > 0
-
-
-def action_count(served: Served, place: Place, run_id: str) -> int:
-    """How many actions of a run the history has."""
     key = ("actions", place.key, run_id, commits(place, "actions"))
-    return int(served.kept.get(key, lambda: place.history.action_count(run_id)))
+    return bool(served.kept.get(key, lambda: place.history.action_count(run_id)))

@@ -12,13 +12,11 @@ from incidents import START, deadlocked, healthy, incident, judged, written
 from viewing import Told, Viewer, viewer
 
 from ray_snapshot import Snapshot
-from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.verdicts import evaluate
 
 ONE = "/h/h/s/bank-00005"
-PARTS = ("machines", "channels", "waits", "compare", "machine?name=a", "channel?source=a&target=b&kind=call")
-ALL = ("/", "/h/h", "/h/h/conservation", ONE, *(f"{ONE}/{part}" for part in PARTS))
+PARTS = ("machines", "channels", "waits", "machine?name=a", "channel?source=a&target=b&kind=call")
+ALL = ("/", "/h/h", ONE, *(f"{ONE}/{part}" for part in PARTS))
 
 
 @pytest.fixture(scope="module")
@@ -230,55 +228,9 @@ def test_what_is_written_while_it_is_looked_at_is_seen(tmp_path: Path) -> None:
         assert seen.json("/")["level"] == "alarm"
 
 
-def test_a_run_that_was_traced_is_drawn_as_it_ran_and_as_its_equivalent(tmp_path: Path) -> None:
+def test_the_last_actions_of_a_machine_are_shown_if_its_run_was_traced(tmp_path: Path) -> None:
     with viewer(traced(tmp_path / "h")) as seen:
-        page = seen.page("/h/h/s/s-1/space-time")
-        assert page.count('class="panel"') == 2
-        assert "An equivalent computation" in page
-        said = seen.json("/h/h/s/s-1/space-time")
-        assert (said["actions"], said["drawn"]) == (4, 4)
-        assert said["svg"].count('class="action red"') == 2 * 1 + 1, (
-            "one red action in each drawing, and one in the legend"
-        )
         assert [one["number"] for one in seen.json("/h/h/s/s-1/machine?name=b")["actions"]] == [2, 1]
-
-
-def test_two_snapshots_are_held_against_each_other_field_by_field(seen: Viewer) -> None:
-    said = seen.json("/h/h/s/bank-00004/compare")
-    assert (said["other_id"], said["others"][0]) == ("bank-00003", "bank-00003")
-    assert [(one["machine"], one["field"], one["before"], one["after"]) for one in said["rows"]] == [
-        ("a", "balance", "100", "90"), ("b", "balance", "100", "90"),
-    ]  # fmt: skip
-    assert seen.json("/h/h/s/bank-00004/compare?machine=a")["part"]["total"] == 1
-    assert seen.json("/h/h/s/bank-00004/compare?with=bank-00005")["rows"] == []
-    told = Told(seen.page("/h/h/s/bank-00004/compare"))
-    assert "/h/h/s/bank-00004/machine?name=a" in told.links
-
-
-def test_a_ledger_that_breaks_is_shown_with_whose_part_changed(tmp_path: Path) -> None:
-    coins = TokenConservation(total=200, state="$.balance", name="coins")
-    snapshots = [healthy(0), healthy(1), deadlocked(2)]
-    said = {one.snapshot_id: [evaluate(coins, one)] for one in snapshots}
-    with viewer(written(tmp_path / "h", snapshots, said)) as seen:
-        found = seen.json("/h/h/conservation")
-        (broken,) = found["breaks"]
-        assert (broken["last_right"], broken["first_broken"], broken["difference"]) == ("bank-00001", "bank-00002", -20)
-        assert [(one["machine"], one["difference"], one["unexplained"]) for one in found["machines"]] == [
-            ("a", -10, True), ("b", -10, True),
-        ]  # fmt: skip
-        assert [one["total"] for one in found["rows"]] == [180, 200, 200]
-        told = Told(seen.page("/h/h/conservation"))
-        assert "/h/h/s/bank-00002/compare?with=bank-00001" in told.links
-        assert "No ledger was kept" not in told.words
-
-
-def test_without_a_ledger_it_says_how_to_have_one(seen: Viewer) -> None:
-    assert "detectors.TokenConservation" in Told(seen.page("/h/h/conservation")).words
-
-
-def test_without_a_trace_it_says_how_to_have_one(seen: Viewer) -> None:
-    assert "rs.System(..., trace=True)" in Told(seen.page(f"{ONE}/space-time")).words
-    assert seen.json(f"{ONE}/space-time")["actions"] == 0
 
 
 def traced(path: Path) -> Path:

@@ -175,15 +175,14 @@ def test_a_hidden_tab_closes_its_stream_and_catches_up_when_it_is_shown(browser:
 
 
 ONE = "/h/h/s/bank-00005"
-PARTS = ("compare", "waits", "machines", "channels", "machine?name=a")
+PARTS = ("waits", "machines", "channels", "machine?name=a")
 READ = (
     "/",
     "/h/h",
-    "/h/h/conservation",
     ONE,
     *(f"{ONE}/{part}" for part in PARTS),
     "/nothing",
-    "/h/traced/s/s-1/space-time",
+    "/h/traced/s/s-1/machine?name=b",
 )
 
 

@@ -58,8 +58,6 @@ PAGES = (
     f"{ONE}/machines?{urlencode({'search': EVIL[:20], 'class': EVIL})}",
     f"{ONE}/channels",
     f"{ONE}/channel?{urlencode({'source': EVIL, 'target': 'large', 'kind': EVIL})}",
-    "/h/h/conservation",
-    f"{ONE}/compare",
     f"{ONE}/waits",
     f"{ONE}/waits?{urlencode({'class': EVIL})}",
     f"{ONE}/machine?{urlencode({'name': EVIL})}",
