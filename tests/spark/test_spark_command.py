@@ -44,14 +44,14 @@ def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{name}: {question}." in text for name, question in JOBS.items())
 
 
-@pytest.mark.parametrize(("job", "has"), [("changes", "--field"), ("traffic", "--top")])
+@pytest.mark.parametrize(("job", "has"), [("changes", "--field"), ("possibly", "--most-cuts")])
 def test_the_help_of_a_job_shows_the_options_of_that_job_alone(
     capsys: pytest.CaptureFixture[str], job: str, has: str
 ) -> None:
     for words in ([job], ["history/", job]):
         assert main(["analyze", *words, "--help"]) == 0
         text = capsys.readouterr().out
-        assert [flag for flag in ("--system", "--field", "--top") if flag in text] == ["--system", has]
+        assert [flag for flag in ("--system", "--field", "--most-cuts") if flag in text] == ["--system", has]
         assert " ".join(text.split()).count(JOBS[job][1:]) == 1
 
 
