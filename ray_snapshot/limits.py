@@ -100,6 +100,17 @@ class Limits:
     unexplained_waits: int = 100  # Waits that are listed although it cannot be told what ends them.
     named_primitives: int = 1_000  # Locks, queues and the like that are named in one snapshot.
     delayed_call_s: float = 20.0  # A call that nothing known has kept from beginning for this long may never begin.
+    poll_rounds: int = 5  # Equal answers in a row, at least,
+    poll_s: float = 25.0  # and for so long, that make a poll; behind the snapshots that arm it.
+    poll_changes: int = 5  # After more answers that are no repeats their caller is left alone for a while,
+    poll_pause_s: float = 10.0  # at most for this long.
+    poll_questions: int = 64  # Methods of actors that one caller may ask in turn.
+    poll_callers: int = 100  # Callers in one process whose answers are compared.
+    poll_unread: int = 1_000  # Calls whose methods are remembered until their answers are read.
+    poll_forgotten_s: float = 600.0  # A caller is forgotten that has read nothing for this long.
+    poll_items: int = 100  # Items of an answer that is compared.
+    poll_bytes: int = 1_000  # Characters, bytes or bits of one item.
+    poll_text: int = 30  # Characters of an answer that is shown.
     looping_restarts: int = 3  # An actor restarted this often, the last time within `looping_s`, may be so for ever.
     looping_s: float = 60.0  # The time for `looping_restarts`.
     read_lives: int = 100  # Actors of which it is read how they have ended.

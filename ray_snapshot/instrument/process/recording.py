@@ -159,6 +159,7 @@ class Recording:
         occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
+        polls = process.polls.look(ledger, now) if numbers else ()
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
             if number in ledger.open:
@@ -186,6 +187,7 @@ class Recording:
                     read_forgotten=FAILURES.forgotten,
                     passed_through=self._passed_through(report) if has_parked else (),
                     cells=shown,
+                    polls=polls,
                     cpu_s=cpu_s,
                 )
                 process.control.report(self.reports[number])
