@@ -56,7 +56,7 @@ from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
 from ray_snapshot.detectors.pending import unbegun
-from ray_snapshot.detectors.polls import Poll, with_polls_as_waits
+from ray_snapshot.detectors.polls import OnlyAsking, with_polls_as_waits
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
@@ -64,7 +64,7 @@ from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
+from ray_snapshot.verdicts import SUSPECTED, Verdict
 
 _REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
@@ -117,24 +117,27 @@ class Deadlock:
             waits += [*unexplained(snapshot), *busy_loops(snapshot), *unbegun(snapshot)]
         if not verdict.holds:
             waits += (loop for loop in restart_loops(snapshot) if loop.is_awaited)
-        asking = self._only_asking(snapshot) if verdict.holds is False else []
-        waits += asking
+        asking = self._only_asking(snapshot) if verdict.holds is False else None
+        waits += asking.polls if asking else ()
         if not waits:
             return verdict
         old = verdict.evidence
         depends_on = dict.fromkeys([*old.get("depends_on", ()), *(one.depends_on for one in waits)])
         advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
         evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
-        asked = dict.fromkeys(by.machine for one in asking for by in one.asked)
-        nobody = f"; nobody goes on who could change {listed(list(asked))} otherwise" if asked else ""
+        if asking and asking.unless and len(asking.polls) == len(waits):
+            text = f"Deadlock suspected: {listed(waits)}; {asking.nobody}; unless {asking.unless}."
+            found = answer(self, snapshot, None, evidence, text)
+            return found.model_copy(update={"grade": SUSPECTED, "unless": asking.unless})
+        nobody = f"; {asking.nobody}" if asking else ""
         return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}{nobody}.")
 
-    def _only_asking(self, snapshot: Snapshot) -> list[Poll]:
-        """Callers that only ask and get equal answers, if nothing but asking goes on."""
+    def _only_asking(self, snapshot: Snapshot) -> OnlyAsking | None:
+        """The callers that only ask and get equal answers, if nothing but asking goes on."""
         asking = [one for one in polls(snapshot) if not (one.may_end or one.thread)]
-        if not asking or self._reduced(with_polls_as_waits(snapshot, asking)).holds is False:
-            return []
-        return asking
+        if not asking or (as_waits := self._reduced(with_polls_as_waits(snapshot, asking))).holds is False:
+            return None
+        return OnlyAsking(asking, as_waits)
 
     def _without_others(self, snapshot: Snapshot) -> Verdict:
         """None in place of False if anything would be stuck as long as others keep the room that they hold on nodes."""

@@ -2,7 +2,7 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
-(the loop ends by itself, too) and `is_moving` (who is asked has changed by calls of others).
+(the loop ends by itself, too), `is_moving` (who is asked has changed by calls of others) and `counters` (see `Poll`).
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
 So its own calls are taken out, and it waits for these machines.
@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
 
 
 class Asked(NamedTuple):
@@ -42,6 +44,8 @@ class Poll(NamedTuple):
     asked: tuple[Asked, ...]
     may_end: bool
     """Something beside the answer may end it, or change that soon."""
+    counters: tuple[str, ...] | None
+    """Of those whom it asks, what counts its calls, if nothing else changes there, and the answers depend on nothing else."""
 
     def __str__(self) -> str:
         """ "driver asks Buffer.sample (polling.py:17) 150 times in 30 s, always None"."""
@@ -68,9 +72,30 @@ class Poll(NamedTuple):
         return f"what {listed(list(names))} depends on beside calls"
 
     @property
+    def unless(self) -> str:
+        """What would refute the suspicion that it asks for ever."""
+        names = listed(list(dict.fromkeys(f"{one.kind}.{one.method}" for one in self.asked)))
+        counted = f", or on how often it is asked ({listed(self.counters)})" if self.counters else ""
+        return f"{names} depends on something outside{counted}"
+
+    @property
     def remedies(self) -> list[str]:
         """What a person can do about it."""
         return []
+
+
+class OnlyAsking:
+    """Polls beside which nothing goes on."""
+
+    def __init__(self, polls: Sequence[Poll], as_waits: Verdict) -> None:
+        """`as_waits`: the verdict on the snapshot in which each is a wait."""
+        self.polls = polls
+        asked = dict.fromkeys(by.machine for one in polls for by in one.asked)
+        self.nobody = f"nobody goes on who could change {listed(list(asked))} otherwise"
+        stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
+        is_told = all(one.counters is not None for one in polls) and as_waits.holds and DRIVER in stuck
+        self.unless = ", or ".join(dict.fromkeys(one.unless for one in polls)) if is_told else ""
+        """What would refute the suspicion that they ask for ever; "" if there is none, for not enough is known."""
 
 
 def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
@@ -79,7 +104,9 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end = bool(row["is_bounded"] or row["is_moving"])
-    return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end)
+    told = row.get("counters")
+    counters = tuple(map(str, told)) if isinstance(told, list) else None
+    return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, counters)
 
 
 _COLUMNS = "machine", "class", "method", "call_site", "times", "answer"

@@ -110,6 +110,8 @@ class Limits:
     poll_forgotten_s: float = 600.0  # A caller is forgotten that has read nothing for this long.
     poll_items: int = 100  # Items of an answer that is compared.
     poll_bytes: int = 1_000  # Characters, bytes or bits of one item.
+    compared_state_bytes: int = 100_000  # A larger state is not compared with an earlier one.
+    plain_items: int = 10_000  # Items of an actor's state that are looked at for whether all are of built-in types.
     poll_text: int = 30  # Characters of an answer that is shown.
     looping_restarts: int = 3  # An actor restarted this often, the last time within `looping_s`, may be so for ever.
     looping_s: float = 60.0  # The time for `looping_restarts`.

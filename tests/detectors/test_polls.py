@@ -10,6 +10,7 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.detectors.happened import happened
+from ray_snapshot.instrument.diagnosis import diagnosis
 from ray_snapshot.verdicts import evaluate
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -87,8 +88,11 @@ def test_in_the_middle_of_such_a_call_the_answer_is_the_same(status: str) -> Non
     assert verdict(POLL, machines=[driver, BUFFER], messages=[flying], waits=[ON_CALL]).holds is None
 
 
+TRAINER = {"machine": "Trainer-0", "status": "active"}
+
+
 def of_trainer(**more: Any) -> dict[str, Any]:
-    machines = [DRIVER | {"status": "blocked"}, BUFFER, {"machine": "Trainer-0", "status": "active"}]
+    machines = [DRIVER | {"status": "blocked"}, BUFFER, TRAINER]
     calls = [{"machine": "Trainer-0", "call_id": RUN, "caller": "driver", "method": "train"}]
     waits = [{"machine": "driver", "on_machine": "Trainer-0", "on_call_id": RUN}]
     return {"machines": machines, "calls": calls, "waits": waits, **more}
@@ -121,6 +125,43 @@ def test_a_deadlock_stays_one_beside_a_poll() -> None:
     found = verdict(POLL, machines=machines)
     assert found.holds is True
     assert found.evidence["happened"] == [TEXT]
+
+
+PLAIN = POLL | {"counters": []}
+
+
+def test_it_is_suspected_where_all_that_is_asked_is_known() -> None:
+    found = verdict(PLAIN)
+    assert (found.holds, found.grade, found.alarm) == (None, "suspected", False)
+    assert found.sentence.startswith(f"Deadlock suspected: {TEXT}; ")
+    assert found.unless == "Buffer.sample depends on something outside"
+    counted = verdict(POLL | {"counters": ["asked"]})
+    assert counted.unless == "Buffer.sample depends on something outside, or on how often it is asked (asked)"
+    of_trainer_ = verdict(OF_TRAINER | {"counters": []}, **of_trainer())
+    assert of_trainer_.grade == "suspected", "the program waits for it"
+
+
+UNSURE: dict[str, dict[str, Any]] = {
+    "not known": {"told": [POLL]},
+    "of one of two": {"told": [PLAIN, OF_TRAINER], **of_trainer(machines=[DRIVER, BUFFER, TRAINER], waits=[])},
+    "a thread": {"uncovered": ["thread feed of Collector-0"]},
+    "nobody waits for it": {
+        "told": [OF_TRAINER | {"counters": []}],
+        **of_trainer(machines=[DRIVER | {"status": "passive"}, BUFFER, TRAINER], waits=[]),
+    },
+}
+
+
+@pytest.mark.parametrize("why", UNSURE)
+def test_else_it_is_not_suspected(why: str) -> None:
+    found = verdict(
+        *UNSURE[why].get("told", [PLAIN]), **{key: one for key, one in UNSURE[why].items() if key != "told"}
+    )
+    assert (found.holds, found.grade, found.unless) == (None, "cannot be told", "")
+
+
+def test_a_suspicion_is_an_alarm_of_diagnose_alone() -> None:
+    assert [diagnosis(snapshot(one)).exit_code for one in (PLAIN, POLL, POLL | {"is_bounded": True})] == [3, 4, 0]
 
 
 @pytest.mark.parametrize("told", [POLL | {"asked": 7}, POLL | {"asked": [7]}, POLL | {"asked": [{}]}, POLL | {"at": 7}])

@@ -12,6 +12,7 @@ import pytest
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process import polls
 from ray_snapshot.instrument.process.answer_uses import Asking, Use
+from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.polls import Poll, Polls, token
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.polls import Polls as OverSnapshots
@@ -186,20 +187,71 @@ def _at(state: Any, own: int, others: int = 0) -> CompletedCallSnapshot:
     return CompletedCallSnapshot(1, {"b": report}, (), (), (), (), ())
 
 
-def _moving(*snapshots: CompletedCallSnapshot, beside: Any = ()) -> bool:
-    asked = polls.Asked("b", "sample", "app.py:7", 9, "None")
-    report = ProcessReport(
-        MachineReport("driver", 0, 1, 0), 0.0, polls=(Poll(None, "", 0.0, (asked,), "until", beside),)
-    )
+def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> dict[str, Any]:
+    """What is told of a poll in the last of these."""
+    asked = polls.Asked("b", "sample", "app.py:7", 9, about.get("answer", "None"))
+    poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside)
+    program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
+    buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=about.get("plain", ("sample",)))
     over, rows = OverSnapshots(), []
     for number, calls in enumerate(snapshots):
-        rows = list(over.told(calls, {"driver": report}, 1_000.0 + number))
-    return bool(rows[0]["is_moving"])
+        rows = list(over.told(calls, {"driver": program, "b": buffer}, 1_000.0 + number))
+    return rows[0]
 
 
 def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
-    assert not _moving(_at({"asked": 1}, 1))
-    assert not _moving(_at({"asked": 1}, 1), _at({"asked": 2}, 2)), "asking does"
-    assert not _moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
-    assert _moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
-    assert _moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2), beside=(("b", "step"),)), "its own, which do not ask"
+    def moving(*snapshots: CompletedCallSnapshot, beside: Any = ()) -> bool:
+        return bool(_row(*snapshots, beside=beside)["is_moving"])
+
+    assert not moving(_at({"asked": 1}, 1))
+    assert not moving(_at({"asked": 1}, 1), _at({"asked": 2}, 2)), "asking does"
+    assert not moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
+    assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
+    assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2), beside=(("b", "step"),)), "its own, which do not ask"
+
+
+STATE = {"groups": [1, 2], "deep": {"asked": 7}}
+
+
+def test_what_only_counts_the_calls_is_told_where_all_else_has_stayed() -> None:
+    assert _row(_at(STATE, 1), _at(STATE, 9))["counters"] == []
+    counted = STATE | {"deep": {"asked": 15}}
+    assert _row(_at(STATE, 1), _at(counted, 9))["counters"] == ["asked"]
+    assert _row(_at(STATE, 1), _at(STATE, 5), _at(counted, 9))["counters"] == ["asked"], "since it was seen first"
+
+
+@pytest.mark.parametrize(
+    ("later", "about"),
+    [
+        (None, {}),
+        (_at(STATE, 1), {}),
+        (_at(STATE | {"deep": {"asked": 14}}, 9), {}),
+        (_at(STATE | {"deep": {"asked": 15.0}}, 9), {}),
+        (_at(STATE | {"groups": [1, 2, 3]}, 9), {}),
+        (_at(STATE | {"groups": [1, 3]}, 9), {}),
+        (_at(STATE | {"more": 8}, 9), {}),
+        (_at(STATE, 9, 1), {}),
+        (_at(STATE, 9), {"plain": ()}),
+        (_at(STATE, 9), {"use": "open"}),
+        (_at(STATE, 9), {"answer": "'ok'"}),
+        (_at(STATE, 9), {"beside": (("c", "step"),)}),
+    ],
+)
+def test_anything_else_is_nothing_to_suspect(later: CompletedCallSnapshot | None, about: dict[str, Any]) -> None:
+    snapshots = [_at(STATE, 1)] if later is None else [_at(STATE, 1), later]
+    assert _row(*snapshots, **about)["counters"] is None
+
+
+class Buffer:
+    """One who is asked."""
+
+    def sample(self) -> None:
+        return None
+
+
+def test_methods_that_are_called_again_and_again_are_looked_into() -> None:
+    body, methods = Buffer(), AskedMethods()
+    assert methods.look(body, {"driver": "sample"}, 0, 0.0) == ()
+    assert methods.look(body, {"driver": "sample"}, 2, LIMITS.poll_s) == (), "hardly called"
+    assert methods.look(body, {"driver": "sample", "c": "add"}, 99, LIMITS.poll_s) == ("sample",)
+    assert methods.look(body, {"driver": "other"}, 99, 2 * LIMITS.poll_s) == ()

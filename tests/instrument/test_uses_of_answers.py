@@ -59,7 +59,7 @@ def test_a_loop_that_ends_by_its_answer_alone_is_told_from_others(tmp_path: Path
             return False
 
     names: dict[str, Any] = {"ask": ask, "sleep": lambda: None, "clock": lambda: 0.0, "stop": Stop()}
-    exec(compile(whole, str(file), "exec"), names)
+    exec(compile(whole, str(file), "exec", dont_inherit=True), names)
     with pytest.raises(Asked) as raised:
         names["run"]()
     frames = [one for one in iter_frames(raised.value) if one.f_code.co_filename == str(file)]

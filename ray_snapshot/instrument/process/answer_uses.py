@@ -68,18 +68,34 @@ def use_at(code: CodeType, instruction: int, is_answer: bool = True) -> Use:
         line, last_line, column, last_column = next(itertools.islice(code.co_positions(), instruction // 2, None))
         if line is None or last_line is None or column is None or last_column is None:
             return Use.UNKNOWN
-        return use_in(_tree(code.co_filename), (line, column, last_line, last_column), is_answer=is_answer)
+        tree, codes = _read(code.co_filename)
+        use = use_in(tree, (line, column, last_line, last_column), is_answer=is_answer)
+        return Use.OPEN if use is Use.UNTIL and code not in codes else use
     except Exception:  # a source of whatever form; the answer is of no importance to the app
         return Use.UNKNOWN
 
 
-@lru_cache(32)
-def _tree(file: str) -> ast.Module:
-    tree = ast.parse("".join(linecache.getlines(file)))
+def tree_of(code: CodeType) -> ast.Module:
+    """The source of the file that this code is of; nothing if the file has another one by now."""
+    tree, codes = _read(code.co_filename)
+    return tree if code in codes else ast.Module([], [])
+
+
+@lru_cache(8)
+def _read(file: str) -> tuple[ast.Module, frozenset[CodeType]]:
+    source = "".join(linecache.getlines(file))
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             child.parent = node  # type: ignore[attr-defined]
-    return tree
+    return tree, frozenset(_codes(compile(source, file, "exec", dont_inherit=True)))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield from _codes(item)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

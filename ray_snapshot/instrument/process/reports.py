@@ -80,5 +80,7 @@ class ProcessReport:
     """Of a driver in a notebook: what its cells are called there, by file."""
     polls: tuple[Poll, ...] = ()
     """Callers here that ask again and again and get equal answers."""
+    plain_methods: tuple[str, ...] = ()
+    """Of methods that others call again and again, those of which the answers depend on its plain attributes alone."""
     cpu_s: float = 0.0
     """The processor time that it took to record."""

@@ -269,6 +269,8 @@ class Tables:
             told["call_site"] = self.place(one["call_site"])
         if one["kind"] == "poll":
             told["call_id"] = None if one["call_id"] is None else self.run_id(one["call_id"])
+            if any(self.is_known_elsewhere(by["machine"]) for by in one["asked"]):
+                told["counters"] = None  # who else may change it is not known
             told["asked"] = [
                 {
                     **by,
