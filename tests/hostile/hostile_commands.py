@@ -18,8 +18,8 @@ PROGRAM = "innocent.py"
 SERVER = "serve"
 """It does not end by itself: its pages are tried one by one."""
 
-_PARTS = ("", "/waits", "/machines", "/channels", "/compare", "/space-time", "/machine?name=driver")
-PAGES = ("/", "/h/h", "/h/h/conservation", *(f"/h/h/s/latest{part}" for part in _PARTS))
+_PARTS = ("", "/waits", "/machines", "/channels", "/machine?name=driver")
+PAGES = ("/", "/h/h", *(f"/h/h/s/latest{part}" for part in _PARTS))
 
 READING: Mapping[str, Sequence[Sequence[str]]] = {
     "list": [["{history}"], ["{history}", "--json"]],
