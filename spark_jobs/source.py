@@ -1,11 +1,11 @@
-"""`spark.read.format("ray_snapshot")`: a table of a history as a Spark data source, batch and streaming.
+"""`spark.read.format("ray_snapshot")`: a table of a history as a Spark data source.
 
     spark.read.format("ray_snapshot").option("table", "machines").load("history")
 
 A task reads whole files, or groups of rows of a large one, and hands Arrow batches on. Only what `snapshots` lists exists:
 a task takes the ids that its files may hold from there, and leaves all other rows out. Columns are an option, for Spark does
 not push them down into Python sources; nor are filters, for Spark 4.3 keeps what a frame's first query has filtered for every
-later query of the same frame that filters by nothing. Read `stream.py` for the streaming side.
+later query of the same frame that filters by nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -32,10 +32,7 @@ from ray_snapshot.schema import TABLES
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OPTIONS = (
-    *("path", "table", "columns", "versionAsOf", "timestampAsOf"),
-    *("startingVersion", "maxCommitsPerTrigger"),
-)
+OPTIONS = ("path", "table", "columns", "versionAsOf", "timestampAsOf")
 BYTES_PER_TASK = 32 << 20
 """Compressed bytes that a task reads, about: small files are put together, large ones are split at groups of rows."""
 
@@ -50,8 +47,6 @@ class Options:
     version: int | None = None
     """A version of the history, which is a version of its table `snapshots`."""
     time: datetime | None = None
-    starting: int | None = None
-    most_commits: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -79,8 +74,6 @@ def options_of(given: Mapping[str, str]) -> Options:
         columns=_columns(given.get("columns"), table),
         version=version,
         time=time,
-        starting=_number(given, "startingVersion"),
-        most_commits=_number(given, "maxCommitsPerTrigger", least=1),
     )
 
 
@@ -94,12 +87,12 @@ def _columns(text: str | None, table: str) -> tuple[str, ...]:
     return chosen or tuple(known)
 
 
-def _number(given: Mapping[str, str], name: str, least: int = 0) -> int | None:
+def _number(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < least:
-        raise SettingError(f"option {name}: {text!r} is no whole number of {least} or more")
+    if not text.isdecimal():
+        raise SettingError(f"option {name}: {text!r} is no whole number of 0 or more")
     return int(text)
 
 
@@ -115,7 +108,7 @@ def _time(given: Mapping[str, str], name: str) -> datetime | None:
 
 
 class HistorySource(DataSource):  # type: ignore[misc]
-    """The Spark data source that reads a table of a history, batch and streaming. Options: `OPTIONS`."""
+    """The Spark data source that reads a table of a history. Options: `OPTIONS`."""
 
     @classmethod
     def name(cls) -> str:
@@ -129,12 +122,6 @@ class HistorySource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is that of the options
         """For `spark.read`."""
         return HistoryReader(options_of(self.options))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
-        """For `spark.readStream`."""
-        from ray_snapshot.spark_jobs.engine.stream import HistoryStream
-
-        return HistoryStream(options_of(self.options))
 
 
 # ---- which files -------------------------------------------------------------------------------------------------------
@@ -177,9 +164,9 @@ def tasks_of(pieces: Iterable[tuple[Piece, int]], listings: tuple[str, ...] | No
     return [*found, Task(tuple(gathered), listings)] if gathered else found
 
 
-def pieces_of(path: AnyPath, name: str, table: DeltaTable, **selected: Any) -> list[tuple[Piece, int]]:
-    """The files of a version of a table with their bytes; fewer if some cannot hold what is `selected`."""
-    found = tables.data_files(path, name, table, **selected)
+def pieces_of(path: AnyPath, name: str, table: DeltaTable) -> list[tuple[Piece, int]]:
+    """The files of a version of a table with their bytes."""
+    found = tables.data_files(path, name, table)
     return [(Piece(str(one.path), one.system, one.date), one.size) for one in found]
 
 
@@ -315,8 +302,7 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
         yield
     except FileNotFoundError as fault:
         raise HistoryFormatError(
-            f"history {history}: {piece.path} is gone: a vacuum took it away; read again, and a stream that"
-            " has stayed too far behind from an empty checkpoint",
+            f"history {history}: {piece.path} is gone: a vacuum took it away; read again",
             path=history,
             table=name,
         ) from fault

@@ -1,10 +1,9 @@
-"""`format("ray_snapshot")`: what exists and nothing else, as of a version; in a stream, once."""
+"""`format("ray_snapshot")`: what exists and nothing else, as of a version."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pytest
 from clean import clean_environment
 from limited import limit
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from small_histories import BANK, BEGIN, live, snapshot, write
 
 from ray_snapshot import Snapshot
@@ -21,8 +19,7 @@ from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, Settin
 from ray_snapshot.history import History, HistoryWriter, commits, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import source
-from ray_snapshot.spark_jobs.engine.stream import HistoryStream
-from ray_snapshot.spark_jobs.source import HistoryReader, Task, options_of
+from ray_snapshot.spark_jobs.source import HistoryReader, options_of
 
 pytestmark = pytest.mark.spark
 
@@ -146,7 +143,6 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
         ({"path": "x", "table": "machine"}, "option table: a history has no table 'machine'; it has snapshots"),
         ({"path": "x", "columns": "sequence,statu"}, "option columns: snapshots has no column 'statu'"),
         ({"path": "x", "versionAsOf": "-1"}, "option versionAsOf: '-1' is no whole number of 0 or more"),
-        ({"path": "x", "maxCommitsPerTrigger": "0"}, "option maxCommitsPerTrigger: '0' is no whole number of 1"),
         ({"path": "x", "timestampAsOf": "noon"}, "option timestampAsOf: 'noon' is no time"),
         ({"path": "x", "timestampAsOf": "2026-01-01", "versionAsOf": "1"}, "one of versionAsOf and timestampAsOf"),
     ],
@@ -154,106 +150,6 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=told):
         options_of(options)
-
-
-# ---- streaming -----------------------------------------------------------------------------------------------------------
-
-
-def stream(spark: Any, history: History, into: Path, table: str, **options: str) -> None:
-    """Take what is there, and stop."""
-    (
-        spark.readStream.format("ray_snapshot")
-        .options(table=table, columns="snapshot_id", **options)
-        .load(str(history.path))
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(into / "_checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(into / "rows"))
-        .awaitTermination(60)
-    )
-
-
-def streamed(spark: Any, into: Path) -> Counter[str]:
-    return Counter(spark.read.parquet(str(into / "rows")).toArrow()["snapshot_id"].to_pylist())
-
-
-@pytest.mark.nightly
-def test_a_stream_gives_each_row_once_though_the_history_is_compacted_between(spark: Any, tmp_path: Path) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0)])
-    stream(spark, history, tmp_path, "machines")
-    add(history, "bank-1", 1)
-    history.compact()
-    stream(spark, history, tmp_path, "machines", maxCommitsPerTrigger="1")
-    history.compact()
-    history.vacuum(retention_hours=0)
-    stream(spark, history, tmp_path, "machines")
-    add(history, "bank-1", 2, 3)
-    stream(spark, history, tmp_path, "machines")
-
-    assert streamed(spark, tmp_path) == {f"bank-1-000{sequence}": 3 for sequence in range(4)}
-
-
-def batches(found: HistoryStream, start: dict[str, int], limit: Any) -> tuple[dict[str, int], Counter[str]]:
-    end = found.latestOffset(start, limit)
-    tasks: list[Task] = found.partitions(start, end)
-    ids = [name for task in tasks for batch in found.read(task) for name in batch["snapshot_id"].to_pylist()]
-    return end, Counter(ids)
-
-
-@pytest.mark.parametrize("table", ["machines", "snapshots"])
-def test_a_batch_is_the_same_when_it_is_asked_for_again(tmp_path: Path, table: str) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0)])
-    found = HistoryStream(options_of({"path": str(history.path), "table": table}))
-    start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
-    add(history, "bank-1", 1)
-    add(history, "bank-1", 2)
-    end, first = batches(found, start, ReadMaxFiles(1))
-    history.compact()
-    _, rest = batches(found, end, ReadAllAvailable())
-
-    each = 3 if table == "machines" else 1
-    assert (first, rest) == ({"bank-1-0001": each}, {"bank-1-0002": each})
-    assert (
-        Counter(
-            name
-            for task in found.partitions(start, end)
-            for batch in found.read(task)
-            for name in batch["snapshot_id"].to_pylist()
-        )
-        == first
-    )
-
-
-def test_rows_exist_in_a_stream_from_the_commit_of_their_snapshot_on(tmp_path: Path) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0)])
-    found = HistoryStream(options_of({"path": str(history.path), "table": "machines"}))
-    start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
-    rows = history.table("machines", "bank-1-0000")
-    lost = rows.set_column(0, "snapshot_id", pa.array(["bank-1-0000x"] * 3))
-    commits.append(history.path, "machines", tables.open_table(history.path, "machines"), lost, "0" * 12)
-
-    assert batches(found, start, ReadAllAvailable()) == (start, {})
-    add(history, "bank-1", 1)
-    assert batches(found, start, ReadAllAvailable())[1] == {"bank-1-0001": 3}
-
-
-def test_what_is_removed_brings_nothing_new(tmp_path: Path) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0), bank("bank-1", 1)])
-    found = HistoryStream(options_of({"path": str(history.path)}))
-    start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
-    gone = history.retain(keep=timedelta(seconds=1), now=BEGIN + timedelta(seconds=2))
-    assert gone.snapshot_ids == ["bank-1-0000"]
-
-    assert batches(found, start, ReadAllAvailable())[1] == {}
-
-
-def test_a_stream_that_has_fallen_behind_the_log_is_told_so(tmp_path: Path) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0)])
-    found = HistoryStream(options_of({"path": str(history.path), "startingVersion": "0"}))
-    (history.path / "snapshots" / "_delta_log" / f"{1:020}.json").unlink()
-
-    with pytest.raises(HistoryFormatError, match="has no version 1 any more; begin again with an empty checkpoint"):
-        found.partitions(found.initialOffset(), {"version": 1})
 
 
 _FOUND = """
