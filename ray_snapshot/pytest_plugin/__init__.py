@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ray_snapshot.pytest_plugin.exploring import Explorer, Simulator
     from ray_snapshot.pytest_plugin.watching import TestRun, WatchedTest
 
 EVERY_S = 0.5
@@ -24,7 +23,6 @@ GRACE_S = 2.0
 _RUN: pytest.StashKey[TestRun] = pytest.StashKey()
 """What a run of pytest has that is to watch; not one inside of it."""
 
-_SIMULATOR: pytest.StashKey[Simulator] = pytest.StashKey()
 """What a test has that runs machines without Ray."""
 
 _MARKER = (
@@ -166,9 +164,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     report = yield
     if (run := _run_of(item.config)) is not None:
         run.reported(item, call, report)
-    simulator = item.stash.get(_SIMULATOR, None)
-    if simulator is not None and report.when == "call" and report.failed and (told := simulator.told()) is not None:
-        report.sections.append(("the last run without Ray", told))
     return report
 
 
@@ -187,20 +182,3 @@ def ray_snapshot(request: pytest.FixtureRequest) -> WatchedTest:
             "the fixture ray_snapshot needs --ray-snapshot: Ray's calls must be followed from the start", pytrace=False
         )
     return run.watched(request.node)
-
-
-@pytest.fixture
-def explored(tmp_path: Path) -> Explorer:
-    """`explored(build, always=..., never=..., eventually=...)`: every order without Ray; the test fails on a counterexample."""
-    from ray_snapshot.pytest_plugin.exploring import Explorer
-
-    return Explorer(tmp_path)
-
-
-@pytest.fixture
-def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> Simulator:
-    """`simulated(build, seed=...)`: one run without Ray; if the test fails, its report shows the steps."""
-    from ray_snapshot.pytest_plugin.exploring import Simulator
-
-    found = request.node.stash[_SIMULATOR] = Simulator(tmp_path)
-    return found
