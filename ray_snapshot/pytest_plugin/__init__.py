@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +21,6 @@ GRACE_S = 2.0
 
 _RUN: pytest.StashKey[TestRun] = pytest.StashKey()
 """What a run of pytest has that is to watch; not one inside of it."""
-
-"""What a test has that runs machines without Ray."""
 
 _MARKER = (
     'ray_snapshot(every=SECONDS, expect="deadlock"): with --ray-snapshot, how often snapshots are taken while the test runs;'

@@ -1,7 +1,7 @@
 """Charts of what was counted, and the rules that all of them keep: colours, units, numbers, times, gaps.
 
 Plain values in, a matplotlib figure out; the one place that imports matplotlib, and only when something is drawn. A name has
-one colour, one dash and one mark in every panel of every picture; a legend never lies over data; what is not known is
+one colour, one dash and one mark in every panel of a picture; a legend never lies over data; what is not known is
 hatched, and where nothing was recorded nothing is drawn. Names come from a history: they are cut, and shown in one line.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -68,19 +67,15 @@ class Quantity:
 
 @dataclass(slots=True)
 class Points:
-    """One line: at each time a value, and the range of what it stands for."""
+    """One line: at each time a value."""
 
     times: list[datetime] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    lows: list[float] = field(default_factory=list)
-    highs: list[float] = field(default_factory=list)
 
-    def add(self, at: datetime, value: float, low: float | None = None, high: float | None = None) -> None:
+    def add(self, at: datetime, value: float) -> None:
         """A point behind the others."""
         self.times.append(at)
         self.values.append(value)
-        self.lows.append(value if low is None else low)
-        self.highs.append(value if high is None else high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +97,8 @@ def short(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def places(names: Iterable[str]) -> dict[str, int]:
-    """A number for each name, from which its colour and its dash follow: that of its system, the first word, in every picture,
-    unless another name in this one has it already."""
-    found: dict[str, int] = {}
-    for name in sorted(dict.fromkeys(names)):
-        system = name.partition(" ")[0]
-        place = zlib.crc32(system.encode("utf-8", "surrogatepass")) % len(PALETTE)
-        free = [other for other in range(len(found) + len(PALETTE)) if other not in found.values()]
-        rounds = [other for other in free if other < len(PALETTE)] or free
-        found[name] = min(rounds, key=lambda other: (other - place) % len(PALETTE) if other < len(PALETTE) else other)
-    return found
+    """A number for each name, from which its colour and its dash follow."""
+    return {name: place for place, name in enumerate(sorted(dict.fromkeys(names)))}
 
 
 def style(place: int) -> dict[str, Any]:
@@ -180,24 +167,22 @@ def line_chart(
 
 
 def _line(axis: Any, points: Points, place: int, name: str) -> Any:
-    times, values, lows, highs = _with_gaps(points)
+    times, values = _with_gaps(points)
     marker = MARKS[place % len(MARKS)] if len(points.times) <= FEW else ""
     (line,) = axis.plot(times, values, **style(place), linewidth=1.5, marker=marker, markersize=3.5, label=short(name))
-    if points.lows != points.values or points.highs != points.values:
-        axis.fill_between(times, lows, highs, color=line.get_color(), alpha=0.18, linewidth=0)
     return line
 
 
-def _with_gaps(points: Points) -> tuple[list[datetime], list[float], list[float], list[float]]:
-    """The line and its range with a hole wherever nothing was recorded for long."""
+def _with_gaps(points: Points) -> tuple[list[datetime], list[float]]:
+    """The line with a hole wherever nothing was recorded for long."""
     pauses = [(after - before).total_seconds() for before, after in pairwise(points.times)]
     usual = statistics.median(pauses) if pauses else 0.0
     found = Points()
     for row, pause in enumerate([0.0, *pauses][: len(points.times)]):
         if len(pauses) > 2 and pause > GAP * usual > 0:
             found.add(found.times[-1] + (points.times[row] - found.times[-1]) / 2, math.nan)
-        found.add(points.times[row], float(points.values[row]), float(points.lows[row]), float(points.highs[row]))
-    return found.times, found.values, found.lows, found.highs
+        found.add(points.times[row], float(points.values[row]))
+    return found.times, found.values
 
 
 def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points], room: float) -> None:
@@ -211,7 +196,7 @@ def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points], room:
     axis.tick_params(axis="y", labelsize=8)
     axis.grid(alpha=0.25)
     axis.margins(x=0.01)
-    found = [value for points in lines for value in (*points.lows, *points.highs) if math.isfinite(value)]
+    found = [value for points in lines for value in points.values if math.isfinite(value)]
     low, high = (min(found), max(found)) if found else (0.0, 1.0)
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     if quantity.is_whole:

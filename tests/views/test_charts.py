@@ -65,7 +65,7 @@ def _legend(figure: Any) -> dict[str, Any]:
     return dict(zip([text.get_text() for text in legend.get_texts()], legend.legend_handles, strict=True))
 
 
-def test_a_name_has_one_colour_in_every_panel_in_the_legend_and_in_another_picture() -> None:
+def test_a_name_has_one_colour_in_every_panel_and_in_the_legend() -> None:
     names = [f"system-{number}" for number in range(6)]
     figure = charts.line_chart(
         [
@@ -78,10 +78,6 @@ def test_a_name_has_one_colour_in_every_panel_in_the_legend_and_in_another_pictu
     assert len(set(first.values())) == len(names)
     assert second == {name: first[name] for name in names[2:]}
     assert {name: handle.get_color() for name, handle in _legend(figure).items()} == first
-    lone = charts.line_chart([(Quantity("c"), {names[0]: points(1)})], "one")
-    assert _colours(lone)[0][names[0]] == charts.PALETTE[charts.places([names[0]])[names[0]] % len(charts.PALETTE)]
-    for_itself, in_a_ledger = charts.places(["bank 0c6bf6"]), charts.places(["bank 0c6bf6 conservation"])
-    assert [*for_itself.values()] == [*in_a_ledger.values()], "a system has one, whatever is counted of it"
     dashes = {str(line.get_linestyle()) for line in figure.axes[0].get_lines()}
     assert len(dashes) > 1, "colour is not the only sign"
 
@@ -107,18 +103,6 @@ def test_true_values_are_drawn_and_where_nothing_was_recorded_there_is_a_gap() -
     drawn = list(line.get_ydata())
     assert [value for value in drawn if not math.isnan(value)] == list(range(10))
     assert [place for place, value in enumerate(drawn) if math.isnan(value)] == [5]
-
-
-def test_the_range_of_what_a_point_stands_for_is_drawn_around_it() -> None:
-    found = points(2, 2)
-    found.lows, found.highs = [1, 2], [5, 2]
-    figure = charts.line_chart([(Quantity("machines"), {"bank": found})], "range")
-    (band,) = figure.axes[0].collections
-    low, high = band.get_datalim(figure.axes[0].transData).intervaly
-    assert (low, high) == (1, 5)
-    low, high = figure.axes[0].get_ylim()
-    assert low <= 1
-    assert high >= 5
 
 
 @pytest.mark.parametrize("values", [(1, 1, 1), (0, 1, 0), (3,), (0, 0)])
@@ -193,19 +177,8 @@ def test_a_span_ends_where_something_else_is_said_and_before_a_pause_in_which_no
     assert charts.spans([at(5)], [charts.ALARM]) == [Span(at(5), at(5), charts.ALARM)]
 
 
-def test_the_range_around_a_line_has_the_holes_of_the_line() -> None:
-    points = Points()
-    for second in (0, 1, 2, 3, 60, 61):
-        points.add(at(second), 5, 1, 9)
-    times, values, lows, highs = charts._with_gaps(points)
-    (hole,) = [row for row, value in enumerate(values) if math.isnan(value)]
-    assert at(3) < times[hole] < at(60)
-    assert math.isnan(lows[hole])
-    assert math.isnan(highs[hole])
-
-
 def test_names_that_are_alike_when_they_are_cut_have_an_entry_each() -> None:
-    lines = {f"{'x' * 60}{number}": Points([at(0), at(1)], [1, 2], [1, 2], [1, 2]) for number in range(2)}
+    lines = {f"{'x' * 60}{number}": Points([at(0), at(1)], [1, 2]) for number in range(2)}
     figure = charts.line_chart([(Quantity("machines"), lines)], "lines")
     assert len(figure.legends[0].get_texts()) == 2
 
