@@ -17,7 +17,6 @@ MOST = 60_000
 MOST_GRAPH = 24_000
 """Characters of a graph: Mermaid itself draws none of more than 50,000."""
 MOST_LIST = 8_000
-MOST_CHANGES = 20
 MOST_CARDS = 12
 MOST_STATE = 600
 
@@ -38,7 +37,6 @@ def markdown(report: Report) -> str:
         "### What came before",
         *map(_text, report.past.sentences),
         *_list(map(_text, report.past.steps)),
-        *_changes(report),
         "### What is not covered",
         *(_list(map(_text, report.gaps)) or ["Nothing."]),
         "### Versions",
@@ -140,15 +138,6 @@ def _label(text: str) -> str:
     told = plain(text, 60) or "-"
     escaped = "".join(char if char.isalnum() or char in " .:-,/()" else f"#{ord(char)};" for char in told)
     return _LIST.sub(lambda found: f"{found[1]}#{ord(found[2])};", escaped)
-
-
-def _changes(report: Report) -> list[str]:
-    rows = [(one.machine, one.what, one.before, one.after) for one in report.past.changes[:MOST_CHANGES]]
-    if not rows:
-        return []
-    more = len(report.past.changes) + report.past.more_changes - len(rows)
-    told = [f"What is otherwise than in {_text(report.past.earlier_id or '')}:"]
-    return [*told, *_table(("machine", "what", "before", "now"), rows), *([f"... and {more:,} more"] if more else [])]
 
 
 def _cards(report: Report) -> Iterator[str]:

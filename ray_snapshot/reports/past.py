@@ -10,17 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of, lasted, plural
-from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History
-from ray_snapshot.reports.changes import MOST_CHANGES, Change, changes
 from ray_snapshot.reports.course import answers_of, course_of, pictures
-from ray_snapshot.reports.machines import MOST_CARDS
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views.charts import ALARM, UNKNOWN
 
-MOST_COMPARED = 300_000
-"""A snapshot of more machines is held against no other."""
 MOST_WAITS = 50_000
 """So many waits are read for them."""
 MOST_STEPS = 20
@@ -35,9 +30,7 @@ class Past:
     steps: tuple[str, ...] = ()
     """How the waits formed, the first one first."""
     earlier_id: str | None = None
-    """The snapshot that this one is held against."""
-    changes: tuple[Change, ...] = ()
-    more_changes: int = 0
+    """The last snapshot without the first of the alarms; without alarms, the one before."""
     charts: tuple[tuple[str, str], ...] = ()
     """(what it shows, the SVG)."""
 
@@ -69,24 +62,19 @@ class _Run:
 def past(
     history: History, snapshot: Snapshot, alarms: Sequence[str], names: Sequence[str], *, has_charts: bool = True
 ) -> Past:
-    """What came before `snapshot`; `alarms`: the detectors that raise one on it; `names`: the machines concerned.
-
-    The machines are held against the last snapshot without the first of the alarms; without alarms, against the one before.
-    """
+    """What came before `snapshot`; `alarms`: the detectors that raise one on it; `names`: the machines concerned."""
     run = _run(history, snapshot, alarms)
     rows, times, episodes = run.rows, run.times, run.episodes
     complete = rows.filter(pc.equal(rows["status"], "complete"))["snapshot_id"].to_pylist()
     before = [one for one in complete if one != snapshot.snapshot_id]
     lead = next(iter(episodes.values()), _Episode(clear_id=before[-1] if before else None))
-    found, trouble = _compared(history, snapshot, lead.clear_id, names)
     drawn, no_charts = _drawn(history, run) if has_charts else ([], [])
-    sentences = [*_sentences(snapshot, episodes, times, len(before)), *trouble, *no_charts]
+    since = () if lead.clear_id is None else (_otherwise(lead.clear_id, snapshot),)
+    sentences = [*_sentences(snapshot, episodes, times, len(before)), *since, *no_charts]
     return Past(
         sentences=tuple(sentences),
         steps=tuple(_steps(snapshot, names)),
         earlier_id=lead.clear_id,
-        changes=tuple(found[:MOST_CHANGES]),
-        more_changes=max(0, len(found) - MOST_CHANGES),
         charts=tuple(drawn),
     )
 
@@ -153,17 +141,9 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 
-def _compared(
-    history: History, snapshot: Snapshot, earlier_id: str | None, names: Sequence[str]
-) -> tuple[list[Change], list[str]]:
-    """What changed, and why nothing can be said of it."""
-    if earlier_id is None or not names or snapshot.machine_count > MOST_COMPARED:
-        return [], []
-    try:
-        earlier = history.load(earlier_id)
-        return (changes(earlier, snapshot, names[:MOST_CARDS]) if earlier.machine_count <= MOST_COMPARED else []), []
-    except RaySnapshotError as error:
-        return [], [f"It is held against no earlier snapshot: {plain(error).rstrip('.')}."]
+def _otherwise(earlier_id: str, snapshot: Snapshot) -> str:
+    ids = f"{plain(earlier_id)} {plain(snapshot.snapshot_id)}"
+    return f"What is otherwise since then: ray-snapshot ask HISTORY diff {ids}"
 
 
 def _drawn(history: History, run: _Run) -> tuple[list[tuple[str, str]], list[str]]:

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.json_text import parsed_json
-from ray_snapshot.reports.changes import changed_fields
 from ray_snapshot.reports.machines import Card, cards
-from ray_snapshot.reports.texts import plain
+from ray_snapshot.reports.texts import compact, plain
 from ray_snapshot.reports.waits import wait_records
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views.report import wait_lines
@@ -31,6 +30,10 @@ KEPT = 200_000
 """Bytes that the page of one machine is taken for."""
 MOST_MESSAGES = 100
 MOST_ACTIONS = 60
+MOST_FIELDS = 6
+"""So many fields of one state."""
+MOST_VALUE = 160
+"""Characters of one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ def _state_changes(old: str | None, new: str | None) -> list[tuple[str, str, str
     if old == new:
         return []
     try:
-        return changed_fields(*(None if text is None else parsed_json(text) for text in (old, new)))
+        return _changed_fields(*(None if text is None else parsed_json(text) for text in (old, new)))
     except ValueError:
         return [("state", "-", "cannot be read")]
 
@@ -209,3 +212,20 @@ def _actions(served: Served, place: Place, run_id: str, name: str) -> Iterable[A
 def _told(messages: Any, end: str, word: str) -> str:
     listed = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
     return plain(", ".join(f"{one.get('method')} {word} {one.get(end)}" for one in listed[:10])) or "-"
+
+
+def _changed_fields(old: Any, new: Any) -> list[tuple[str, str, str]]:
+    """(Which field, before, now) of two states, the first `MOST_FIELDS`."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return [("state", compact(old, MOST_VALUE), compact(new, MOST_VALUE))] if old != new else []
+    names = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
+    found = [(f"state: {name}", _value(old, name), _value(new, name)) for name in names[:MOST_FIELDS]]
+    more = len(names) - MOST_FIELDS
+    return [*found, ("state", "", f"{more:,} more fields changed")] if more > 0 else found
+
+
+_ABSENT = object()
+
+
+def _value(state: Mapping[str, Any], name: str) -> str:
+    return compact(state[name], MOST_VALUE) if name in state else "absent"
