@@ -23,7 +23,7 @@ APPS = ("methods", "introspection", "names")
 
 
 @pytest.mark.contract
-@pytest.mark.nightly  # by day a program of `tests/real` is
+@pytest.mark.nightly  # by day `decorators.py` is
 @pytest.mark.parametrize("app", APPS)
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
     plain, watched = runner.both(app, f"{app}.py")
