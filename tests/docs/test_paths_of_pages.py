@@ -87,6 +87,7 @@ def test_the_reference_has_every_command_setting_error_and_column(site: Path) ->
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_pages_lead_to_the_glossary_once_for_each_term(site: Path) -> None:
     page = (site / "howto" / "wrapping.html").read_text(encoding="utf-8")
     assert len(re.findall(r'href="\.\./glossary\.html#term-deadlock"', page)) == 1
