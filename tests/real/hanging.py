@@ -52,7 +52,11 @@ def answer_to(program: Program, hang: Hang, after_s: float = AFTER_S) -> Answer:
         own = environment_of(program) | settings
         with started(command, env=own, cwd=program.path.parent, seconds=BOUND_S) as process:
             assert process.stderr is not None
-            assert any("ray-snapshot: watching" in line for line in process.stderr), f"{name} has ended"
+            said = ""
+            while "ray-snapshot: watching" not in said:
+                line = process.stderr.readline()
+                assert line, f"{name} has ended:\n{said}"
+                said += line
             time.sleep(after_s)
             done = ran(BIN / "ray-snapshot", "diagnose", name, env=own)
             process.terminate()

@@ -36,8 +36,8 @@ COLUMNS = (
 )
 
 
-HANGS = """Hangs are planted in some, each after a public report. Such a program is started with `ray-snapshot run --every 1`, and
-diagnosed from a second terminal {after:.0f} s later. *Told* is an answer that names a line at which it hangs and every part
+HANGS = """Hangs are planted in some, each after a public report. Such a program is started with `ray-snapshot run --every 1`,
+and diagnosed from a second terminal {after:.0f} s later. *Told* is an answer that names a line at which it hangs and every part
 of the cause; *grade* is none where it says "No deadlock".
 
 """
