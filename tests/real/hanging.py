@@ -45,7 +45,7 @@ def marked(path: Path, hang: str) -> list[str]:
 
 
 def answer_to(program: Program, hang: Hang, after_s: float = AFTER_S) -> Answer:
-    """Run the program into its hang, and diagnose it."""
+    """Run the program into its hang, and type what it says on how to diagnose it."""
     name = f"{program.name}-{hang.name}"
     command = [BIN / "ray-snapshot", "run", "--every", str(EVERY_S), "--name", name, program.path, hang.name]
     with around(program) as settings:
@@ -58,7 +58,8 @@ def answer_to(program: Program, hang: Hang, after_s: float = AFTER_S) -> Answer:
                 assert line, f"{name} has ended:\n{said}"
                 said += line
             time.sleep(after_s)
-            done = ran(BIN / "ray-snapshot", "diagnose", name, env=own)
+            command = said.rpartition("from another terminal: ")[2].split()
+            done = ran(BIN / command[0], *command[1:], env=own, cwd=program.path.parent)
             process.terminate()
             process.wait(BOUND_S)
     return judged(program, hang, done.returncode, done.stdout + done.stderr)

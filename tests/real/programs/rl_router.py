@@ -88,20 +88,17 @@ class TrainRank:
 
     def connect(self):
         self.name, self.group = f"slime-pp_{self.rank}", Collective.remote(ENGINES + 1)
-        for turn in range(RANKS):  # one rank after the other
-            if turn == self.rank or self.hang == "groups":
+        for turn in range(RANKS):  # one rank after the other opens its group
+            if turn == self.rank or (self.hang == "groups" and turn == 0):
                 self._open()
-                break
             self.meet(f"turn {turn}")
-        for later in range(self.rank, RANKS):
-            self.meet(f"turn {later}")
 
     def _open(self):
-        order = self.engines if self.rank % 2 == 0 else self.engines[::-1]
-        refs = []
-        for engine in order:
-            refs.append(engine.open_group.remote(self.name, self.group))
-            time.sleep(0.3)  # its address is looked up
+        first, *others = self.engines if self.rank % 2 == 0 else self.engines[::-1]
+        refs = [first.open_group.remote(self.name, self.group)]
+        if self.hang == "groups":
+            self.meet("all have begun")
+        refs += [engine.open_group.remote(self.name, self.group) for engine in others]
         ray.get(self.group.meet.remote("open", "rank"))  # HANG groups
         ray.get(refs)
 

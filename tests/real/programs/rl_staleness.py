@@ -24,8 +24,11 @@ class StalenessManager:
         self.changed = asyncio.Condition()
 
     async def acquire(self):
+        """The number of the next group; None if the epoch has no more."""
         async with self.changed:
             await self.changed.wait_for(lambda: self.submitted < (self.version + STALE + 1) * BATCH)
+            if self.submitted == STEPS * BATCH:
+                return None
             self.submitted += 1
             return self.submitted - 1
 
@@ -44,10 +47,16 @@ class InferenceEngine:
 
     async def generate(self, prompt):
         await self.running.wait()
-        if self.hang == "crashed" and self.number == 1 and self.version == 2:
-            os._exit(7)
+        if self.hang == "crashed" and self.number == 1 and prompt == STEPS * BATCH - 1:
+            await self.die_late()
         await asyncio.sleep(0.02)
         return [prompt, prompt + 1, prompt + 2]
+
+    async def die_late(self):
+        while self.version < STEPS - 1:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        os._exit(7)
 
     async def pause_generation(self):
         self.running.clear()
@@ -95,14 +104,11 @@ class Trainer:
             self.weight += float(np.mean([reward for _, reward in batch]))
             history.append((step, len(batch), round(self.weight, 3)))
             await self.sync_weights(step + 1)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        await asyncio.gather(*workers)
         return history
 
     async def generate(self):
-        while True:
-            group = await self.staleness.acquire()
+        while (group := await self.staleness.acquire()) is not None:
             rewards = await asyncio.gather(*[self.trajectory(group, turn) for turn in range(2)])
             await self.buffer.put((group, sum(rewards)))
 
