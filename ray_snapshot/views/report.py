@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,19 @@ def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
         return [line for _, block in those for line in block]
     name, block = max(those, key=lambda one: (len(one[1]), max(map(_seconds, one[1]))))
     names = name_ranges(name for name, _ in those)
-    found = [_renamed(line, name, names).replace(" calls)", " calls each)") for line in block]
+    others = {one for one, _ in those} - {name}
+    found = [_of_each(line, name, names, others) for line in block]
     found[0] = found[0].replace(names, f"{names} ({len(those):,})", 1)
     are_equal = len({tuple(map(_seconds, block)) for _, block in those}) == 1
     return found if are_equal else [_DURATION.sub(r"for up to \1 \2", line) for line in found]
+
+
+def _of_each(line: str, name: str, names: str, others: Set[str]) -> str:
+    """A line of one for all of them; as it is if it is not about that one, or names `others` of them, too."""
+    renamed = _renamed(line, name, names)
+    if renamed == line or not others.isdisjoint(re.split(r"[\s,]+", line)):
+        return line
+    return renamed.replace(" calls)", " calls each)")
 
 
 def _seconds(line: str) -> int:
