@@ -17,6 +17,10 @@ class Hang:
     """The public report: OWNER/REPOSITORY#NUMBER."""
     cause: tuple[str, ...]
     """What an answer must name besides one of the marked lines, as patterns."""
+    grade: str = "proven"
+    """What the answer says of a deadlock: proven, suspected, cannot be told, or none."""
+    untold: tuple[str, ...] = ()
+    """What of the cause no answer names."""
 
 
 @dataclass(frozen=True, slots=True)

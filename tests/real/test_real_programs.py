@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from catalogue import ALL, Hang, Program
+from catalogue import ALL, Program
 from comparing import compare
-from hanging import answer_to
 
 
 def _marks(program: Program) -> Iterator[pytest.MarkDecorator]:
@@ -25,18 +24,3 @@ def test_a_program_behaves_as_it_does_unwatched(program: Program) -> None:
     result = compare(program, at_once=program.is_by_day)
     assert result.differences == []
     assert program.is_short or bool(result.shares["deadlock"].snapshots) is program.is_watched
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("program", "hang"),
-    [pytest.param(one, hang, id=f"{one.name}-{hang.name}") for one in ALL for hang in one.hangs],
-)
-def test_of_a_program_that_hangs_it_is_not_said_that_it_does_not(program: Program, hang: Hang) -> None:
-    answer = answer_to(program, hang)
-    assert answer.grade in ("proven", "suspected", "cannot be told"), answer.text
-    assert answer.is_told or hang.name in NOT_YET_TOLD, (answer.missing, answer.text)
-
-
-NOT_YET_TOLD: dict[str, str] = {}
-"""Hangs of which not the whole cause is named, and what is missing."""
