@@ -8,6 +8,7 @@ crashed  after NovaSky-AI/SkyRL#1691: an engine dies, the coroutine that called 
 
 import asyncio
 import os
+import signal
 import sys
 
 import numpy as np
@@ -56,7 +57,7 @@ class InferenceEngine:
         while self.version < STEPS - 1:
             await asyncio.sleep(0.1)
         await asyncio.sleep(1)
-        os._exit(7)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     async def pause_generation(self):
         self.running.clear()
