@@ -99,7 +99,13 @@ ALL: list[Program] = [
         "one controller, fused workers, bound methods, a placement group, a named rendezvous",
         hangs=(
             Hang("slots", "verl-project/verl#7990", (r"RolloutServer\.resume", r"max_concurrency|slot")),
-            Hang("rendezvous", "verl-project/verl#1144", (r"WorkerDict",)),
+            Hang(
+                "rendezvous",
+                "verl-project/verl#1144",
+                (r"WorkerDict-1 in WorkerDict\.__init__", r"verl_again_register_center"),
+                grade="none",
+                untold=(r"verl_again_register_center",),
+            ),
         ),
     ),
     Program(
@@ -107,15 +113,26 @@ ALL: list[Program] = [
         "fractions of a bundle, async engines, a lock actor, a stream, a queue",
         hangs=(
             Hang("lock", "OpenRLHF/OpenRLHF#1262", (r"Trainer", r"SampleMaker", r"Lock\.acquire")),
-            Hang("died", "OpenRLHF/OpenRLHF#331", (r"Policy", r"Group\.join", r"Engine.*(died|dead)")),
+            Hang("died", "OpenRLHF/OpenRLHF#331", (r"Policy", r"Group\.join", r"Engine-\d died")),
         ),
     ),
     Program(
         "rl_collector",
         "a collector's threads, a replay buffer, polls",
         hangs=(
-            Hang("exhausted", "NVIDIA-NeMo/RL#2899", (r"driver asks \S*ReplayBuffer", r"collection")),
-            Hang("raised", "NVIDIA-NeMo/RL#3488", (r"driver asks \S*ReplayBuffer", r"thread batch-1 was ended by")),
+            Hang(
+                "exhausted",
+                "NVIDIA-NeMo/RL#2899",
+                (r"driver asks ReplayBuffer\.sample", r"thread collection\b"),
+                grade="cannot be told",
+                untold=(r"thread collection\b",),
+            ),
+            Hang(
+                "raised",
+                "NVIDIA-NeMo/RL#3488",
+                (r"driver asks ReplayBuffer\.sample", r"thread batch-\d was ended by"),
+                grade="cannot be told",
+            ),
         ),
     ),
     Program(
@@ -123,7 +140,12 @@ ALL: list[Program] = [
         "an event loop in a task, a bound on staleness, coroutines that generate",
         hangs=(
             Hang("lost", "NovaSky-AI/SkyRL#1173", (r"Sandbox",)),
-            Hang("crashed", "NovaSky-AI/SkyRL#1691", (r"InferenceEngine.* died", r"Queue\.get")),
+            Hang(
+                "crashed",
+                "NovaSky-AI/SkyRL#1691",
+                (r"InferenceEngine.* died", r"Queue\.get"),
+                grade="cannot be told",
+            ),
         ),
     ),
     Program(
@@ -131,7 +153,7 @@ ALL: list[Program] = [
         "a router, rollouts ahead, weights by a collective",
         hangs=(
             Hang("groups", "THUDM/slime#2331", (r"Engine-0", r"Engine-1", r"open_group")),
-            Hang("gather", "THUDM/slime#1487", (r"TrainRank-[01]", r"Collective\S*\.meet")),
+            Hang("gather", "THUDM/slime#1487", (r"TrainRank-2 does nothing", r"Collective\.meet")),
         ),
     ),
     # ---- clusters, jobs, environments ----
