@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from ray_snapshot.runtime.here import USERS, outward, rank_of
+from ray_snapshot.runtime.here import PACKAGES, USERS, outward, rank_of
 
 
 class Use(Enum):
@@ -50,8 +50,8 @@ _HELPERS = 5
 
 
 def asking(frame: FrameType | None) -> Asking | None:
-    """Where the program asks whose frame this is, or is called by; None if no line of the user's is there."""
-    own = (one for one in outward(frame) if rank_of(one.f_code.co_filename) == USERS)
+    """Where the program asks whose frame this is, or is called by; None if no line but of Ray's or Python's own is there."""
+    own = (one for one in outward(frame) if rank_of(one.f_code.co_filename) in (USERS, PACKAGES))
     found, is_answer = None, True
     for one in itertools.islice(own, _HELPERS):
         site, use = f"{one.f_code.co_filename}:{one.f_lineno}", use_at(one.f_code, one.f_lasti, is_answer)
