@@ -2,7 +2,8 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
-(the loop ends by itself, too), `is_moving` (who is asked has changed by calls of others) and `counters` (see `Poll`).
+(the loop ends by itself, too), `is_moving` (who is asked has changed by calls of others, or a thread works) and
+`counters` (see `Poll`).
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
 So its own calls are taken out, and it waits for these machines.
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.evidence import needs_in
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -94,6 +96,7 @@ class OnlyAsking:
         self.nobody = f"nobody goes on who could change {listed(list(asked))} otherwise"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
         is_told = all(one.counters is not None for one in polls) and as_waits.holds and DRIVER in stuck
+        is_told &= not needs_in(as_waits.evidence)  # a node may join
         self.unless = ", or ".join(dict.fromkeys(one.unless for one in polls)) if is_told else ""
         """What would refute the suspicion that they ask for ever; "" if there is none, for not enough is known."""
 

@@ -12,6 +12,7 @@ import pytest
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process import polls
 from ray_snapshot.instrument.process.answer_uses import Asking, Use
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.polls import Poll, Polls, token
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -192,10 +193,11 @@ def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> d
     asked = polls.Asked("b", "sample", "app.py:7", 9, about.get("answer", "None"))
     poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside)
     program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
-    buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=about.get("plain", ("sample",)))
+    plain, threads = about.get("plain", ("sample",)), Threads(acting=about.get("threads", ()))
+    buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=plain, threads=threads)
     over, rows = OverSnapshots(), []
     for number, calls in enumerate(snapshots):
-        rows = list(over.told(calls, {"driver": program, "b": buffer}, 1_000.0 + number))
+        rows = list(over.told(calls, {"driver": program, "b": buffer}, about.get("worked", {}), 1_000.0 + number))
     return rows[0]
 
 
@@ -208,6 +210,17 @@ def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
     assert not moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
     assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
     assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2), beside=(("b", "step"),)), "its own, which do not ask"
+
+
+def test_a_thread_at_work_may_change_it_one_that_only_stands_there_is_not_known_to() -> None:
+    def moving(**about: Any) -> bool:
+        return bool(_row(_at({}, 1), _at({}, 2), **about)["is_moving"])
+
+    assert moving(threads=("feed",), worked={"b": 999.0})
+    assert not moving(threads=("feed",))
+    assert not moving(threads=("feed",), worked={"b": 900.0})
+    assert not moving(worked={"b": 999.0}), "calls do not make it one"
+    assert not moving(threads=("feed",), worked={"driver": 999.0}), "who asks often works for that"
 
 
 STATE = {"groups": [1, 2], "deep": {"asked": 7}}

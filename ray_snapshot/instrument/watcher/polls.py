@@ -33,14 +33,26 @@ class Polls:
         """By poll: when somebody whom it asks has changed last by other calls than its own."""
 
     def told(
-        self, calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport], now: float
+        self,
+        calls: CompletedCallSnapshot,
+        reports: Mapping[str, ProcessReport],
+        worked: Mapping[str, float],
+        now: float,
     ) -> Iterator[dict[str, Any]]:
-        """A row of each, as `detectors.polls` reads it; machines have their names between processes."""
+        """A row of each, as `detectors.polls` reads it; machines have their names between processes.
+
+        `worked`: when the process of each was found at work last.
+        """
         polls = {
             (name, one.call_id, one.thread, one.since): one for name, report in reports.items() for one in report.polls
         }
         self.moved = {key: at for key, at in self.moved.items() if key in polls}
         before, self.asked = self.asked, {}
+        callers = {key[0] for key in polls}
+        unseen = (
+            name for name, one in reports.items() if (one.threads.acting or one.background) and name not in callers
+        )
+        works = any(now - worked.get(name, 0.0) < LIMITS.poll_s for name in unseen)  # in a thread, or on a loop
         for key, poll in polls.items():
             machine = key[0]
             for name in dict.fromkeys([*(one.machine for one in poll.asked), *(name for name, _ in poll.sent)]):
@@ -53,7 +65,7 @@ class Polls:
                 if seen is not None:
                     self.asked[key, name] = seen
             yield _row(machine, poll) | {
-                "is_moving": now - self.moved.get(key, 0.0) < LIMITS.poll_s,
+                "is_moving": works or now - self.moved.get(key, 0.0) < LIMITS.poll_s,
                 "counters": self._counters(key, poll, reports),
             }
 
