@@ -94,6 +94,16 @@ def test_over_several_by_turns_and_whatever_is_sent_beside() -> None:
     assert found.sent == (("d", "beat"),)
 
 
+def test_what_it_called_before_is_not_beside_it() -> None:
+    program = Program()
+    program.go_on(lambda: program.ask(None), 5.0)
+    program.ask("started", machine="collector", method="start")
+    program.go_on(lambda: program.ask(None), 40 * LIMITS.poll_pause_s)
+    (found,) = program.polls.look(program.ledger, program.now)
+    assert found.sent == ()
+    assert [one.machine for one in found.asked] == ["b"]
+
+
 @pytest.mark.parametrize("kind", ["other answers", "of no use", "not to be compared", "something new now and then"])
 def test_whoever_gets_on_is_left_alone(kind: str) -> None:
     program, count = Program(), iter(range(1_000))

@@ -74,10 +74,11 @@ class _Caller:
         """When something of it was new last."""
         self.changes = 0
         """Answers that were no repeat, since it is looked at."""
-        self.pauses = 0
+        self.pause = 1.0
         self.off_until = 0.0
         self.questions: dict[tuple[str, str, str], _Question] = {}
-        self.sent: dict[tuple[str, str], None] = {}
+        self.sent: dict[tuple[str, str], float] = {}
+        """By machine and method: when it was called last."""
 
     def begin_anew(self, now: float) -> None:
         self.since = now
@@ -86,8 +87,8 @@ class _Caller:
 
     def leave_alone(self, now: float) -> None:
         """Too much of it is no repeat."""
-        self.changes, self.pauses = 0, self.pauses + 1
-        self.off_until = now + min(2.0**self.pauses, LIMITS.poll_pause_s)
+        self.changes, self.pause = 0, min(2 * self.pause, LIMITS.poll_pause_s)
+        self.off_until = now + self.pause
         self.questions.clear()
         self.sent.clear()
 
@@ -132,11 +133,13 @@ class Polls:
         if len(self.methods) > LIMITS.poll_unread:
             del self.methods[next(iter(self.methods))]
         caller = self._caller(now)
-        if caller is not None and (machine, method) not in caller.sent:
-            caller.sent[machine, method] = None
+        if caller is None:
+            return
+        if (machine, method) not in caller.sent:
             caller.begin_anew(now)
-            if len(caller.sent) > LIMITS.poll_questions:
-                self._leave_alone(caller, now)
+        caller.sent[machine, method] = now
+        if len(caller.sent) > LIMITS.poll_questions:
+            self._leave_alone(caller, now)
 
     def read(self, calls: Sequence[str | None], answers: Sequence[Any], where: Asking | None, now: float) -> None:
         """This thread has read the answers to these calls (None: of something else)."""
@@ -201,13 +204,13 @@ def _poll(key: tuple[str | None, int], caller: _Caller, now: float) -> Poll | No
     if rounds < LIMITS.poll_rounds or now - caller.since < LIMITS.poll_s:
         return None
     period = (now - caller.since) / rounds
-    if now - max(one.at for _, one in asked) > max(LIMITS.poll_rounds, 3 * period):
+    if now - max(one.at for _, one in asked) > max(LIMITS.poll_stopped_s, 3 * period):
         return None  # it has stopped
     names = {thread.ident: thread.name for thread in threading.enumerate() if thread is not threading.main_thread()}
     questions = tuple(Asked(*name, one.count + 1, one.text) for name, one in asked)
     use = max((one.use for _, one in asked), key=_SAYS_LEAST.index)
     compared = {(machine, method) for (machine, method, _), _ in asked}
-    beside = tuple(pair for pair in caller.sent if pair not in compared)
+    beside = tuple(pair for pair, at in caller.sent.items() if at > caller.since and pair not in compared)
     thread = "" if key[0] is not None else names.get(key[1], "")
     return Poll(key[0], thread, caller.since, questions, use.value, beside)
 
