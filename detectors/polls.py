@@ -95,8 +95,8 @@ class OnlyAsking:
         asked = dict.fromkeys(by.machine for one in polls for by in one.asked)
         self.nobody = f"nobody goes on who could change {listed(list(asked))} otherwise"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
-        is_told = all(one.counters is not None for one in polls) and as_waits.holds and DRIVER in stuck
-        is_told &= not needs_in(as_waits.evidence)  # a node may join
+        is_known = all(one.counters is not None for one in polls) and as_waits.holds
+        is_told = is_known and DRIVER in stuck and not needs_in(as_waits.evidence)  # for which a node may join
         self.unless = ", or ".join(dict.fromkeys(one.unless for one in polls)) if is_told else ""
         """What would refute the suspicion that they ask for ever; "" if there is none, for not enough is known."""
 
