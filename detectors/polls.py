@@ -103,7 +103,10 @@ class OnlyAsking:
 
 def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     """What the coverage says of it."""
-    asked = [Asked(*(one[name] for name in _COLUMNS)) for one in row["asked"]]
+    asked = [
+        Asked(*(str(one[name]) for name in _TEXTS), times=int(one["times"]), answer=str(one["answer"]))
+        for one in row["asked"]
+    ]
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end = bool(row["is_bounded"] or row["is_moving"])
@@ -112,7 +115,7 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, counters)
 
 
-_COLUMNS = "machine", "class", "method", "call_site", "times", "answer"
+_TEXTS = "machine", "class", "method", "call_site"
 
 
 def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
