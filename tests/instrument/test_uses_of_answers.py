@@ -20,6 +20,8 @@ CASES = {
     "while not all(ask() for one in [1, 2]):\n    sleep()": Use.UNTIL,
     "while True:\n    found = ask()\n    if found:\n        seen.append(found)\n        break\n    sleep()": Use.UNTIL,
     "while not ask():\n    print(f'{seen}')\n    sleep()": Use.UNTIL,
+    "while not ask() and not tries:\n    sleep()": Use.OPEN,
+    "while True:\n    found = ask()\n    if found or tries:\n        break\n    sleep()": Use.OPEN,
     "while not ask():\n    seen.append(1)\n    sleep()": Use.OPEN,
     "while not ask():\n    tries = tries + 1\n    sleep()": Use.OPEN,
     "while not ask(stop.is_set()):\n    sleep()": Use.OPEN,

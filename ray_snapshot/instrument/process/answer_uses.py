@@ -51,9 +51,13 @@ _HELPERS = 5
 
 def asking(frame: FrameType | None) -> Asking | None:
     """Where the program asks whose frame this is, or is called by; None if no line but of Ray's or Python's own is there."""
-    own = (one for one in outward(frame) if rank_of(one.f_code.co_filename) in (USERS, PACKAGES))
+    frames = ((rank_of(one.f_code.co_filename), one) for one in outward(frame))
+    others = [(rank, one) for rank, one in frames if rank in (USERS, PACKAGES)][:_HELPERS]
+    own = itertools.takewhile(
+        lambda each: each[0] == others[0][0], others
+    )  # a library's own loop is nothing to its caller
     found, is_answer = None, True
-    for one in itertools.islice(own, _HELPERS):
+    for _, one in own:
         site, use = f"{one.f_code.co_filename}:{one.f_lineno}", use_at(one.f_code, one.f_lasti, is_answer)
         if use not in (Use.RETURNED, Use.ONCE):
             return Asking(site, use)
@@ -96,6 +100,11 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
     for item in code.co_consts:
         if isinstance(item, CodeType):
             yield from _codes(item)
+
+
+def nodes(names: str) -> tuple[type[ast.AST], ...]:
+    """The kinds of nodes with these names."""
+    return tuple(getattr(ast, name) for name in names.split())
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -218,19 +227,14 @@ def _ends_by_answer(loop: ast.AST, node: ast.AST, names: set[str]) -> bool:
     """
     assert isinstance(loop, ast.While)
     ends = [*_ends(loop)]
-    if any(isinstance(one, ast.Raise) or not tests for tests, one in ends):
+    if loop.orelse or any(isinstance(one, ast.Raise) or not tests for tests, one in ends):
         return False
-    if any(not _is_of_answer(test, node, names) for tests, _ in ends for test in tests):
+    is_endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value) and bool(ends)
+    tests = [*([] if is_endless else [loop.test]), *(test for tests, _ in ends for test in tests)]
+    if not all(_is_of_answer(part, node, names) for test in tests for part in _parts(test)):
         return False
-    is_endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    if loop.orelse or not (bool(ends) if is_endless else _is_of_answer(loop.test, node, names)):
-        return False
-    left = [
-        part
-        for one in ast.walk(loop)
-        if isinstance(one, ast.If) and isinstance(one.body[-1], _ENDS)
-        for part in one.body
-    ]
+    last = (one for one in ast.walk(loop) if isinstance(one, ast.If) and isinstance(one.body[-1], _ENDS))
+    left = [part for one in last for part in one.body]
     skipped = {id(one) for part in [node, *left] for one in ast.walk(part)}
     inside = (one for one in ast.walk(loop) if id(one) not in skipped and one is not loop)
     return all(_is_idle(one, names) for one in inside) and all(_asks(one, node) for one in ast.walk(node))
@@ -245,29 +249,9 @@ def _asks(part: ast.AST, node: ast.AST) -> bool:
     return isinstance(part, _IDLE)
 
 
-_IDLE = (
-    *(
-        ast.If,
-        ast.Pass,
-        ast.Continue,
-        ast.Expr,
-        ast.Compare,
-        ast.BoolOp,
-        ast.UnaryOp,
-        ast.BinOp,
-        ast.Constant,
-        ast.Name,
-    ),
-    *(
-        ast.Attribute,
-        ast.Subscript,
-        ast.JoinedStr,
-        ast.FormattedValue,
-        ast.GeneratorExp,
-        ast.ListComp,
-        ast.comprehension,
-    ),
-    *(ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.keyword, ast.List, ast.Tuple),
+_IDLE = nodes(
+    "If Pass Continue Expr Compare BoolOp UnaryOp BinOp Constant Name Attribute Subscript JoinedStr FormattedValue GeneratorExp"
+    " ListComp comprehension expr_context operator unaryop cmpop boolop keyword List Tuple"
 )
 _SAYS = re.compile(r"print|((time|asyncio)\.)?sleep|[\w.]*log[\w.]*\.(debug|info|warning)", re.IGNORECASE)
 _COUNTS = ("all", "any", "len", "bool", "min", "max", "sum")

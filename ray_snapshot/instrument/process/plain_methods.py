@@ -15,16 +15,14 @@ from typing import Any
 from ray.actor import ActorHandle
 
 from ray_snapshot.fields import in_class
-from ray_snapshot.instrument.process.answer_uses import tree_of
+from ray_snapshot.instrument.process.answer_uses import nodes, tree_of
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import RAYS, rank_of
 
-_NODES = (
-    *(ast.Return, ast.If, ast.For, ast.While, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Pass, ast.Break),
-    *(ast.Continue, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Constant, ast.Name, ast.Subscript),
-    *(ast.Slice, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-    *(ast.comprehension, ast.JoinedStr, ast.FormattedValue, ast.NamedExpr, ast.Starred, ast.keyword, ast.expr_context),
-    *(ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
+_NODES = nodes(
+    "Return If For While Assign AugAssign AnnAssign Expr Pass Break Continue BoolOp BinOp UnaryOp Compare IfExp Constant Name"
+    " Subscript Slice List Tuple Dict Set ListComp SetComp DictComp GeneratorExp comprehension JoinedStr FormattedValue"
+    " NamedExpr Starred keyword expr_context operator unaryop cmpop boolop"
 )
 _FUNCTIONS = frozenset(
     {
