@@ -52,7 +52,7 @@ _HELPERS = 5
 def asking(frame: FrameType | None) -> Asking | None:
     """Where the program asks whose frame this is, or is called by; None if no line but of Ray's or Python's own is there."""
     frames = ((rank_of(one.f_code.co_filename), one) for one in outward(frame))
-    others = [(rank, one) for rank, one in frames if rank in (USERS, PACKAGES)][:_HELPERS]
+    others = list(itertools.islice((each for each in frames if each[0] in (USERS, PACKAGES)), _HELPERS))
     own = itertools.takewhile(
         lambda each: each[0] == others[0][0], others
     )  # a library's own loop is nothing to its caller
