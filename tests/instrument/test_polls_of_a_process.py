@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 from collections.abc import Callable
@@ -92,6 +93,19 @@ def test_over_several_by_turns_and_whatever_is_sent_beside() -> None:
     (found,) = program.go_on(step, 2 * LIMITS.poll_s)
     assert [(one.machine, one.answer) for one in found.asked] == [("b", "False"), ("c", "False")]
     assert found.sent == (("d", "beat"),)
+
+
+@pytest.mark.parametrize("tasks", [0, 1])
+def test_beside_other_tasks_of_the_program_a_loop_may_go_on(tasks: int) -> None:
+    async def run() -> str:
+        others = [asyncio.create_task(asyncio.Event().wait()) for _ in range(tasks)]
+        (found,) = program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s)
+        for one in others:
+            one.cancel()
+        return found.use
+
+    program = Program()
+    assert asyncio.run(run()) == ("once" if tasks else "until")
 
 
 def test_what_it_called_before_is_not_beside_it() -> None:
@@ -270,6 +284,23 @@ class Buffer:
 
     def sample(self) -> None:
         return None
+
+
+def test_of_two_who_ask_one_actor_neither_is_anybody_else() -> None:
+    asked = polls.Asked("b", "sample", "app.py:7", 9, "None")
+    program = {
+        name: ProcessReport(MachineReport(name, 0, 1, 0), 0.0, polls=(Poll(None, "", 0.0, (asked,), "until", ()),))
+        for name in ("driver", "feeder")
+    }
+    buffer = {"b": ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=("sample",))}
+    over = OverSnapshots()
+    list(over.told(_at({"asked": 2}, 1, 1), {"driver": program["driver"]} | buffer, {}, 1_000.0))
+    (alone,) = over.told(_at({"asked": 9}, 5, 4), {"driver": program["driver"]} | buffer, {}, 1_001.0)
+    assert alone["counters"] is None
+    found = list(over.told(_at({"asked": 20}, 10, 10), program | buffer, {}, 1_002.0))
+    assert [one["counters"] for one in found] == [["asked"], None], "the second one is seen for the first time"
+    found = list(over.told(_at({"asked": 30}, 15, 15), program | buffer, {}, 1_003.0))
+    assert [one["counters"] for one in found] == [["asked"], ["asked"]]
 
 
 def test_methods_that_are_called_again_and_again_are_looked_into() -> None:

@@ -6,6 +6,7 @@ and the same call running in it. A caller of which an answer is no repeat is lef
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ray_snapshot import redaction
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process.answer_uses import Asking, Use, asking
+from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -76,6 +78,8 @@ class _Caller:
         """Answers that were no repeat, since it is looked at."""
         self.pause = 1.0
         self.off_until = 0.0
+        self.has_tasks = False
+        """Whether other tasks of the program run on the loop on which it asks."""
         self.questions: dict[tuple[str, str, str], _Question] = {}
         self.sent: dict[tuple[str, str], float] = {}
         """By machine and method: when it was called last."""
@@ -144,6 +148,8 @@ class Polls:
     def read(self, calls: Sequence[str | None], answers: Sequence[Any], where: Asking | None, now: float) -> None:
         """This thread has read the answers to these calls (None: of something else)."""
         caller = self._caller(now)
+        if caller is not None and CURRENT.get() is None and (loop := running_loop()) is not None:
+            caller.has_tasks = len(asyncio.all_tasks(loop)) > 1
         for call, answer in zip(calls, answers, strict=True):
             target, number = (parsed(call).target, parsed(call).number) if call is not None else ("", 0)
             method = self.methods.pop((target, number), None)
@@ -208,7 +214,7 @@ def _poll(key: tuple[str | None, int], caller: _Caller, now: float) -> Poll | No
         return None  # it has stopped
     names = {thread.ident: thread.name for thread in threading.enumerate() if thread is not threading.main_thread()}
     questions = tuple(Asked(*name, one.count + 1, one.text) for name, one in asked)
-    use = max((one.use for _, one in asked), key=_SAYS_LEAST.index)
+    use = Use.ONCE if caller.has_tasks else max((one.use for _, one in asked), key=_SAYS_LEAST.index)
     compared = {(machine, method) for (machine, method, _), _ in asked}
     beside = tuple(pair for pair, at in caller.sent.items() if at > caller.since and pair not in compared)
     thread = "" if key[0] is not None else names.get(key[1], "")

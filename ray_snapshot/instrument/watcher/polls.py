@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ray_snapshot.instrument.process.answer_uses import Use
@@ -18,9 +18,14 @@ class _Asked(NamedTuple):
     """One who is asked, between two calls."""
 
     state: str | None
-    by_asking: int
-    """How many calls of this kind it had accepted from the caller, or of any kind if it is asked only."""
-    by_others: int
+    accepted: Mapping[str, int]
+    """How many calls of each caller."""
+
+    def since(self, before: _Asked, callers: Collection[str]) -> tuple[int, int]:
+        """How many calls of these callers it has accepted since then, and how many of others."""
+        new = {name: count - before.accepted.get(name, 0) for name, count in self.accepted.items()}
+        own = sum(new[name] for name in callers & new.keys())
+        return own, sum(new.values()) - own
 
 
 class Polls:
@@ -49,6 +54,11 @@ class Polls:
         self.moved = {key: at for key, at in self.moved.items() if key in polls}
         before, self.asked = self.asked, {}
         callers = {key[0] for key in polls}
+        asks: dict[str, set[str]] = {}
+        for key, poll in polls.items():
+            for one in poll.asked:
+                if all(name != one.machine for name, _ in poll.sent):
+                    asks.setdefault(one.machine, set()).add(key[0])
         unseen = (
             name for name, one in reports.items() if (one.threads.acting or one.background) and name not in callers
         )
@@ -58,18 +68,24 @@ class Polls:
             for name in dict.fromkeys([*(one.machine for one in poll.asked), *(name for name, _ in poll.sent)]):
                 seen, report = before.get((key, name)), calls.machines.get(name)
                 if report is not None and report.has_state:
-                    found = _now(report, poll, machine)
-                    if seen is not None and found.by_others != seen[1].by_others and found.state != seen[1].state:
+                    found = _now(report)
+                    if (
+                        seen is not None
+                        and found.state != seen[1].state
+                        and found.since(seen[1], asks.get(name, set()))[1]
+                    ):
                         self.moved[key] = now
                     seen = (found if seen is None else seen[0]), found
                 if seen is not None:
                     self.asked[key, name] = seen
             yield _row(machine, poll) | {
                 "is_moving": works or now - self.moved.get(key, 0.0) < LIMITS.poll_s,
-                "counters": self._counters(key, poll, reports),
+                "counters": self._counters(key, poll, reports, asks),
             }
 
-    def _counters(self, key: Any, poll: Poll, reports: Mapping[str, ProcessReport]) -> list[str] | None:
+    def _counters(
+        self, key: Any, poll: Poll, reports: Mapping[str, ProcessReport], asks: Mapping[str, set[str]]
+    ) -> list[str] | None:
         """What of those whom it asks only counts its calls, if all else has stayed, and the answers depend on nothing else.
 
         None: not so, as far as it is known; then nothing is suspected.
@@ -80,10 +96,10 @@ class Polls:
             report, seen = reports.get(one.machine), self.asked.get((key, one.machine))
             if report is None or one.method not in report.plain_methods or seen is None or seen[0] is seen[1]:
                 return None
-            first, last = seen
-            if last.by_others != first.by_others or last.by_asking == first.by_asking:
+            by_asking, by_others = seen[1].since(seen[0], asks[one.machine])
+            if by_others or not by_asking:
                 return None
-            names = counters(first.state, last.state, last.by_asking - first.by_asking)
+            names = counters(seen[0].state, seen[1].state, by_asking)
             if names is None:
                 return None
             found += names
@@ -113,13 +129,11 @@ def _is_counted(before: Any, after: Any, calls: int, name: str, found: list[str]
     return type(before) is type(after) and bool(before == after)
 
 
-def _now(report: MachineReport, poll: Poll, caller: str) -> _Asked:
-    own = sum(one.accepted_count for one in report.inputs if one.source == caller)
-    others = sum(one.accepted_count for one in report.inputs if one.source != caller)
-    state = None if report.state is None or report.state.truncated else report.state.text
-    if any(name == report.machine for name, _ in poll.sent):  # its own calls there do not only ask
-        return _Asked(state, 0, others + own)
-    return _Asked(state, own, others)
+def _now(report: MachineReport) -> _Asked:
+    accepted: dict[str, int] = {}
+    for one in report.inputs:
+        accepted[one.source] = accepted.get(one.source, 0) + one.accepted_count
+    return _Asked(None if report.state is None or report.state.truncated else report.state.text, accepted)
 
 
 def _row(machine: str, poll: Poll) -> dict[str, Any]:
