@@ -103,10 +103,10 @@ class OnlyAsking:
 
 def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     """What the coverage says of it."""
-    asked = [
-        Asked(*(str(one[name]) for name in _TEXTS), times=int(one["times"]), answer=str(one["answer"]))
-        for one in row["asked"]
-    ]
+    asked = []
+    for one in row["asked"]:
+        machine, kind, method, site, answer = (str(one[name]) for name in _TEXTS)
+        asked.append(Asked(machine, kind, method, site, int(one["times"]), answer))
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end = bool(row["is_bounded"] or row["is_moving"])
@@ -115,7 +115,7 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, counters)
 
 
-_TEXTS = "machine", "class", "method", "call_site"
+_TEXTS = "machine", "class", "method", "call_site", "answer"
 
 
 def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
