@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import Program
+from hanging import Answer
 from real_runs import Ended, installed, plainly, watched
 from shares import Share, shares
 from surroundings import around
@@ -30,6 +31,8 @@ class Result:
     shares: dict[str, Share]
     measured: str
     """The day, and the machine's load over the 15 minutes before the end."""
+    hangs: tuple[Answer, ...] = ()
+    """What was said of each hang that is planted in it."""
 
     @property
     def ratio(self) -> float:
@@ -44,7 +47,8 @@ class Result:
         """What `as_json` made."""
         found: dict[str, Any] = json.loads(text)
         told = {name: Share(**one) for name, one in found.pop("shares").items()}
-        return cls(**found, shares=told)
+        hangs = tuple(Answer(**one) for one in found.pop("hangs", ()))
+        return cls(**found, shares=told, hangs=hangs)
 
 
 def compare(program: Program, kept: Path | None = None, times: int = 1, *, at_once: bool = False) -> Result:
