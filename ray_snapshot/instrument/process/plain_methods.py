@@ -2,6 +2,7 @@
 
 An allow-list: the source of the method, and of those of its own that it calls, has nothing but operations on values of built-in
 types; and all that the actor has is of these types, or a handle of an actor. A clock, a file, a lock or a future is neither.
+Of the arguments the caller tells that they are of these types (`polls`).
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def _calls_of(function: FunctionType, kind: type, state: dict[str, Any]) -> list
     functions = {id(target) for target in called}
     names = {part.id for part in inside if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     names |= {*function.__code__.co_varnames}
+    bases = {id(part.value) for part in inside if isinstance(part, ast.Attribute)}
     for part in inside:
+        if _is_name(part, own) and id(part) not in bases:
+            return None  # it may be asked itself, or have another name
         if isinstance(part, ast.Name):
             is_good = _is_known(part.id, names, function.__globals__, is_called=id(part) in functions)
         elif isinstance(part, ast.Attribute):
