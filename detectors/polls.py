@@ -2,8 +2,7 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
-(the loop ends by itself, too), `is_moving` (who is asked has changed by calls of others, or a thread works) and
-`counters` (see `Poll`).
+(the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works) and `counters` (see `Poll`).
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
 So its own calls are taken out, and it waits for these machines.

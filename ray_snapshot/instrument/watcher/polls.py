@@ -93,7 +93,11 @@ class Polls:
         found: list[str] = []
         for one in poll.asked:
             seen = self.asked.get((key, one.machine))
-            if one.method not in self.plain.get(one.machine, ()) or seen is None or seen[0].accepted == seen[1].accepted:
+            if (
+                one.method not in self.plain.get(one.machine, ())
+                or seen is None
+                or seen[0].accepted == seen[1].accepted
+            ):
                 return None
             names = seen[0].counters(seen[1])
             if names is None or seen[1].others_since(seen[0], asks[one.machine]):
