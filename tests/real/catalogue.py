@@ -37,7 +37,6 @@ class Program:
     needs_libraries: bool = False
     surroundings: str = ""
     """What must run beside it: "client server", "cluster", "dashboard"."""
-    is_by_day: bool = False
     is_watched: bool = True
     """False for what cannot be followed: it runs as it did, and is told so."""
     is_short: bool = False
@@ -83,7 +82,7 @@ ALL: list[Program] = [
     Program("uncaught", "an exception that ends the program", exit_code=1, is_installed_too=True),
     Program("retries", "max_retries, retry_exceptions, max_restarts, max_task_retries", ("FOLDER",)),
     Program("cancelling", "ray.cancel of tasks and of async calls"),
-    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports", is_by_day=True),
+    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports"),
     Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
     Program("placement_groups", "placement groups, captured children"),
     Program("actor_pool", "ray.util.ActorPool"),
