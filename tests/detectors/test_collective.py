@@ -59,7 +59,7 @@ def snapshot(*members: dict[str, Any], size: int = 3, uncovered: tuple[str, ...]
         "unexplained": unexplained,
         **more.pop("coverage", {}),
     }
-    rows = {"machines": machines, "calls": calls, "waits": [*waits, *more.pop("waits", ())]}
+    rows = {"machines": machines, "calls": [*calls, *more.pop("calls", ())], "waits": [*waits, *more.pop("waits", ())]}
     return rs.Snapshot.from_rows(started_at=NOW, coverage=coverage, **rows)
 
 
@@ -82,10 +82,16 @@ def test_a_rank_in_a_wait_that_nothing_known_ends_may_come_or_not() -> None:
 
 
 def test_a_rank_that_waits_for_one_of_those_that_wait_for_it_never_comes() -> None:
-    asks = [{"machine": "Rank-2", "call_id": call(2), "on_machine": "Rank-0", "on_call_id": call(0), "k": 1}]
+    asks: list[dict[str, Any]] = [
+        {"machine": "Rank-2", "call_id": call(2), "on_machine": "Rank-0", "on_call_id": call(0), "k": 1}
+    ]
     status = {"Rank-2": "blocked"}
     stuck = Collective().evaluate(snapshot(stands(0), stands(1), elsewhere(2), waits=asks, status=status))
     assert (stuck.holds, stuck.alarm, stuck.evidence["stuck"]) == (True, True, ["Rank-0", "Rank-1"])
+    beside = [{"machine": "Rank-0", "method": "stop", "call_id": "driver/0/Rank-0/2"}]
+    asks[0]["on_call_id"] = None
+    acting = snapshot(stands(0), stands(1), elsewhere(2), waits=asks, status=status, calls=beside)
+    assert Collective().evaluate(acting).holds is False, "another call of rank 0 acts"
     computes = stands(0, is_quiet=False)
     assert Collective().evaluate(snapshot(computes, stands(1), elsewhere(2), waits=asks, status=status)).holds is False
 
@@ -112,6 +118,9 @@ def test_a_rank_that_is_gone_never_comes_whatever_its_process_does(state: str, w
 
 
 def test_what_the_others_need_of_a_rank_that_is_gone_may_be_done() -> None:
+    computing = [stands(rank, is_quiet=False) for rank in range(2)]
+    gone = elsewhere(2, state="left")
+    assert Collective().evaluate(snapshot(*computing, gone)).holds is False, "they may receive what it has sent"
     done = elsewhere(2, number=412, state="died")
     assert Collective().evaluate(snapshot(stands(0), stands(1), done, status={"Rank-2": "gone"})).holds is None
 
