@@ -164,8 +164,10 @@ def test_every_command_can_be_typed() -> None:
 
 
 def test_every_command_of_the_readme_can_be_typed() -> None:
-    lines = re.findall(r"^(?:ray-snapshot|pytest|pip|make) .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    text = (ROOT / "README.md").read_text()
+    lines = re.findall(r"^(?:ray-snapshot|pytest|pip|make) .*$", text, re.MULTILINE)
     assert len(lines) > 10
+    assert len(text.split()) <= 650
     assert {line: wrong for line in lines if (wrong := faults(line))} == {}
 
 

@@ -25,6 +25,7 @@ from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.collectives import Collectives, Membership
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS
 from ray_snapshot.instrument.process.failures import FAILURES
+from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
@@ -60,6 +61,7 @@ class Recording:
         self.shown_states = ShownStates(library_states)
         self.meter = Meter()
         self.collectives = Collectives()
+        self.asked_methods = AskedMethods()
 
     def close(self, number: int) -> None:
         """The watcher has what was recorded for this snapshot."""
@@ -164,6 +166,10 @@ class Recording:
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
         groups = self._groups(now)
+        polls = process.polls.look(ledger, now) if numbers else ()
+        is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
+        asked = self.asked_methods
+        plain = asked.look(process.body, process.last_calls, process.begun, now) if is_open else ()
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
             if number in ledger.open:
@@ -192,6 +198,8 @@ class Recording:
                     read_forgotten=FAILURES.forgotten,
                     passed_through=self._passed_through(report) if has_parked else (),
                     cells=shown,
+                    polls=polls,
+                    plain_methods=plain,
                     cpu_s=cpu_s,
                 )
                 process.control.report(self.reports[number])
