@@ -112,7 +112,9 @@ class Group(NamedTuple):
         places: dict[str, str] = {}
         for row in snapshot.calls:
             places.setdefault(row["machine"], place_of(row, str(kinds.get(row["machine"]) or ""), primitives))
-        errors = {one["machine"]: sentence(one) for one in rows(snapshot) if one["kind"] == "raised"}
+        errors = {
+            one["machine"]: sentence(one, snapshot.started_at) for one in rows(snapshot) if one["kind"] == "raised"
+        }
         crowds: dict[str, list[Member]] = {}
         for one in self.members:
             if not one.operation:
