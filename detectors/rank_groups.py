@@ -26,6 +26,7 @@ _PAIRS = {
     "recv_object_list": "send_object_list",
 }
 _STATES = {"died": "died", "left": "left the group", "unseen": "was not observed"}
+_PLURALS = {"is": "are", "runs": "run", "was": "were"}
 
 
 class Member(NamedTuple):
@@ -122,7 +123,8 @@ class Group(NamedTuple):
                 idle = f"runs no call{f' ({errors[one.machine]})' if one.machine in errors else ''}"
                 crowds.setdefault(_STATES.get(one.state) or (f"is in {where}" if where else idle), []).append(one)
         for where, crowd in sorted(crowds.items(), key=lambda one: len(one[1])):
-            yield f"{_named(crowd)} {where.replace('is ', 'are ', 1) if len(crowd) > 1 else where}"
+            verb, space, rest = where.partition(" ")
+            yield f"{_named(crowd)} {_PLURALS.get(verb, verb) if len(crowd) > 1 else verb}{space}{rest}"
 
 
 def _named(crowd: Iterable[Member]) -> str:

@@ -100,7 +100,11 @@ def test_a_rank_that_nobody_is_left_to_call_never_comes() -> None:
     status = {"Rank-2": "passive"}
     verdict = Collective().evaluate(snapshot(stands(0), stands(1), elsewhere(2), status=status))
     assert (verdict.holds, verdict.evidence["stuck"]) == (True, ["Rank-0", "Rank-1"])
-    assert "rank 2 (Rank-2) runs no call" in verdict.sentence
+    error = {"kind": "raised", "machine": "Rank-2", "method": "step", "error": "ValueError", "at": NOW.isoformat()}
+    raised = {"happened": [error]}
+    verdict = Collective().evaluate(snapshot(stands(0), stands(1), elsewhere(2), status=status, coverage=raised))
+    words = "Rank-2.step raised ValueError at 12:00:00; nobody has read it"
+    assert f"; rank 2 (Rank-2) runs no call ({words}); " in verdict.sentence
     unseen = snapshot(stands(0), stands(1), elsewhere(2), status=status, uncovered=("plain tasks",))
     assert Collective().evaluate(unseen).holds is None
 
