@@ -291,15 +291,15 @@ class Reporter:
             self.end = end_program(watching.close_quietly)
 
     def _is_suspected_for_long(self, verdict: Verdict) -> bool:
-        """Whether a suspicion ends the program; it must have stood in every verdict for so long."""
+        """Whether a deadlock ends the program that is suspected for so long, or proven, where suspicions do."""
         if self.options.exit_on != SUSPECTED or (verdict.detector_spec or {}).get("type") != "deadlock":
             return False
         now, before = time.monotonic(), self.suspected_since
         self.suspected_since = 0.0 if verdict.grade != SUSPECTED else before or now
-        if not self.suspected_since or now - self.suspected_since < self.options.patience:
-            return False
-        say(f"ray-snapshot: {verdict.sentence}", wraps=True)
-        return True
+        if verdict.grade == SUSPECTED and now - self.suspected_since >= self.options.patience:
+            say(f"ray-snapshot: {verdict.sentence}", wraps=True)
+            return True
+        return bool(verdict.holds)
 
     def text(self, verdict: Verdict) -> str:
         """What is printed of a verdict."""

@@ -19,8 +19,8 @@ from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
+from ray_snapshot.instrument.process.answer_uses import chain_here
 from ray_snapshot.instrument.process.coroutines import note_source, note_wait
-from ray_snapshot.instrument.process.polls import where_asked
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.waiting import PlainWait
@@ -94,7 +94,7 @@ def _waited_plainly(
 def _compared(process: Process, refs: Sequence[Any], found: Any, is_many: bool) -> Any:
     """The result of a `ray.get`, as it is."""
     if process.polls.is_armed and refs:
-        ours(lambda: process.answers_read(refs, found if is_many else [found], where_asked()))
+        ours(lambda: process.answers_read(refs, found if is_many else [found], chain_here()))
     return found
 
 
@@ -380,7 +380,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
     if process is None or not process.waiting.follows():
         return
     process.reloading.check_waiting([ref])
-    site, where = place_here(), ours(where_asked) if process.polls.is_armed else None
+    site, chain = place_here(), ours(chain_here) if process.polls.is_armed else None
     begun = process.guarded(lambda: process.waiting.begin([ref], 1, None, site, is_blocking=False))
     if begun is None:
         return
@@ -399,10 +399,10 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
                     tell(runner)
         if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
             end.answered = on
-            if where is not None:
-                process.answers_read([ref], [done._result], where)
         elif not done.cancelled():
             end.by(done._exception, on)
         process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
+        if chain is not None and end.answered and not done.cancelled() and done._exception is None:
+            process.answers_read([ref], [done._result], chain)
 
     awaited.add_done_callback(lambda done: ours(ended, done))

@@ -387,8 +387,11 @@ class Processes:
             header.started_at,
             is_covered=not header.uncovered,
         )
-        happened += tuple(self.polls.told(calls, pending.recorded, header.started_at))
         delayed = self.delayed.update(calls, pending.recorded, self.roster.facts, header.started_at)
+        still_since = self.movement.still_since(
+            calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
+        )
+        happened += tuple(self.polls.told(calls, pending.recorded, self.movement.worked, header.started_at))
         collected = CollectedCalls(
             header,
             calls,
@@ -399,9 +402,7 @@ class Processes:
             groups=self.groups.told(pending.recorded, pending.seen.lives, keys, header.started_at),
             delayed_replies=delayed[0],
             delayed_calls=delayed[1],
-            still_since=self.movement.still_since(
-                calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
-            ),
+            still_since=still_since,
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,
             reserved=dict(self.roster.reserved),
