@@ -97,6 +97,7 @@ class Limits:
     restarts_s: float = 600.0  # An actor with `looping_restarts` within this time may be started again for ever,
     restarts_spare_s: float = 60.0  # until it has lived for twice its longest life among these, and this long beside.
     compared_ends: int = 5  # Ends of one actor that are compared.
+    process_groups: int = 100  # Groups of ranks of one process that are told; where there are more, none are.
     unexplained_waits: int = 100  # Waits that are listed although it cannot be told what ends them.
     named_primitives: int = 1_000  # Locks, queues and the like that are named in one snapshot.
     delayed_call_s: float = 20.0  # A call that nothing known has kept from beginning for this long may never begin.

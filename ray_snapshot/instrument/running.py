@@ -40,7 +40,7 @@ from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.stderr import say
 from ray_snapshot.streams import give_back
 from ray_snapshot.verdicts import READY_MADE, SUSPECTED, ReadyMade, Verdict, check_detector
-from ray_snapshot.views.report import deadlock_report, stall_report
+from ray_snapshot.views.report import deadlock_report, short_sites, stall_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ class Reporter:
             return deadlock_report(verdict.evidence, system, verdict.snapshot_id)
         if "places" in verdict.evidence and self.watch is not None:
             return stall_report(verdict.sentence, verdict.evidence, diagnose_command(self.watch.name))
-        return f"ray-snapshot: {verdict.sentence}"
+        return f"ray-snapshot: {short_sites(verdict.sentence)}"
 
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""
