@@ -21,7 +21,7 @@ OVERDUE_MS = 4_000
 BOUND_S = 300.0
 """So long what can be told may take to be told, beside much other work; where nothing else runs, a quarter of a minute."""
 
-PROVEN = {"get", "lock", "condition", "hold", "occupy", "ask"}
+PROVEN = {"get", "lock", "condition", "hold", "occupy", "ask", "park", "ask_there"}
 """Methods of calls that only their own processes could end."""
 UNTOLD = {"socket", "child", "process_queue", "join", "locked", "reading", "unread-0"}
 """Machines with a wait that something else may end."""
@@ -117,6 +117,7 @@ def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
     app, history = healthy
     done = runner.finish(app)
     ends = ["a lock", "another group", "a reply", "a timer", "a thread of C", "a child", "a request"]
+    ends += ["a sleep there", "a thread beside", "an executor", "a task there"]
     assert (done.output, done.exit_code) == (f"{ends} [None, None]\n", 0), done.errors
     assert "deadlock in" not in done.errors
     answers = [row["holds"] for row in _verdicts(history)]
