@@ -58,9 +58,13 @@ class App:
 
     async def asks(self, ref: str | None = ASKED) -> None:
         """`await ref`, which is never answered."""
+        await self.awaits(self.asked(ref))
+
+    def asked(self, ref: str | None = ASKED) -> asyncio.Future[None]:
+        """The future by which this is awaited."""
         future = asyncio.get_running_loop().create_future()
         self.process.waiting.begin_elsewhere(future, ref, "app.py:7")
-        await self.awaits(future)
+        return future
 
     async def awaits(self, future: Any) -> None:
         self.awaited += 1
@@ -197,7 +201,11 @@ async def _of_nobody_known(app: App) -> None:
     await app.asks(None)
 
 
-@pytest.mark.parametrize("body", [_sleeps, _first_of_two, _of_nobody_known])
+async def _beside_what_is_not_known(app: App) -> None:
+    await asyncio.gather(app.asks(), app.awaits(asyncio.get_running_loop().create_future()))
+
+
+@pytest.mark.parametrize("body", [_sleeps, _first_of_two, _of_nobody_known, _beside_what_is_not_known])
 def test_what_awaits_anything_else_there_leaves_the_call_active(
     app: App, body: Callable[[App], Coroutine[Any, Any, None]]
 ) -> None:
@@ -211,7 +219,11 @@ async def _an_event(app: App) -> None:
     await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("body", [_an_event, _in_a_task, _both, _on_another_loop])
+async def _two_replies(app: App) -> None:
+    await app.awaits(asyncio.gather(app.asked(), app.asked(OTHER)))
+
+
+@pytest.mark.parametrize("body", [_an_event, _in_a_task, _both, _on_another_loop, _two_replies])
 def test_a_loop_rests_while_all_its_tasks_await_replies_or_each_other(
     app: App, body: Callable[[App], Coroutine[Any, Any, None]]
 ) -> None:
