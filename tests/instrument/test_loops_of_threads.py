@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -78,16 +80,23 @@ class App:
 
     def recorded_in(self, body: Coroutine[Any, Any, Any]) -> MachineReport:
         """What is recorded while a call waits for the result of `body` on the first loop."""
-        process, result = self.process, self.begun(body)
+        with self.waiting_for(body):
+            self.process.obey(Request(1))
+            self.process.obey(Overdue(1))
+            assert not self.process.ledger.waits, "it was noted for the record alone"
+        return self.process.ledger.report(1)
+
+    @contextmanager
+    def waiting_for(self, body: Coroutine[Any, Any, Any]) -> Iterator[None]:
+        """A call waits for the result of `body` on the first loop meanwhile."""
+        result = self.begun(body)
         call = threading.Thread(target=self._wait_for, args=(result,), daemon=True)
         call.start()
         until(lambda: _stands(call))
-        process.obey(Request(1))
-        process.obey(Overdue(1))
-        assert not process.ledger.waits, "it was noted for the record alone"
+        yield
+        self.ends.set()
         self.one.loop.call_soon_threadsafe(result.cancel)
         call.join(BOUND_S)
-        return process.ledger.report(1)
 
     def _wait_for(self, result: Future[Any]) -> None:
         call_id = self.process.enter(Header("driver", 0, 1, 0, 1), "step")
@@ -254,3 +263,28 @@ def test_a_loop_with_a_timer_a_socket_or_what_is_not_known_acts(
     assert not is_at_rest(app.one.frame)
     app.ends.set()
     app.one.loop.call_soon_threadsafe(result.cancel)
+
+
+async def _works_in_a_pool(app: App) -> None:
+    def works() -> None:
+        while not app.ends.wait(0.01):
+            pass
+
+    await app.awaits(asyncio.get_running_loop().run_in_executor(None, works))
+
+
+@pytest.mark.parametrize("body", [_sleeps, _works_in_a_pool, _of_nobody_known])
+def test_a_long_wait_is_told_unless_the_coroutine_is_seen_to_go_on(
+    app: App, body: Callable[[App], Coroutine[Any, Any, None]]
+) -> None:
+    now, process = time.time(), app.process
+    with app.waiting_for(body(app)):
+        for later in (0.0, LONG_S, 2 * LONG_S):
+            for wait_id in process.blocked.park(now + later):
+                process.ledger.wake(wait_id)
+        told = process.blocked.long_waits
+    if body is not _of_nobody_known:
+        assert told == ()
+    else:
+        assert told[0].call_site.startswith(f"{__file__}:")
+        assert told[0].what.endswith("for _of_nobody_known, which runs on another event loop")

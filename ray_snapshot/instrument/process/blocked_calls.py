@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
-from ray_snapshot.instrument.process.coroutines import last_before, parked_at, site_of
-from ray_snapshot.instrument.process.handed import awaited_task, awaited_thread, joins
+from ray_snapshot.instrument.process.coroutines import held_up_by, last_before, parked_at, site_of
+from ray_snapshot.instrument.process.handed import awaited_task, awaited_thread, executed, joins
+from ray_snapshot.instrument.process.kernel_waits import kernel_wait
 from ray_snapshot.instrument.process.other_loops import goes_on
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
@@ -156,11 +157,14 @@ class BlockedCalls:
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
     def _goes_on(self, thread: int, frames: Mapping[int, FrameType]) -> bool:
-        """Whether a thread (its ident) waits for a task on another loop that runs, or that a timer lets go on."""
+        """Whether a thread (its ident) waits for a task on another loop that runs, or that a timer or an acting thread ends."""
         task = awaited_task(thread, frames)
         if task is None or parked_at(last := last_before(task), last.get_coro()) is not None:
             return False
-        return goes_on(task, frames)
+        by_future = executed(frames)
+        working = [by_future[one] for one in held_up_by(task, task.get_coro()) if one in by_future]
+        natives = {one.ident: one.native_id or 0 for one in own_threads()}
+        return goes_on(task, frames) or any(kernel_wait(natives.get(one, 0)) is None for one in working)
 
     def _awaited_thread(self, thread: int, frames: Mapping[int, FrameType]) -> str:
         """The thread whose end, or result, a thread (its ident) waits for: "the end of thread beat, which is in A.beat
