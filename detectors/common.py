@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, Verdict
+from ray_snapshot.verdicts import Detector, Verdict, grade_of
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -70,6 +70,7 @@ def answer(
         run_id=snapshot.run_id,
         detector_spec=getattr(detector, "spec", None),
         alarm=holds is not None and holds is detector.alarm_when,
+        grade=grade_of(holds),
     )
 
 

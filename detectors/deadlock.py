@@ -21,9 +21,10 @@ moves as soon as anything at all can; where nothing can, it is not known whether
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait that names
 exact machines. So everything is decided a second time with its help; where the two differ the answer is None. So it
 is in place of False while a wait has lasted for long of which it cannot be told what ends it (`unexplained`), calls
-wait for one that occupies their event loop (`busy_loops`), a call does not begin (`pending`), or an actor is started
-again and again (`happened`), and where others hold the room that something needs on a node (`outside_room`). A
-machine held at a full mailbox is blocked on the receiver: the same graph.
+wait for one that occupies their event loop (`busy_loops`), a call does not begin (`pending`), an actor is started
+again and again (`happened`), or nothing goes on but that some ask and get equal answers (`polls`), and where others
+hold the room that something needs on a node (`outside_room`). A machine held at a full mailbox is blocked on the
+receiver: the same graph.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ from ray_snapshot.detectors.common import (
     unsound,
 )
 from ray_snapshot.detectors.explain import advice, cycle_text, records
-from ray_snapshot.detectors.happened import happened, restart_loops
+from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
 from ray_snapshot.detectors.pending import unbegun
+from ray_snapshot.detectors.polls import OnlyAsking, with_polls_as_waits
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
@@ -62,7 +64,7 @@ from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict
+from ray_snapshot.verdicts import SUSPECTED, Verdict
 
 _REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
@@ -115,13 +117,27 @@ class Deadlock:
             waits += [*unexplained(snapshot), *busy_loops(snapshot), *unbegun(snapshot)]
         if not verdict.holds:
             waits += (loop for loop in restart_loops(snapshot) if loop.is_awaited)
+        asking = self._only_asking(snapshot) if verdict.holds is False else None
+        waits += asking.polls if asking else ()
         if not waits:
             return verdict
         old = verdict.evidence
         depends_on = dict.fromkeys([*old.get("depends_on", ()), *(one.depends_on for one in waits)])
         advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
         evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
-        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}.")
+        if asking and asking.unless and len(asking.polls) == len(waits):
+            text = f"Deadlock suspected: {listed(waits)}; {asking.nobody}; unless {asking.unless}."
+            found = answer(self, snapshot, None, evidence, text)
+            return found.model_copy(update={"grade": SUSPECTED, "unless": asking.unless})
+        nobody = f"; {asking.nobody}" if asking else ""
+        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}{nobody}.")
+
+    def _only_asking(self, snapshot: Snapshot) -> OnlyAsking | None:
+        """The callers that only ask and get equal answers, if nothing but asking goes on."""
+        asking = [one for one in polls(snapshot) if not (one.may_end or one.thread)]
+        if not asking or (as_waits := self._reduced(with_polls_as_waits(snapshot, asking))).holds is False:
+            return None
+        return OnlyAsking(asking, as_waits)
 
     def _without_others(self, snapshot: Snapshot) -> Verdict:
         """None in place of False if anything would be stuck as long as others keep the room that they hold on nodes."""

@@ -6,6 +6,7 @@ The watcher lists it in the coverage (`happened`), the newest first; each has `k
 - `thread_ended`: `thread` (its name), `error`, `call_site`.
 - `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
+- `poll`: see `polls`.
 - `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
   `is_awaited`: whether it has calls to do.
 """
@@ -17,18 +18,24 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.detectors.polls import Poll, poll_of
 from ray_snapshot.snapshot import Snapshot
 
 
 def happened(snapshot: Snapshot) -> list[str]:
     """A sentence of each, the newest first."""
-    return [sentence(one) for one in rows(snapshot)]
+    return [sentence(one, snapshot.started_at) for one in rows(snapshot)]
+
+
+def polls(snapshot: Snapshot) -> list[Poll]:
+    """The callers that ask again and again and get equal answers."""
+    return [poll_of(one, snapshot.started_at) for one in rows(snapshot) if one["kind"] == "poll"]
 
 
 def rows(snapshot: Snapshot) -> list[Mapping[str, Any]]:
     """All that the coverage lists, as far as it has the form."""
     told = snapshot.coverage.get("happened") if isinstance(snapshot.coverage, Mapping) else None
-    return [one for one in told if _is_read(one)] if isinstance(told, list) else []
+    return [one for one in told if _is_read(one, snapshot.started_at)] if isinstance(told, list) else []
 
 
 def died_behind(snapshot: Snapshot, machines: Collection[str]) -> list[str]:
@@ -39,14 +46,14 @@ def died_behind(snapshot: Snapshot, machines: Collection[str]) -> list[str]:
     ]
 
 
-def _is_read(one: Any) -> bool:
+def _is_read(one: Any, now: datetime) -> bool:
     try:
-        return bool(sentence(one))
+        return bool(sentence(one, now))
     except (TypeError, ValueError, KeyError):
         return False
 
 
-def sentence(one: Mapping[str, Any]) -> str:
+def sentence(one: Mapping[str, Any], now: datetime) -> str:
     """ "painter-1.paint raised ZeroDivisionError at 12:03:11 (paint.py:14); nobody has read it"."""
     name = str(one["machine"])
     place = f" ({one['call_site']})" if one.get("call_site") else ""
@@ -65,6 +72,8 @@ def sentence(one: Mapping[str, Any]) -> str:
         return f"{name}{last} died at {_clock(one)} ({one['cause']})"
     if one["kind"] == "restarting":
         return str(RestartLoop.of(one))
+    if one["kind"] == "poll":
+        return str(poll_of(one, now))
     return ""
 
 

@@ -115,6 +115,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "evaluated_at": "when it was asked; of several answers the latest counts",
         "duration_ms": "how long that took",
         "alarm": "whether a person must hear of it",
+        "grade": "`proven`, `suspected` (then `holds` is null), `cannot be told`, `does not hold`; null: an older version",
+        "unless": "of a suspected one: what would refute it",
     },
     "actions": {
         "number": "from 1 in its machine; 1 is its constructor",

@@ -139,6 +139,8 @@ VERDICTS = _schema(
     ("evaluated_at", _TIME),
     ("duration_ms", pa.float64()),
     ("alarm", pa.bool_()),
+    ("grade", pa.string()),
+    ("unless", pa.string()),
 )
 
 ACTIONS = _schema(

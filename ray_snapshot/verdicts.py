@@ -35,6 +35,15 @@ def word_of(holds: bool | None) -> str:
     return {True: "holds", False: "does not hold", None: "cannot be told"}[holds]
 
 
+PROVEN, SUSPECTED = "proven", "suspected"
+"""Grades beside "cannot be told" and "does not hold". Suspected has no `holds`: nothing acts on it that knows of that alone."""
+
+
+def grade_of(holds: bool | None) -> str:
+    """How certain an answer is by itself."""
+    return PROVEN if holds else word_of(holds)
+
+
 class Verdict(BaseModel):
     """A detector's answer on one snapshot."""
 
@@ -63,6 +72,10 @@ class Verdict(BaseModel):
     """How long the answer took, in milliseconds."""
     alarm: bool = False
     """Whether `holds` is the answer that the detector's `alarm_when` names."""
+    grade: str = ""
+    """How certain the answer is: "proven", "suspected" (then `holds` is None), "cannot be told", "does not hold"."""
+    unless: str = ""
+    """Of a suspected one: what would refute it."""
 
     def __repr__(self) -> str:
         return f"<Verdict {self.detector}: {word_of(self.holds)}{', an alarm' if self.alarm else ''}; {self.sentence}>"
@@ -407,5 +420,6 @@ def evaluate(
             "evaluated_at": datetime.now(UTC),
             "duration_ms": (time.perf_counter() - began) * 1e3,
             "alarm": verdict.holds is not None and verdict.holds is item.alarm_when,
+            "grade": SUSPECTED if verdict.holds is None and verdict.grade == SUSPECTED else grade_of(verdict.holds),
         }
     )

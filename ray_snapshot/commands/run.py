@@ -46,7 +46,8 @@ def run(
         str, typer.Option(help="Detectors, with commas: names, or module:name.")
     ] = "deadlock,infeasible,restarting,stall",
     exit_on: Annotated[
-        str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
+        str | None,
+        typer.Option(help="End the program with exit code 3 when this detector holds; suspected: when a deadlock is."),
     ] = None,
     on_deadlock: Annotated[
         OnDeadlock,
@@ -65,6 +66,9 @@ def run(
     stalled: Annotated[
         float, typer.Option(min=1, help="Say so once nothing has moved for so many seconds, and no reason is known.")
     ] = 120.0,
+    patience: Annotated[
+        float, typer.Option(min=0, help="So many seconds a deadlock must be suspected before --exit-on suspected acts.")
+    ] = 60.0,
     library_states: Annotated[
         bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
     ] = False,
@@ -75,8 +79,9 @@ def run(
     from ray_snapshot.pace import LEAST_S, every_of
 
     wanted = [item.strip() for item in detect.split(",") if item.strip()]
-    if exit_on is not None and exit_on not in wanted:
-        wanted.append(exit_on)
+    needed = "deadlock" if exit_on == "suspected" else exit_on
+    if needed is not None and needed not in wanted:
+        wanted.append(needed)
     options = Options(
         every=every_of(every, LEAST_S),
         history=history,
@@ -91,6 +96,7 @@ def run(
         report=report,
         on_alarm=on_alarm,
         stalled=stalled,
+        patience=patience,
     )
     return run_program(_split(program), options)
 

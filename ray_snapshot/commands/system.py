@@ -124,7 +124,7 @@ def diagnose(
 ) -> int:
     """Say who waits for whom, now.
 
-    Exit code 0: healthy, 3: deadlock, 4: cannot be told.
+    Exit code 0: healthy, 3: deadlock, or suspected, 4: cannot be told.
 
     Of a system by one snapshot. Without a name: of every system, and of programs that were not started with ray-snapshot by
     two looks from outside; of these it says what is suspected.

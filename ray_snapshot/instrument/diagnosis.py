@@ -14,7 +14,7 @@ from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Verdict, evaluate
+from ray_snapshot.verdicts import SUSPECTED, Verdict, evaluate
 from ray_snapshot.views.report import (
     chain,
     deadlock_report,
@@ -43,7 +43,7 @@ class Diagnosis:
     verdicts: list[Verdict]
     lines: list[str]
     exit_code: int
-    """0 healthy, 3 an alarm, 4 could not tell."""
+    """0 healthy, 3 an alarm or a suspicion, 4 could not tell."""
 
 
 def diagnosis(snapshot: Snapshot) -> Diagnosis:
@@ -62,7 +62,8 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     detectors, pending = (Deadlock(), Termination(), Infeasible()), why_pending(snapshot)
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
-    code = DEADLOCK if any(one.alarm for one in verdicts) else UNKNOWN if first.holds is None else HEALTHY
+    is_alarm = first.grade == SUSPECTED or any(one.alarm for one in verdicts)
+    code = DEADLOCK if is_alarm else UNKNOWN if first.holds is None else HEALTHY
     lines = [
         f"{snapshot.system}: {plural(snapshot.machine_count, 'machine')},"
         f" {plural(snapshot.in_flight_count, 'call or message', 'calls or messages')} in flight,"
@@ -80,7 +81,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         pending = [_without(line, first.evidence) for line in pending]
     else:
         pending = [*pending, *map(short_sites, why_queued(snapshot))]
-        lines += happened_lines(first.evidence.get("happened", ()))
+        lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
     if pending:
         lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]

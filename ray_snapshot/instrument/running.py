@@ -12,6 +12,7 @@ import runpy
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ from ray_snapshot.pace import Every
 from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.stderr import say
 from ray_snapshot.streams import give_back
-from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
+from ray_snapshot.verdicts import READY_MADE, SUSPECTED, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report, stall_report
 
 
@@ -63,6 +64,8 @@ class Options:
     """What is told of alarms."""
     stalled: float = 120.0
     """Seconds without a move that make a stall."""
+    patience: float = 60.0
+    """Seconds for which a deadlock must be suspected, where that ends the program."""
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -79,7 +82,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     code = _compiled(script) if script is not None else None
     with _modules_of(script):
         found = [_detector(item, options) for item in options.detectors]
-        if options.exit_on is not None:  # whose name may be another than that by which it was asked for
+        if options.exit_on not in (None, SUSPECTED):  # whose name may be another than that by which it was asked for
             options = replace(options, exit_on=found[options.detectors.index(options.exit_on)].name)
     reporter = Reporter(options)
     watching.install(
@@ -249,6 +252,8 @@ class Reporter:
         self.needs: set[str] = set()
         """What the deadlock that stands needs on nodes: no alarm of its own."""
         self.news = News(lambda name: None if self.watch is None else self.watch.alarm_when(name))
+        self.suspected_since = 0.0
+        """Since when a deadlock is suspected; 0: it is not."""
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
         self.files: ReportFiles | None = None
@@ -281,8 +286,20 @@ class Reporter:
             say(self.text(verdict), wraps=True)
             if verdict.alarm and self.files is not None and self.watch is not None:
                 self.files.begin(self.watch.name, verdict.snapshot_id, self.watch.write_history)
-        if verdict.holds and verdict.detector == self.options.exit_on and self.end is None:
+        is_meant = verdict.holds and verdict.detector == self.options.exit_on
+        if (is_meant or self._is_suspected_for_long(verdict)) and self.end is None:
             self.end = end_program(watching.close_quietly)
+
+    def _is_suspected_for_long(self, verdict: Verdict) -> bool:
+        """Whether a suspicion ends the program; it must have stood in every verdict for so long."""
+        if self.options.exit_on != SUSPECTED or (verdict.detector_spec or {}).get("type") != "deadlock":
+            return False
+        now, before = time.monotonic(), self.suspected_since
+        self.suspected_since = 0.0 if verdict.grade != SUSPECTED else before or now
+        if not self.suspected_since or now - self.suspected_since < self.options.patience:
+            return False
+        say(f"ray-snapshot: {verdict.sentence}", wraps=True)
+        return True
 
     def text(self, verdict: Verdict) -> str:
         """What is printed of a verdict."""

@@ -20,6 +20,7 @@ from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_wait
+from ray_snapshot.instrument.process.polls import Asking, where_asked
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.waiting import PlainWait
@@ -53,7 +54,8 @@ def get(
         raise
     if not process.waiting.blocks():
         plainly = functools.partial(original, object_refs, *args, timeout=timeout, **options)
-        return _beside(process, refs, len(refs), timeout, plainly, raises=True)
+        found = _beside(process, refs, len(refs), timeout, plainly, raises=True)
+        return _compared(process, refs, found, is_many)
 
     def attempt(now: list[Any], left: float | None) -> Any:
         asked = object_refs if now is refs else now if is_many else now[0]
@@ -61,7 +63,7 @@ def get(
         def work(seconds: float | None) -> Any:
             return original(asked, *args, timeout=seconds, **options)
 
-        return _followed(process, now, len(now), left, work, _got, raises=True)
+        return _compared(process, now, _followed(process, now, len(now), left, work, _got, raises=True), is_many)
 
     return _outliving(process, refs, timeout, attempt)
 
@@ -86,6 +88,13 @@ def _waited_plainly(
                 process.guarded(lambda: process.waiting.end(noted[0], end.answered, end.colour, settled=end.settled))
         raise
     ours(process.waiting.end_plain, plain, plain.raises)  # who has only waited has read no reply
+    return _compared(process, plain.refs, found, isinstance(object_refs, (list, tuple))) if plain.raises else found
+
+
+def _compared(process: Process, refs: Sequence[Any], found: Any, is_many: bool) -> Any:
+    """The result of a `ray.get`, as it is."""
+    if process.polls.is_armed and refs:
+        ours(lambda: process.answers_read(refs, found if is_many else [found], where_asked()))
     return found
 
 
@@ -370,11 +379,15 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
     if process is None or not (is_elsewhere or process.waiting.follows()):
         return
     process.reloading.check_waiting([ref])
-    site = place_here()
+    site, where = place_here(), ours(where_asked) if process.polls.is_armed else None
     if is_elsewhere:
-        replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site))
-        if replies is not None:
-            awaited.add_done_callback(lambda done: ours(_ended_elsewhere, process, done, replies))
+        replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site)) or []
+
+        def ended_elsewhere(done: Any) -> None:
+            end = _end_of(process, done, ref, replies, where)
+            process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))
+
+        awaited.add_done_callback(lambda done: ours(ended_elsewhere, done))
         return
     begun = process.guarded(lambda: process.waiting.begin([ref], 1, None, site, is_blocking=False))
     if begun is None:
@@ -391,21 +404,18 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
             with process.program_loop.held():
                 for tell in ON_INTERRUPT:
                     tell(runner)
-        end = _end_of(done, on)
+        end = _end_of(process, done, ref, on, where)
         process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
 
     awaited.add_done_callback(lambda done: ours(ended, done))
 
 
-def _end_of(done: Any, on: list[str | None]) -> _End:
+def _end_of(process: Process, done: Any, ref: Any, on: list[str | None], where: Asking | None) -> _End:
     end = _End(1)
     if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
         end.answered = on
+        if where is not None:
+            process.answers_read([ref], [done._result], where)
     elif not done.cancelled():
         end.by(done._exception, on)
     return end
-
-
-def _ended_elsewhere(process: Process, done: Any, on: list[str | None]) -> None:
-    end = _end_of(done, on)
-    process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))

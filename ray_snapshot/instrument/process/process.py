@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -27,6 +27,7 @@ from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
+from ray_snapshot.instrument.process.polls import Polls
 from ray_snapshot.instrument.process.program_loop import ProgramLoop
 from ray_snapshot.instrument.process.program_threads import ProgramThreads
 from ray_snapshot.instrument.process.raising import Raising, Told, ended_by
@@ -61,9 +62,11 @@ from ray_snapshot.protocol.commands import (
     TellStacks,
 )
 from ray_snapshot.protocol.tasks import is_task, is_worker
+from ray_snapshot.runtime.refs import call_of
 from ray_snapshot.stderr import say
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.answer_uses import Asking
     from ray_snapshot.instrument.process.journal import Entry, Journal
     from ray_snapshot.instrument.process.mail import Mail
 
@@ -100,6 +103,7 @@ class Process:
         self.handed = HandedWork()
         self.waiting = Waiting(self)
         self.streams = Streams()
+        self.polls = Polls()
         self.making = Making()
         self.passed = PassedRefs()
         self.started_tasks = StartedTasks(self)
@@ -185,6 +189,8 @@ class Process:
             header = self.ledger.submit(
                 target, method, about, now, is_retried=is_retried, needs=needs, group=group, kept=kept
             )
+            if self.polls.is_armed:
+                self.polls.sent(target, method, header.number, now)
             if entry is not None and self.journal is not None:
                 self.journal.add(entry, target, header)
             return header, self.stamp
@@ -237,6 +243,11 @@ class Process:
                 self.journal.remove(entry)
             if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
                 self.ledger.retract(target, header.number)
+
+    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], where: Asking | None) -> None:
+        """This thread has read the answers to these, while polls are looked for."""
+        with self.lock:
+            self.polls.read([call_of(ref) for ref in refs], answers, where, time.time())
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 
@@ -293,7 +304,7 @@ class Process:
         self.last_calls.clear()
         self.heard_of.clear()
         self.threads.clear()
-        self.streams = Streams()
+        self.streams, self.polls = Streams(), Polls()
         self.actor_loop.begin_anew()
         if mail is not None and mail.load(generation, share.post):
             self.send_with(mail)

@@ -23,6 +23,7 @@ from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.coroutines import awaits_replies
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS
 from ray_snapshot.instrument.process.failures import FAILURES
+from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
@@ -57,6 +58,7 @@ class Recording:
         """The state as it was copied last."""
         self.shown_states = ShownStates(library_states)
         self.meter = Meter()
+        self.asked_methods = AskedMethods()
 
     def close(self, number: int) -> None:
         """The watcher has what was recorded for this snapshot."""
@@ -163,6 +165,10 @@ class Recording:
         occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
+        polls = process.polls.look(ledger, now) if numbers else ()
+        is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
+        asked = self.asked_methods
+        plain = asked.look(process.body, process.last_calls, process.begun, now) if is_open else ()
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
             if number in ledger.open:
@@ -190,6 +196,8 @@ class Recording:
                     read_forgotten=FAILURES.forgotten,
                     passed_through=self._passed_through(report) if has_parked else (),
                     cells=shown,
+                    polls=polls,
+                    plain_methods=plain,
                     cpu_s=cpu_s,
                 )
                 process.control.report(self.reports[number])

@@ -10,6 +10,7 @@ from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import Raised
+from ray_snapshot.instrument.process.polls import Poll
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.process.usage import Usage
 from ray_snapshot.names import NO_CALL
@@ -77,5 +78,9 @@ class ProcessReport:
     """(source, method) where a source's latest call has ended, and other calls of that method wait for a lock inside."""
     cells: Mapping[str, str] = field(default_factory=dict)
     """Of a driver in a notebook: what its cells are called there, by file."""
+    polls: tuple[Poll, ...] = ()
+    """Callers here that ask again and again and get equal answers."""
+    plain_methods: tuple[str, ...] = ()
+    """Of methods that others call again and again, those of which the answers depend on its plain attributes alone."""
     cpu_s: float = 0.0
     """The processor time that it took to record."""

@@ -274,6 +274,19 @@ class Tables:
         told |= {name: datetime.fromtimestamp(one[name], UTC).isoformat() for name in ("at", "began") if name in one}
         if "call_site" in one:
             told["call_site"] = self.place(one["call_site"])
+        if one["kind"] == "poll":
+            told["call_id"] = None if one["call_id"] is None else self.run_id(one["call_id"])
+            if any(self.is_known_elsewhere(by["machine"]) for by in one["asked"]):
+                told["counters"] = None  # who else may change it is not known
+            told["asked"] = [
+                {
+                    **by,
+                    "machine": self.shown(by["machine"]),
+                    "class": self._class(by["machine"]),
+                    "call_site": self.place(by["call_site"]),
+                }
+                for by in one["asked"]
+            ]
         if "passed_through" in one:
             told["passed_through"] = [
                 {"machine": self.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}

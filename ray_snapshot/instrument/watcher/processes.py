@@ -25,6 +25,7 @@ from ray_snapshot.instrument.watcher.delayed_calls import DelayedCalls
 from ray_snapshot.instrument.watcher.incidents import Incidents
 from ray_snapshot.instrument.watcher.movement import Movement
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
+from ray_snapshot.instrument.watcher.polls import Polls
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
 from ray_snapshot.instrument.watcher.rolling import Rolling
@@ -92,6 +93,7 @@ class Processes:
         self.happened = Incidents()
         self.delayed = DelayedCalls()
         self.movement = Movement()
+        self.polls = Polls()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.surroundings = Surroundings(ready, has_hook=has_hook)
@@ -382,6 +384,7 @@ class Processes:
             header.started_at,
             is_covered=not header.uncovered,
         )
+        happened += tuple(self.polls.told(calls, pending.recorded, header.started_at))
         delayed = self.delayed.update(calls, pending.recorded, self.roster.facts, header.started_at)
         collected = CollectedCalls(
             header,

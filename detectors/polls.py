@@ -1,0 +1,158 @@
+"""Callers that ask again and again and get equal answers, in words and as waits.
+
+The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
+(since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
+(the loop ends by itself, too), `is_moving` (who is asked has changed by calls of others) and `counters` (see `Poll`).
+
+In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
+So its own calls are taken out, and it waits for these machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.names import DRIVER
+from ray_snapshot.schema import SNAPSHOT_TABLES
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
+
+
+class Asked(NamedTuple):
+    """Whom it asks."""
+
+    machine: str
+    kind: str
+    method: str
+    call_site: str
+    times: int
+    answer: str
+
+
+class Poll(NamedTuple):
+    """One of them."""
+
+    machine: str
+    call_id: str | None
+    thread: str
+    seconds: float
+    asked: tuple[Asked, ...]
+    may_end: bool
+    """Something beside the answer may end it, or change that soon."""
+    counters: tuple[str, ...] | None
+    """Of those whom it asks, what counts its calls, if nothing else changes there, and the answers depend on nothing else."""
+
+    def __str__(self) -> str:
+        """ "driver asks Buffer.sample (polling.py:17) 150 times in 30 s, always None"."""
+        groups: dict[tuple[str, str], list[Asked]] = {}
+        for one in self.asked:
+            groups.setdefault((f"{one.kind}.{one.method}" if one.kind else one.method, one.call_site), []).append(one)
+        parts = []
+        for (name, site), those in groups.items():
+            of = f" of {len({one.machine for one in those}):,} actors" if len(those) > 1 else ""
+            answers = list(dict.fromkeys(one.answer for one in those if one.answer))
+            always = f"always {answers[0]}" if len(answers) == 1 else "always the same"
+            parts.append(f"{name}{of} ({site}) {sum(one.times for one in those):,} times in {self._lasted}, {always}")
+        who = f"thread {self.thread} of {self.machine}" if self.thread else self.machine
+        return f"{who} asks {listed(parts)}"
+
+    @property
+    def _lasted(self) -> str:
+        return lasted(self.seconds)
+
+    @property
+    def depends_on(self) -> str:
+        """What would decide it, for the evidence of a verdict."""
+        names = dict.fromkeys(f"{one.method} of {one.machine}" for one in self.asked)
+        return f"what {listed(list(names))} depends on beside calls"
+
+    @property
+    def unless(self) -> str:
+        """What would refute the suspicion that it asks for ever."""
+        names = listed(list(dict.fromkeys(f"{one.kind}.{one.method}" for one in self.asked)))
+        counted = f", or on how often it is asked ({listed(self.counters)})" if self.counters else ""
+        return f"{names} depends on something outside{counted}"
+
+    @property
+    def remedies(self) -> list[str]:
+        """What a person can do about it."""
+        return []
+
+
+class OnlyAsking:
+    """Polls beside which nothing goes on."""
+
+    def __init__(self, polls: Sequence[Poll], as_waits: Verdict) -> None:
+        """`as_waits`: the verdict on the snapshot in which each is a wait."""
+        self.polls = polls
+        asked = dict.fromkeys(by.machine for one in polls for by in one.asked)
+        self.nobody = f"nobody goes on who could change {listed(list(asked))} otherwise"
+        stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
+        is_told = all(one.counters is not None for one in polls) and as_waits.holds and DRIVER in stuck
+        self.unless = ", or ".join(dict.fromkeys(one.unless for one in polls)) if is_told else ""
+        """What would refute the suspicion that they ask for ever; "" if there is none, for not enough is known."""
+
+
+def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
+    """What the coverage says of it."""
+    asked = [Asked(*(one[name] for name in _COLUMNS)) for one in row["asked"]]
+    seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
+    call_id = None if row["call_id"] is None else str(row["call_id"])
+    may_end = bool(row["is_bounded"] or row["is_moving"])
+    told = row.get("counters")
+    counters = tuple(map(str, told)) if isinstance(told, list) else None
+    return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, counters)
+
+
+_COLUMNS = "machine", "class", "method", "call_site", "times", "answer"
+
+
+def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
+    """A copy in which each waits until one of those changes whom it asks."""
+    rows = {name: snapshot.tables[name].to_pylist() for name in ("messages", "calls", "waits")}
+    who = {(one.machine, one.call_id) for one in polls}
+    asked = {(one.machine, on.machine, on.method) for one in polls for on in one.asked}
+    gone = {row["call_id"] for row in rows["messages"] if (row["source"], row["target"], row["method"]) in asked}
+    gone |= {row["call_id"] for row in rows["calls"] if (row["caller"], row["machine"], row["method"]) in asked}
+    gone -= {None, *(call_id for _, call_id in who)}
+    more = {row["on_call_id"] for row in rows["waits"] if row["call_id"] in gone} - {None}
+    while not more <= gone:  # what these calls have called
+        gone |= more
+        more = {row["on_call_id"] for row in rows["waits"] if row["call_id"] in gone} - {None}
+    rows["messages"] = [row for row in rows["messages"] if row["call_id"] not in gone]
+    left = {row["machine"] for row in rows["calls"] if row["call_id"] in gone}
+    rows["calls"] = [row for row in rows["calls"] if row["call_id"] not in gone]
+    own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who)
+    rows["waits"] = [row for row in own if row["call_id"] not in gone]
+    rows["waits"] += [_wait(snapshot, one, on) for one in polls for on in dict.fromkeys(by.machine for by in one.asked)]
+    waiting = {(row["machine"], row["call_id"]) for row in rows["waits"]}
+    running: dict[str, list[bool]] = {}
+    for row in rows["calls"]:
+        if row["call_id"] is not None:
+            running.setdefault(row["machine"], []).append((row["machine"], row["call_id"]) in waiting)
+    machines = snapshot.tables["machines"]
+    status = dict(zip(machines["machine"].to_pylist(), machines["status"].to_pylist(), strict=True))
+    for name in {*left, *(machine for machine, _ in who)} & status.keys():
+        those = running.get(name)
+        if (name, None) in who or (those and all(those)):
+            status[name] = "blocked"
+        elif status[name] != "stopped":
+            status[name] = "active" if those else "passive"
+    at = machines.schema.get_field_index("status")
+    field = machines.schema.field(at)
+    machines = machines.set_column(at, field, pa.array(list(status.values()), pa.string()).cast(field.type))
+    return snapshot.with_rows(machines=machines, **{name: _table(name, found) for name, found in rows.items()})
+
+
+def _wait(snapshot: Snapshot, poll: Poll, on: str) -> dict[str, Any]:
+    row = {"machine": poll.machine, "call_id": poll.call_id, "alternative": 0, "k": 1, "on_machine": on}
+    return {**row, "snapshot_id": snapshot.snapshot_id, "run_id": snapshot.run_id, "satisfied": False}
+
+
+def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
+    return pa.Table.from_pylist(list(rows), schema=SNAPSHOT_TABLES[name])

@@ -1,0 +1,212 @@
+"""Loops that ask: `polls.py NAME SECONDS`, hung ones and healthy ones, which end by themselves after so many seconds."""
+
+import asyncio
+import sys
+import threading
+import time
+
+import ray
+
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+
+
+@ray.remote
+class Buffer:
+    def __init__(self):
+        self.groups = []
+        self.asked = 0
+
+    def add(self, group):
+        self.groups.append(group)
+
+    def sample(self, most):
+        self.asked += 1
+        return self.groups[:most] if len(self.groups) >= most else None
+
+    def drain(self):
+        self.groups.clear()
+
+
+@ray.remote
+class Collector:
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def start(self, groups):
+        threading.Thread(target=self.collect, args=[groups], daemon=True).start()
+
+    def collect(self, groups):
+        for group in range(groups):
+            ray.get(self.buffer.add.remote(group))
+
+
+@ray.remote
+class Trainer:
+    def train(self, buffer):
+        while True:
+            batch = ray.get(buffer.sample.remote(8))
+            if batch is not None:
+                return batch
+            time.sleep(0.2)
+
+
+@ray.remote
+class AsyncTrainer:
+    async def train(self, buffer):
+        while (batch := await buffer.sample.remote(8)) is None:
+            await asyncio.sleep(0.2)
+        return batch
+
+
+@ray.remote
+class Worker:
+    def __init__(self):
+        self.steps = 0
+
+    def ping(self):
+        return "ok"
+
+    def step(self):
+        self.steps += 1
+
+    def work(self, seconds):
+        time.sleep(seconds)
+        return seconds
+
+
+@ray.remote
+class Engine:
+    def __init__(self, seconds):
+        self.up_at = time.time() + seconds
+
+    def is_up(self):
+        return time.time() > self.up_at
+
+
+def made():
+    buffer = Buffer.remote()
+    collector = Collector.remote(buffer)
+    ray.get(collector.start.remote(6))
+    return buffer, collector
+
+
+# What hangs
+
+
+def driver():
+    buffer, _collector = made()
+    while (batch := ray.get(buffer.sample.remote(8))) is None:
+        time.sleep(0.2)
+    return batch
+
+
+def actor():
+    buffer, _collector = made()
+    return ray.get(Trainer.remote().train.remote(buffer))
+
+
+def awaiting():
+    buffer, _collector = made()
+    return ray.get(AsyncTrainer.remote().train.remote(buffer))
+
+
+def threaded():
+    buffer, _collector = made()
+    trainer = Trainer.options(max_concurrency=2).remote()
+    return ray.get([trainer.train.remote(buffer), trainer.train.remote(buffer)])
+
+
+def two_by_turns():
+    buffers = [made(), made()]
+    while not all(ray.get(buffer.sample.remote(8)) for buffer, _ in buffers):
+        time.sleep(0.2)
+
+
+# What only looks like it
+
+
+def heartbeat():
+    """Next to an actor that works."""
+    worker, busy = Worker.remote(), Worker.options(max_concurrency=2).remote()
+    end = busy.work.remote(SECONDS)
+    while not ray.wait([end], timeout=0.2)[0]:
+        if ray.get(worker.ping.remote()) != "ok":
+            raise RuntimeError
+    return ray.get(end)
+
+
+def monitor():
+    """For ever, beside the program's own work."""
+    workers = [Worker.remote() for _ in range(2)]
+
+    def watch():
+        while True:
+            if not all(ray.get([worker.ping.remote() for worker in workers])):
+                raise RuntimeError
+            time.sleep(0.2)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return ray.get(workers[0].work.remote(0)) or ray.get(Worker.remote().work.remote(SECONDS))
+
+
+def stepping():
+    worker, until = Worker.remote(), time.time() + SECONDS
+    while time.time() < until:
+        ray.get(worker.step.remote())
+        time.sleep(0.05)
+
+
+def bounded():
+    buffer, _collector = made()
+    for _ in range(int(SECONDS / 0.2)):
+        if ray.get(buffer.sample.remote(8)):
+            break
+        time.sleep(0.2)
+    return "without"
+
+
+def engine():
+    """Which starts by itself, as its clock says."""
+    up, busy = Engine.remote(SECONDS), Worker.remote()
+    work = busy.work.remote(SECONDS)
+    while not ray.get(up.is_up.remote()):
+        time.sleep(0.2)
+    return ray.get(work)
+
+
+def router():
+    """Asks who is free, and gives it work."""
+    workers, until, given = [Worker.remote() for _ in range(2)], time.time() + SECONDS, 0
+    while True:
+        free = [worker for worker in workers if ray.get(worker.ping.remote()) == "ok"]
+        ray.get(free[given % 2].step.remote())
+        given += 1
+        if time.time() > until:
+            return given
+        time.sleep(0.1)
+
+
+def filling():
+    """Somebody else adds by and by."""
+    buffer = Buffer.remote()
+    feeder = Feeder.remote(buffer)
+    feeder.feed.remote(SECONDS)
+    while (batch := ray.get(buffer.sample.remote(8))) is None:
+        time.sleep(0.2)
+    return len(batch)
+
+
+@ray.remote
+class Feeder:
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    async def feed(self, seconds):
+        for group in range(8):
+            await asyncio.sleep(seconds / 8)
+            await self.buffer.add.remote(group)
+
+
+if __name__ == "__main__":
+    ray.init()
+    print(globals()[sys.argv[1]](), flush=True)

@@ -1,0 +1,77 @@
+"""Programs that ask for ever, and healthy ones that only look like it. On Ray."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from app_runner import APPS, Runner
+from until import until
+
+import ray_snapshot as rs
+
+pytestmark = [pytest.mark.ray, pytest.mark.contract]
+
+BOUND_S = 300.0
+HANGING = {
+    "driver": r"driver asks Buffer\.sample \(polls\.py:LINE\) [\d,]+ times in \d+ s, always None",
+    "actor": r"Trainer-0 asks Buffer\.sample \(polls\.py:LINE\) [\d,]+ times in \d+ s, always None",
+    "awaiting": r"AsyncTrainer-0 asks Buffer\.sample \(polls\.py:LINE\) [\d,]+ times in \d+ s, always None",
+}
+LINES = {
+    "driver": "while (batch := ray.get(buffer.sample.remote(8))) is None:",
+    "actor": "batch = ray.get(buffer.sample.remote(8))",
+    "awaiting": "while (batch := await buffer.sample.remote(8)) is None:",
+}
+HEALTHY = ("heartbeat", "monitor", "stepping", "bounded", "engine", "router", "filling")
+SECONDS = "40"
+"""Longer than it takes until equal answers are a poll."""
+
+
+def _line(name: str) -> str:
+    lines = [line.strip() for line in (APPS / "polls.py").read_text().splitlines()]
+    return str(1 + lines.index(LINES[name]))
+
+
+@pytest.fixture(scope="module")
+def healthy(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Their histories; they run while others hang."""
+    folder = tmp_path_factory.mktemp("healthy")
+    with ExitStack() as running:
+        apps = {
+            name: running.enter_context(
+                runner.watching(f"asks-{name}", "--history", str(folder / name), "polls.py", name, SECONDS)
+            )
+            for name in HEALTHY
+        }
+        for app in apps.values():
+            done = runner.finish(app, longest=BOUND_S)
+            assert done.exit_code == 0, done.errors
+            assert "deadlock" not in done.errors
+        yield {name: folder / name for name in apps}
+
+
+@pytest.mark.parametrize("name", HANGING)
+def test_a_loop_that_asks_for_ever_is_named_and_is_never_no_deadlock(runner: Runner, name: str) -> None:
+    with runner.watching(f"asks-{name}", "polls.py", name):
+        asks = re.compile(HANGING[name].replace("LINE", _line(name)))
+        command = ("diagnose", f"asks-{name}", "--address", runner.address, "--no-stacks")
+        found = until(lambda: runner.command(*command), good=lambda one: asks.search(one.output), seconds=BOUND_S)
+        assert found.exit_code in (3, 4), found.output
+        rows = [json.loads(line) for line in runner.command(*command, "--json").output.splitlines()]
+        (poll,) = [row for row in rows if row.get("kind") == "poll"]
+        assert [(one["machine"], one["method"], one["answer"]) for one in poll["asked"]] == [
+            ("Buffer-0", "sample", "None")
+        ]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_goes_on_by_itself_or_next_to_others_that_work_is_no_deadlock(healthy: dict[str, Path], name: str) -> None:
+    verdicts = [row for row in rs.History(healthy[name]).verdicts() if row["detector"] == "deadlock"]
+    assert len(verdicts) >= 20, "hardly looked at"
+    assert {row["grade"] for row in verdicts} <= {"does not hold", "cannot be told"}
+    assert [row["sentence"] for row in verdicts if " asks " in row["sentence"]] == []

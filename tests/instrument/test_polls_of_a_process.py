@@ -1,0 +1,257 @@
+"""Who asks again and again in one process, and what its watcher makes of that over snapshots; without Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.process import polls
+from ray_snapshot.instrument.process.answer_uses import Asking, Use
+from ray_snapshot.instrument.process.plain_methods import AskedMethods
+from ray_snapshot.instrument.process.polls import Poll, Polls, token
+from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.watcher.polls import Polls as OverSnapshots
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.calls import CallLedger, InReport, MachineReport, call_id_of
+
+WHERE = Asking("app.py:7", Use.UNTIL)
+
+
+class Program:
+    """A driver that asks."""
+
+    def __init__(self) -> None:
+        self.ledger = CallLedger("driver", acts_unasked=True)
+        self.polls = Polls()
+        self.now = 0.0
+
+    def ask(self, answer: Any, machine: str = "b", method: str = "sample", where: Asking | None = WHERE) -> None:
+        header = self.ledger.submit(machine, method, (), self.now)
+        if self.polls.is_armed:
+            self.polls.sent(machine, method, header.number, self.now)
+        self.now += 0.5
+        if self.polls.is_armed:
+            call = call_id_of("driver", header.incarnation, machine, header.number)
+            self.polls.read([call], [answer], where, self.now)
+
+    def go_on(self, step: Callable[[], None], seconds: float) -> tuple[Poll, ...]:
+        """With a snapshot every second; returns what the last has found."""
+        until, found = self.now + seconds, ()
+        while self.now < until:
+            step()
+            step()
+            found = self.polls.look(self.ledger, self.now)
+        return found
+
+
+def test_nothing_is_noted_before_three_snapshots_have_found_calls() -> None:
+    program = Program()
+    assert program.polls.look(program.ledger, 0.0) == ()
+    assert program.polls.look(program.ledger, 1.0) == ()
+    program.ask(None)
+    program.polls.look(program.ledger, 2.0)
+    assert not program.polls.is_armed
+    program.polls.look(program.ledger, 3.0)
+    program.ask(None)
+    program.polls.look(program.ledger, 4.0)
+    assert not program.polls.is_armed, "not three in a row"
+    program.ask(None)
+    program.polls.look(program.ledger, 5.0)
+    assert program.polls.is_armed
+    assert not program.polls.methods
+
+
+def test_equal_answers_for_long_are_a_poll() -> None:
+    program = Program()
+    assert program.go_on(lambda: program.ask(None), LIMITS.poll_s) == (), "not for long"
+    (found,) = program.go_on(lambda: program.ask(None), 10.0)
+    (asked,) = found.asked
+    assert (found.call_id, found.thread, found.use, found.sent) == (None, "", "until", ())
+    assert (asked.machine, asked.method, asked.call_site, asked.answer) == ("b", "sample", "app.py:7", "None")
+    assert asked.times > 2 * LIMITS.poll_s
+
+
+def test_over_several_by_turns_and_whatever_is_sent_beside() -> None:
+    program = Program()
+    for machine in "bc":
+        program.ledger.submit(machine, "init", (), 0.0)
+
+    def step() -> None:
+        program.ask(False, "b")
+        program.ask(False, "c")
+        header = program.ledger.submit("d", "beat", (), program.now)
+        program.polls.sent("d", "beat", header.number, program.now)
+
+    (found,) = program.go_on(step, 2 * LIMITS.poll_s)
+    assert [(one.machine, one.answer) for one in found.asked] == [("b", "False"), ("c", "False")]
+    assert found.sent == (("d", "beat"),)
+
+
+@pytest.mark.parametrize("kind", ["other answers", "of no use", "not to be compared", "something new now and then"])
+def test_whoever_gets_on_is_left_alone(kind: str) -> None:
+    program, count = Program(), iter(range(1_000))
+
+    def step() -> None:
+        number = next(count)
+        match kind:
+            case "other answers":
+                program.ask(number)
+            case "of no use":
+                program.ask(None, where=Asking("app.py:7", Use.DROPPED))
+            case "not to be compared":
+                program.ask(object())
+            case _:
+                program.ask(None, method="sample" if number % 20 else f"other{number}")
+
+    assert program.go_on(step, 2 * LIMITS.poll_s) == ()
+    if kind != "something new now and then":
+        armed = 0
+        for _ in range(40):
+            assert program.go_on(step, 1.0) == ()
+            armed += program.polls.is_armed
+        assert armed < 20, "it costs each call something"
+
+
+def test_a_poll_that_has_stopped_is_none() -> None:
+    program = Program()
+    assert program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s)
+    program.now += 30.0
+    assert program.polls.look(program.ledger, program.now) == ()
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Status(NamedTuple):
+    ready: bool
+
+
+@dataclasses.dataclass
+class Found:
+    count: int
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("code of the app's runs")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (None, False),
+        (0, False),
+        (1, 1.0),
+        ("a", b"a"),
+        ([1], (1,)),
+        ({"a": [1, {2}]}, {"a": [1, {3}]}),
+        (Colour.RED, Colour.GREEN),
+        (Status(True), Status(False)),
+        (Found(1), Found(2)),
+    ],
+)
+def test_answers_are_compared_without_their_own_code(one: Any, other: Any) -> None:
+    assert token(one) is not None
+    assert token(one) == token(one)
+    assert token(one) != token(other)
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+class Hidden:
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise AssertionError("code of the app's runs")
+
+
+@pytest.mark.parametrize(
+    "large", [object(), "x" * 2_000, [0] * 1_000, 1 << 9_000, Slotted(), Hidden(), [[object()]], print]
+)
+def test_what_is_large_or_strange_is_not_compared(large: Any) -> None:
+    assert token(large) is None
+
+
+def _at(state: Any, own: int, others: int = 0) -> CompletedCallSnapshot:
+    inputs = tuple(InReport(name, 0, 1, (), count) for name, count in (("driver", own), ("feeder", others)))
+    report = MachineReport("b", 0, 1, 0, has_state=True, state=to_json(state), inputs=inputs)
+    return CompletedCallSnapshot(1, {"b": report}, (), (), (), (), ())
+
+
+def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> dict[str, Any]:
+    """What is told of a poll in the last of these."""
+    asked = polls.Asked("b", "sample", "app.py:7", 9, about.get("answer", "None"))
+    poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside)
+    program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
+    buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=about.get("plain", ("sample",)))
+    over, rows = OverSnapshots(), []
+    for number, calls in enumerate(snapshots):
+        rows = list(over.told(calls, {"driver": program, "b": buffer}, 1_000.0 + number))
+    return rows[0]
+
+
+def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
+    def moving(*snapshots: CompletedCallSnapshot, beside: Any = ()) -> bool:
+        return bool(_row(*snapshots, beside=beside)["is_moving"])
+
+    assert not moving(_at({"asked": 1}, 1))
+    assert not moving(_at({"asked": 1}, 1), _at({"asked": 2}, 2)), "asking does"
+    assert not moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
+    assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
+    assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2), beside=(("b", "step"),)), "its own, which do not ask"
+
+
+STATE = {"groups": [1, 2], "deep": {"asked": 7}}
+
+
+def test_what_only_counts_the_calls_is_told_where_all_else_has_stayed() -> None:
+    assert _row(_at(STATE, 1), _at(STATE, 9))["counters"] == []
+    counted = STATE | {"deep": {"asked": 15}}
+    assert _row(_at(STATE, 1), _at(counted, 9))["counters"] == ["asked"]
+    assert _row(_at(STATE, 1), _at(STATE, 5), _at(counted, 9))["counters"] == ["asked"], "since it was seen first"
+
+
+@pytest.mark.parametrize(
+    ("later", "about"),
+    [
+        (None, {}),
+        (_at(STATE, 1), {}),
+        (_at(STATE | {"deep": {"asked": 14}}, 9), {}),
+        (_at(STATE | {"deep": {"asked": 15.0}}, 9), {}),
+        (_at(STATE | {"groups": [1, 2, 3]}, 9), {}),
+        (_at(STATE | {"groups": [1, 3]}, 9), {}),
+        (_at(STATE | {"more": 8}, 9), {}),
+        (_at(STATE, 9, 1), {}),
+        (_at(STATE, 9), {"plain": ()}),
+        (_at(STATE, 9), {"use": "open"}),
+        (_at(STATE, 9), {"answer": "'ok'"}),
+        (_at(STATE, 9), {"beside": (("c", "step"),)}),
+    ],
+)
+def test_anything_else_is_nothing_to_suspect(later: CompletedCallSnapshot | None, about: dict[str, Any]) -> None:
+    snapshots = [_at(STATE, 1)] if later is None else [_at(STATE, 1), later]
+    assert _row(*snapshots, **about)["counters"] is None
+
+
+class Buffer:
+    """One who is asked."""
+
+    def sample(self) -> None:
+        return None
+
+
+def test_methods_that_are_called_again_and_again_are_looked_into() -> None:
+    body, methods = Buffer(), AskedMethods()
+    assert methods.look(body, {"driver": "sample"}, 0, 0.0) == ()
+    assert methods.look(body, {"driver": "sample"}, 2, LIMITS.poll_s) == (), "hardly called"
+    assert methods.look(body, {"driver": "sample", "c": "add"}, 99, LIMITS.poll_s) == ("sample",)
+    assert methods.look(body, {"driver": "other"}, 99, 2 * LIMITS.poll_s) == ()
