@@ -23,7 +23,7 @@ from ray_snapshot.runtime.here import place_in
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
 
-_REPLIES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+REPLIES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for, on a loop that a thread of the app's own runs: what that waits for."""
 
 _FIRST_SEEN: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
@@ -281,7 +281,7 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
         inside = _gathered(item)
         parts = [] if inside is None else [one for one in inside[0] if not one.done()]
         parts = parts or [one for one in (task_behind(item),) if one is not None]
-        return any(_may_go_on(one, seen) for one in parts) if parts else item not in _WAITS and item not in _REPLIES
+        return any(_may_go_on(one, seen) for one in parts) if parts else item not in _WAITS and item not in REPLIES
     if item in seen or _is_waiting(item):
         return False
     seen.add(item)
@@ -334,17 +334,12 @@ _CHAINED = "_chain_future.<locals>._call_check_cancel"
 
 def note_reply(future: Any, wait: Any) -> None:
     """Note what a task that awaits this future waits for, on the loop of a thread of the app's own."""
-    _REPLIES[future] = wait
-
-
-def awaits_replies() -> bool:
-    """Whether there may be such a future."""
-    return bool(_REPLIES)
+    REPLIES[future] = wait
 
 
 def reply_of(future: Any) -> Any:
     """What was noted of it; None: nothing."""
-    return None if future is None else _REPLIES.get(future)
+    return None if future is None else REPLIES.get(future)
 
 
 def note_wait(future: Any, wait_id: int) -> None:

@@ -20,7 +20,7 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
-from ray_snapshot.instrument.process.coroutines import awaits_replies
+from ray_snapshot.instrument.process.coroutines import REPLIES
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
@@ -99,7 +99,7 @@ class Recording:
         was_starting, now = bool(process.making.under_way), time.time()
         began, plain = time.thread_time(), process.waiting.park()
         in_threads: dict[int, Any] = {}
-        if process.handed.waits or awaits_replies():
+        if process.handed.waits or REPLIES:
             in_threads = process.handed.park(process.ledger, process.blocked.calls())
         on_loop = next((process.ledger.waits[one].call_id for one in in_threads if loop.is_async), None)
         at_yields: list[int] = []
