@@ -247,14 +247,12 @@ def _looked_at(found: Found, job: str | None) -> list[Looked]:
 
 
 def _print_looks(looked: list[Looked]) -> None:
-    from ray_snapshot.unprepared.report import lines
-
     several = len(looked) > 1
     for one in looked:
         if several and one.rows:
             print(f"{one.address}:")
-        for row in one.rows:
-            print_text("\n".join(lines(row, one.refusals[row["job"]])))
+        for text in one.texts():
+            print_text(text)
 
 
 def _no_program(found: Found, job: str | None) -> str:
