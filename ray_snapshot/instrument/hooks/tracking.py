@@ -19,8 +19,9 @@ from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
+from ray_snapshot.instrument.process.answer_uses import Asking
 from ray_snapshot.instrument.process.coroutines import note_wait
-from ray_snapshot.instrument.process.polls import Asking, where_asked
+from ray_snapshot.instrument.process.polls import where_asked
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.waiting import PlainWait
