@@ -10,6 +10,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -91,6 +93,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             alike[place].add_marker("nightly")
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))
+
+
+@cache
+def needs_spark(file: Path) -> bool:
+    return "mark.spark" in file.read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, the files that need Spark go to one process: Java starts, and compiles what all ask, once."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSpark(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "spark" if needs_spark(config.rootpath / file) else file
+
+    return OneSpark(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,7 @@ from ray_snapshot.views.report import (
     MOST_LINES,
     MOST_NAMES,
     deadlock_report,
+    folded,
     short_site,
     short_sites,
     wait_line,
@@ -243,6 +244,18 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
     many = [{**alike[0], "machine": f"w-{n}"} for n in range(1_000)]
     told = wait_lines([*odd, *many])
     assert told[-1:] == ["    w-[0-999] (1,000) in go (a.py:1) waits for a-0"]
+
+
+def test_what_is_below_lines_that_are_one_keeps_its_own_calls_and_whom_it_names() -> None:
+    below = [
+        "  waits for b-0 in B.meet (a.py:9) (3 calls)",
+        "    waits for a later call to it, by any of r-1, r-0, r-2",
+    ]
+    blocks = [[f"r-{n} in R.go (a.py:7) (2 calls)", *below] for n in range(3)]
+    assert folded([line for block in blocks for line in block]) == [
+        "r-[0-2] (3) in R.go (a.py:7) (2 calls each)",
+        *below,
+    ]
 
 
 @pytest.mark.parametrize("names", [("1", "2", "3"), ("p1", "p2", "p3")])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -75,14 +77,17 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
         lines.append(f"  nothing has moved for {lasted(still_s)}")
     is_reported = bool(first.holds and first.evidence.get("members"))
+    queued = [*map(short_sites, why_queued(snapshot))]
     if is_reported:
         report = deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id)
         lines.append(with_workers(snapshot, report))
+        if (since := _waiting_since(snapshot, first.evidence["members"])) is not None:
+            lines.append(f"  the last of these waits began at {since:%H:%M:%S}, {lasted(_age(snapshot, since))} ago")
         pending = [_without(line, first.evidence) for line in pending]
+        queued = [line for line in queued if not _names_call(report, line)]
     else:
-        pending = [*pending, *map(short_sites, why_queued(snapshot))]
         lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
-    if pending:
+    if pending := [*pending, *queued]:
         lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
@@ -135,6 +140,28 @@ def _without(line: str, evidence: Mapping[str, Any]) -> str:
     """A line of what has not begun, without what the report of the deadlock has told of it."""
     head, _, reason = line.partition(": it needs ")
     return f"{head}: see the deadlock" if reason in needs_in(evidence) else line
+
+
+def _names_call(report: str, queued: str) -> bool:
+    """Whether the report says that somebody waits for the call of this line, "METHOD of MACHINE ... has waited"."""
+    method, _, machine = queued.partition(" has waited")[0].partition(" (")[0].partition(" of ")
+    return re.search(rf"{re.escape(machine)} \([^()]*\b{re.escape(method)}\)", report) is not None
+
+
+def _waiting_since(snapshot: Snapshot, members: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """When the last wait began of those that make the deadlock."""
+    where = {(one["machine"], one.get("method")) for one in members}
+    methods = {
+        one["call_id"]: one["method"] for one in snapshot.tables["calls"].select(["call_id", "method"]).to_pylist()
+    }
+    rows = snapshot.tables["waits"].select(["machine", "call_id", "waiting_since", "satisfied"]).to_pylist()
+    own = [one for one in rows if not one["satisfied"] and (one["machine"], methods.get(one["call_id"])) in where]
+    began = [one["waiting_since"] for one in own]
+    return max(filter(None, began), default=None)
+
+
+def _age(snapshot: Snapshot, began: datetime) -> float:
+    return (snapshot.started_at - began).total_seconds()
 
 
 def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:

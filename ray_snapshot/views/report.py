@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -117,8 +117,7 @@ def _alike(lines: Sequence[str], depth: int = 0) -> list[list[tuple[str, list[st
     for bare in [one for one in groups if len(one) == 2 and not one[1]]:
         if len(whole := [one for one in groups if one[0] == bare[0] and len(one) > 2]) == 1:
             groups[whole[0]] += groups.pop(bare)
-    is_folded = any(len(those) >= _FOLDS for those in groups.values())
-    return sorted(groups.values(), key=len if is_folded else lambda _: 0)
+    return sorted(groups.values(), key=len if max(map(len, groups.values()), default=0) >= _FOLDS else lambda _: 0)
 
 
 def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
@@ -126,7 +125,9 @@ def _of_all(those: list[tuple[str, list[str]]]) -> list[str]:
         return [line for _, block in those for line in block]
     name, block = max(those, key=lambda one: (len(one[1]), max(map(_seconds, one[1]))))
     names = name_ranges(name for name, _ in those)
-    found = [_renamed(line, name, names).replace(" calls)", " calls each)") for line in block]
+    others = {one for one, _ in those} - {name}
+    renamed = [(line, _renamed(line, name, names, others)) for line in block]
+    found = [new.replace(" calls)", " calls each)") if new != line else line for line, new in renamed]
     found[0] = found[0].replace(names, f"{names} ({len(those):,})", 1)
     are_equal = len({tuple(map(_seconds, block)) for _, block in those}) == 1
     return found if are_equal else [_DURATION.sub(r"for up to \1 \2", line) for line in found]
@@ -137,9 +138,10 @@ def _seconds(line: str) -> int:
     return 0 if found is None else int(found[1].replace(",", "")) * _SECONDS[found[2]]
 
 
-def _renamed(line: str, name: str, new: str) -> str:
-    """A line with another name of a machine: not in a place in brackets, nor as a part of another name."""
-    return re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w-])", lambda _: new, line) if name else line
+def _renamed(line: str, name: str, new: str, others: Set[str] = frozenset()) -> str:
+    """A line with another name of a machine: not in a place in brackets, nor as a part of another name, nor beside `others`."""
+    is_kept = not name or not others.isdisjoint(re.split(r"[\s,]+", line))
+    return line if is_kept else re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w-])", lambda _: new, line)
 
 
 def _blocks(lines: Sequence[str]) -> list[list[str]]:
@@ -175,11 +177,7 @@ def _targets(record: Mapping[str, Any]) -> str:
     if record.get("held_by"):
         return f"{record['held_by']} to give it back"
     if record.get("waits_for_later_call"):
-        machine = str(record["machine"])
-        others = [name for name in names if name != machine]
-        if not others:
-            return f"a later call to {machine}, and none can begin there"
-        return f"a later call to {machine}, by {'any of ' * (len(others) > 1)}{_some(others, count - len(names))}"
+        return _later_call(own := str(record["machine"]), [one for one in names if one != own], count - len(names))
     if record.get("waits_for_a_reader"):
         return f"{_some(names, count - len(names))} to take an item"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
@@ -188,6 +186,11 @@ def _targets(record: Mapping[str, Any]) -> str:
         names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
     return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or NOT_RECORDED)
+
+
+def _later_call(to: str, callers: list[str], more: int = 0) -> str:
+    by = f"by {'any of ' * (len(callers) > 1)}{_some(callers, more)}"
+    return f"a later call to {to}, {by if callers else 'and none can begin there'}"
 
 
 def _some(names: list[str], more: int) -> str:
@@ -348,8 +351,5 @@ class _Tree:
             self._branch(part, (*path, name))
         for target in self.edges.get(name, ()):
             self._branch(target, (*path, name), "" if target in self.texts else "waits for ")
-        if (callers := [*self.callers[name]] if name in self.callers else None) is not None:
-            by = (
-                f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ", and none can begin there"
-            )
-            self.lines.append(f"{indent}  waits for a later call to it{by}")
+        if name in self.callers:
+            self.lines.append(f"{indent}  waits for {_later_call('it', [*self.callers[name]])}")

@@ -125,6 +125,7 @@ def test_what_run_prints_can_be_pasted_into_another_terminal(both: tuple[Watched
         assert healthy(item.terminal.type(*arguments), arguments[1])
 
 
+@pytest.mark.nightly
 def test_a_watcher_of_another_version_is_named_in_one_line(stranger: Terminal) -> None:
     with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder:
         program = stranger.running(sys.executable, str(HERE / "another_version.py"), folder, RAY_AUTH_MODE="disabled")

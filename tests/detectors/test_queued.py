@@ -108,8 +108,12 @@ def test_a_strangers_rows_are_told_as_far_as_they_go() -> None:
 def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
     assert f"    {LINE}" in diagnosis(taken(sent(), calls=[run()])).lines
     wait = {"machine": "E", "call_id": "driver/0/E/100", "on_machine": "E", "on_call_id": "driver/0/E/1"}
-    stuck = taken(sent(), calls=[run()], waits=[{**wait, "k": 1, "satisfied": False}])
-    assert not any("has waited for" in line for line in diagnosis(stuck).lines)
+    wait |= {"k": 1, "satisfied": False, "waiting_since": ago(43)}
+    lines = diagnosis(taken(sent(), calls=[run()], waits=[wait])).lines
+    assert not any("has waited for" in line for line in lines)
+    assert "  the last of these waits began at 10:00:17, 43 s ago" in lines
+    beside = diagnosis(taken(sent(), sent("note", 2), calls=[run()], waits=[wait])).lines
+    assert [line for line in beside if "has waited for" in line] == [f"    {LINE.replace('count', 'note')}"]
 
 
 def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_and_who_stands_behind_it_is_said() -> (

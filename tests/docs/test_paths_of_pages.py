@@ -60,6 +60,7 @@ def site() -> Path:
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(site: Path) -> None:
     files = [path for path in site.rglob("*") if path.suffix in (".html", ".css", ".js", ".svg")]
     assert len(files) > 60
@@ -68,6 +69,7 @@ def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(site:
     assert ASSET.search('<script async src="https://cdn.example.org/a.js">')
 
 
+@pytest.mark.nightly
 def test_the_reference_has_every_command_setting_error_and_column(site: Path) -> None:
     from ray_snapshot import Settings, errors
     from ray_snapshot.commands.exit_codes import OF
@@ -85,6 +87,7 @@ def test_the_reference_has_every_command_setting_error_and_column(site: Path) ->
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_pages_lead_to_the_glossary_once_for_each_term(site: Path) -> None:
     page = (site / "howto" / "wrapping.html").read_text(encoding="utf-8")
     assert len(re.findall(r'href="\.\./glossary\.html#term-deadlock"', page)) == 1

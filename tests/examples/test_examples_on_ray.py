@@ -89,6 +89,7 @@ def test_the_naive_check_calls_the_pool_done_on_a_snapshot_that_says_it_is_not()
     assert facts["terminated"] is True
 
 
+@pytest.mark.nightly
 def test_the_example_run_is_recorded_as_the_text_says() -> None:
     facts = example_run.play()
     assert facts["initiators"] == ["P1"]

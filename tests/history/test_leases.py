@@ -419,6 +419,7 @@ def test_the_next_writer_cleans_up_once_the_lease_of_the_first_is_over(
     assert not any(problems for _, problems in found.verify())
 
 
+@pytest.mark.nightly
 def test_what_another_writer_writes_again_is_not_removed_with_the_first(
     history: StorePath, slept: HistoryWriter
 ) -> None:

@@ -210,6 +210,7 @@ def test_the_first_to_open_a_history_at_once_make_it_once(bucket: str) -> None:
     assert len(History(address).snapshots()) == 2
 
 
+@pytest.mark.nightly
 def test_vacuum_leaves_what_a_writer_that_lives_has_not_committed_yet(
     bucket: str, pristine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

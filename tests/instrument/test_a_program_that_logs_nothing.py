@@ -44,6 +44,7 @@ def test_an_alarm_and_the_reason_of_the_end_are_told_whatever_is_logged(
     assert "ray-snapshot: the deadlock stands: the program ends, with exit code 3" in done.errors
 
 
+@pytest.mark.nightly
 def test_why_nothing_is_watched_is_told_whatever_is_logged(runner: Runner, tmp_path: Path) -> None:
     log, program = tmp_path / "history/snapshots/_delta_log", tmp_path / "app.py"
     log.mkdir(parents=True)

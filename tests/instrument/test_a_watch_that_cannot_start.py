@@ -71,7 +71,8 @@ def broken_history(folder: Path) -> str:
 @pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("way", ["run", pytest.param("install", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", ["run", "install"])
 def test_a_program_whose_watching_cannot_start_runs_unwatched_and_one_line_says_why(
     runner: Runner, tmp_path: Path, way: str
 ) -> None:
@@ -86,15 +87,14 @@ def test_a_program_whose_watching_cannot_start_runs_unwatched_and_one_line_says_
     assert "Traceback" not in done.errors
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
     ("start", "seconds", "said"),
     [
         ("it dies", "120", "waited for the services of system broken, but the process asked is gone"),
-        pytest.param(
-            "no worker starts for it", "5", "waited 5 s for the services of system broken\n", marks=pytest.mark.nightly
-        ),
+        ("no worker starts for it", "5", "waited 5 s for the services of system broken\n"),
     ],
 )
 def test_a_watcher_that_never_begins_is_waited_for_no_longer_than_its_bound(
@@ -109,6 +109,7 @@ def test_a_watcher_that_never_begins_is_waited_for_no_longer_than_its_bound(
     assert "Traceback" not in done.errors
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_watcher_whose_name_an_actor_of_others_has_gets_another(runner: Runner, tmp_path: Path) -> None:

@@ -84,9 +84,7 @@ def parked(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.contract
-def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(
-    runner: Runner, parked: object, own_watch: object
-) -> None:
+def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: Runner, own_watch: object) -> None:
     app = runner.start_watched("hangs", "--every", "0.25", "deadlocks.py", "constructor")
     assert _said(app) == "start\n"
     assert app.stderr is not None
@@ -112,6 +110,7 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(
     runner: Runner, parked: tuple[subprocess.Popen[str], Path]
 ) -> None:
@@ -229,6 +228,7 @@ def test_a_program_can_watch_itself(own_watch: tuple[Future[Done], Path, Path]) 
     assert len(kept.snapshots()) >= 2
 
 
+@pytest.mark.nightly
 def test_a_first_cell_may_run_again(notebook: Future[Done]) -> None:
     done = notebook.result()
     assert done.exit_code == 0, done.errors

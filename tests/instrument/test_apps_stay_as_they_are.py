@@ -23,7 +23,7 @@ APPS = ("methods", "introspection", "names")
 
 
 @pytest.mark.contract
-@pytest.mark.nightly  # by day a program of `tests/real` is
+@pytest.mark.nightly  # by day `questions.py` is
 @pytest.mark.parametrize("app", APPS)
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
     plain, watched = runner.both(app, f"{app}.py")
@@ -59,6 +59,7 @@ def test_what_asks_a_method_or_a_task_about_itself_gets_the_answers_of_the_apps_
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_decorator_of_calls_sees_the_apps_arguments_and_what_it_makes_of_them_arrives(runner: Runner) -> None:
     watched = runner.start(COMMAND, "run", "--every", "0.1", "--name", "decorated", "decorators.py")
     plain, done = runner.plain("decorators.py"), runner.finish(watched)

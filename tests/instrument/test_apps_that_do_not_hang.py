@@ -67,6 +67,7 @@ def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_
     assert True not in answers
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scenario", ["gathered"])
 def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(
     patient: Callable[[str], tuple[Done, rs.History]], scenario: str

@@ -190,7 +190,7 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 """Ray runs async actors on uvloop where that is installed; the first of them is looked at on both loops."""
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
-BY_DAY = ("self_call", "queues.uvloop")
+BY_DAY = ("queues.uvloop",)
 HELD_ON_LOOPS = (2, 60)
 """The first Ray that holds asynchronous generators, and has what reads them in Python, where a coroutine can be followed."""
 if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:

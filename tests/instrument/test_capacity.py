@@ -53,13 +53,13 @@ def _as_needs(held: Any) -> dict[str, float]:
     return {name: amount for name, amount in held.amounts.items() if not name.startswith("bundle")}
 
 
-def test_tasks_and_actors_have_what_their_options_demand() -> None:
-    tasks = {name: _task().options(**options).remote() for name, options in OPTIONS.items()}
-    has = {name: _as_needs(ray.get(task)) for name, task in tasks.items()}
-    assert has == {name: dict(capacity.of_task(options).needs) for name, options in OPTIONS.items()}
-    actors = ((name, _actor().options(**options)) for name, options in OPTIONS.items())  # one after the other
-    has = {name: _as_needs(ray.get(actor.remote().held.remote())) for name, actor in actors}
-    assert has == {name: dict(capacity.of_actor(options).needs) for name, options in OPTIONS.items()}
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_tasks_and_actors_have_what_their_options_demand(name: str) -> None:
+    options = OPTIONS[name]
+    assert _as_needs(ray.get(_task().options(**options).remote())) == dict(capacity.of_task(options).needs)
+    actor = _actor().options(**options).remote()
+    assert _as_needs(ray.get(actor.held.remote())) == dict(capacity.of_actor(options).needs)
 
 
 def test_what_demands_nothing_is_known_as_such() -> None:

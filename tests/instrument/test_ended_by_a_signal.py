@@ -11,24 +11,23 @@ from started import BOUND_S, started
 
 from ray_snapshot.history import History
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.nightly]
 
 PROGRAM = Path(__file__).with_name("ended_app.py")
 COMMAND = Path(sys.executable).with_name("ray-snapshot")
-NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
     ("how", "number", "code"),
     [
         ("plain", signal.SIGTERM, -signal.SIGTERM),
-        pytest.param("after", signal.SIGTERM, 7, marks=NIGHTLY),
-        pytest.param("before", signal.SIGTERM, 7, marks=NIGHTLY),
-        pytest.param("loop", signal.SIGTERM, 7, marks=NIGHTLY),
-        pytest.param("threads", signal.SIGTERM, -signal.SIGTERM, marks=NIGHTLY),
-        pytest.param("second", signal.SIGTERM, -signal.SIGTERM, marks=NIGHTLY),
-        pytest.param("plain", signal.SIGHUP, -signal.SIGHUP, marks=NIGHTLY),
-        pytest.param("plain", signal.SIGINT, 130, marks=NIGHTLY),
+        ("after", signal.SIGTERM, 7),
+        ("before", signal.SIGTERM, 7),
+        ("loop", signal.SIGTERM, 7),
+        ("threads", signal.SIGTERM, -signal.SIGTERM),
+        ("second", signal.SIGTERM, -signal.SIGTERM),
+        ("plain", signal.SIGHUP, -signal.SIGHUP),
+        ("plain", signal.SIGINT, 130),
     ],
 )
 def test_it_ends_as_python_would_with_what_was_seen_written(

@@ -170,6 +170,7 @@ def test_an_alarm_that_comes_and_goes_has_not_thousands_and_the_end_has_its_own(
     assert capsys.readouterr().err.count("further ones have none") == 1
 
 
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("is_there", [True, False], ids=["a history without it", "no history"])
 def test_why_there_is_none_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_there: bool

@@ -16,6 +16,7 @@ MOST_REFS = 8
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_cluster")
 def test_rays_tables_show_one_actor_a_hook_and_a_few_refs_of_ours(runner: Runner) -> None:
     plain, watched = (json.loads(done.output) for done in runner.both("tables", PROGRAM, "tables"))

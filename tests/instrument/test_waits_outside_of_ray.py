@@ -85,7 +85,7 @@ def _kept(history: Path) -> tuple[str, ...]:
 
 
 def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end_is_told_with_its_place(
-    runner: Runner, healthy: tuple[subprocess.Popen[str], Path], tmp_path: Path
+    runner: Runner, tmp_path: Path
 ) -> None:
     done, history = _hanging(runner, tmp_path), tmp_path / "hanging"
     assert (done.output, done.exit_code) == ("given up\n", 0), done.errors
@@ -112,6 +112,7 @@ def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end
     assert max(row["record_delay_ms"] for row in machines) < OVERDUE_MS
 
 
+@pytest.mark.nightly
 def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
     runner: Runner, healthy: tuple[subprocess.Popen[str], Path]
 ) -> None:

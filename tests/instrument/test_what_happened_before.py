@@ -37,7 +37,7 @@ def loops(runner: Runner) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="module")
-def reported(runner: Runner, loops: subprocess.Popen[str]) -> tuple[str, Done, Done, Done]:
+def reported(runner: Runner) -> tuple[str, Done, Done, Done]:
     """What a program's report says, what `diagnose` says from another terminal, the same as JSON, and its last words."""
     with runner.watching("before-hangs", "--every", "0.25", "before.py", "permit", "killed", "unread") as app:
         assert app.stderr is not None
@@ -100,6 +100,7 @@ def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_to
     }
 
 
+@pytest.mark.nightly
 def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     runner: Runner, loops: subprocess.Popen[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     assert "deadlock: Deadlock cannot be told: " in found.output
 
 
+@pytest.mark.nightly
 def test_what_was_read_later_tried_again_or_meant_to_end_is_not_told(runner: Runner) -> None:
     with runner.watching("before-healthy", "--every", "0.25", "before.py", "healthy") as app:
         _said(app, "unread")

@@ -10,12 +10,14 @@ import argparse
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from catalogue import ALL, named
 from clean import hear_signals
 from comparing import Result, compare
-from real_page import cells, page
+from hanging import answer_to
+from real_page import cells, hang_cells, page
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "real-programs"
@@ -35,10 +37,14 @@ def main() -> int:
     for program in map(named, options.names or [one.name for one in ALL]):
         kept = None if options.histories is None else options.histories / program.name
         result = compare(program, kept, options.times)
+        result = replace(result, hangs=tuple(answer_to(program, hang) for hang in program.hangs))
         (KEPT / f"{program.name}.json").write_text(result.as_json())
         print(" | ".join(cells(result)), flush=True)
         for text in result.differences:
             print("    " + text.replace("\n", "\n    "), flush=True)
+        for answer in result.hangs:
+            print("    hang: " + " | ".join(hang_cells(answer)), flush=True)
+            (KEPT / f"{program.name}.{answer.hang}.txt").write_text(answer.text)
         differ |= bool(result.differences)
     paths = [KEPT / f"{program.name}.json" for program in ALL]
     results = [Result.from_json(path.read_text()) for path in paths if path.exists()]

@@ -9,6 +9,21 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 @dataclass(frozen=True, slots=True)
+class Hang:
+    """A hang that a program has in it, chosen by its first argument; its lines in the source are marked `# HANG NAME`."""
+
+    name: str
+    after: str
+    """The public report: OWNER/REPOSITORY#NUMBER."""
+    cause: tuple[str, ...]
+    """What an answer must name besides one of the marked lines, as patterns."""
+    grade: str = "proven"
+    """What the answer says of a deadlock: proven, suspected, cannot be told, or none."""
+    untold: tuple[str, ...] = ()
+    """What of the cause no answer names."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """One program, as a user would start it."""
 
@@ -22,7 +37,6 @@ class Program:
     needs_libraries: bool = False
     surroundings: str = ""
     """What must run beside it: "client server", "cluster", "dashboard"."""
-    is_by_day: bool = False
     is_watched: bool = True
     """False for what cannot be followed: it runs as it did, and is told so."""
     is_short: bool = False
@@ -32,6 +46,7 @@ class Program:
     is_job: bool = False
     """Whether it is handed in with `ray job submit`."""
     exit_code: int = 0
+    hangs: tuple[Hang, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -67,7 +82,7 @@ ALL: list[Program] = [
     Program("uncaught", "an exception that ends the program", exit_code=1, is_installed_too=True),
     Program("retries", "max_retries, retry_exceptions, max_restarts, max_task_retries", ("FOLDER",)),
     Program("cancelling", "ray.cancel of tasks and of async calls"),
-    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports", is_by_day=True),
+    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports"),
     Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
     Program("placement_groups", "placement groups, captured children"),
     Program("actor_pool", "ray.util.ActorPool"),
@@ -77,6 +92,69 @@ ALL: list[Program] = [
     Program("leaving", "exit_actor, ray.kill, lost handles, __ray_terminate__", ("FOLDER",)),
     Program("parameter_server", "numpy, rounds of gradients, ray.wait"),
     Program("game_of_life", "a grid of actors in lock-step"),
+    # ---- reinforcement learning, as its frameworks write it, with hangs that were reported ----
+    Program(
+        "rl_controller",
+        "one controller, fused workers, bound methods, a placement group, a named rendezvous",
+        hangs=(
+            Hang("slots", "verl-project/verl#7990", (r"RolloutServer\.resume", r"max_concurrency|slot")),
+            Hang(
+                "rendezvous",
+                "verl-project/verl#1144",
+                (r"WorkerDict-1 in WorkerDict\.__init__", r"verl_again_register_center"),
+                grade="none",
+                untold=(r"verl_again_register_center",),
+            ),
+        ),
+    ),
+    Program(
+        "rl_engines",
+        "fractions of a bundle, async engines, a lock actor, a stream, a queue",
+        hangs=(
+            Hang("lock", "OpenRLHF/OpenRLHF#1262", (r"Trainer", r"SampleMaker", r"Lock\.acquire")),
+            Hang("died", "OpenRLHF/OpenRLHF#331", (r"Policy", r"Group\.join", r"Engine-\d died")),
+        ),
+    ),
+    Program(
+        "rl_collector",
+        "a collector's threads, a replay buffer, polls",
+        hangs=(
+            Hang(
+                "exhausted",
+                "NVIDIA-NeMo/RL#2899",
+                (r"driver asks ReplayBuffer\.sample", r"thread collection\b"),
+                grade="cannot be told",
+                untold=(r"thread collection\b",),
+            ),
+            Hang(
+                "raised",
+                "NVIDIA-NeMo/RL#3488",
+                (r"driver asks ReplayBuffer\.sample", r"thread batch-\d was ended by"),
+                grade="cannot be told",
+            ),
+        ),
+    ),
+    Program(
+        "rl_staleness",
+        "an event loop in a task, a bound on staleness, coroutines that generate",
+        hangs=(
+            Hang("lost", "NovaSky-AI/SkyRL#1173", (r"Sandbox",)),
+            Hang(
+                "crashed",
+                "NovaSky-AI/SkyRL#1691",
+                (r"InferenceEngine.* died", r"Queue\.get"),
+                grade="cannot be told",
+            ),
+        ),
+    ),
+    Program(
+        "rl_router",
+        "a router, rollouts ahead, weights by a collective",
+        hangs=(
+            Hang("groups", "THUDM/slime#2331", (r"Engine-0", r"Engine-1", r"open_group")),
+            Hang("gather", "THUDM/slime#1487", (r"TrainRank-2 does nothing", r"Collective\.meet")),
+        ),
+    ),
     # ---- clusters, jobs, environments ----
     Program("cluster", "a cluster of `ray start --head`", surroundings="cluster", needs_libraries=True),
     Program("two_jobs", "beside another job, whose actor it calls", surroundings="other job", needs_libraries=True),

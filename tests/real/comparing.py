@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from catalogue import Program
+from hanging import Answer
 from real_runs import Ended, installed, plainly, watched
 from shares import Share, shares
 from surroundings import around
@@ -30,6 +30,8 @@ class Result:
     shares: dict[str, Share]
     measured: str
     """The day, and the machine's load over the 15 minutes before the end."""
+    hangs: tuple[Answer, ...] = ()
+    """What was said of each hang that is planted in it."""
 
     @property
     def ratio(self) -> float:
@@ -44,23 +46,21 @@ class Result:
         """What `as_json` made."""
         found: dict[str, Any] = json.loads(text)
         told = {name: Share(**one) for name, one in found.pop("shares").items()}
-        return cls(**found, shares=told)
+        hangs = tuple(Answer(**one) for one in found.pop("hangs", ()))
+        return cls(**found, shares=told, hangs=hangs)
 
 
-def compare(program: Program, kept: Path | None = None, times: int = 1, *, at_once: bool = False) -> Result:
+def compare(program: Program, kept: Path | None = None, times: int = 1) -> Result:
     """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories stay.
 
-    Plainly and watched it runs so many `times`, in turns; of the wall times the least of each kind counts. `at_once`: beside
-    each other, where no wall time counts.
+    Plainly and watched it runs so many `times`, in turns; of the wall times the least of each kind counts.
     """
     with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
         histories = kept or Path(folder)
         plains, runs = [], []
-        with ThreadPoolExecutor(2 if at_once else 1) as pool:
-            for turn in range(times):
-                both = pool.submit(_plain_of, program), pool.submit(_run_of, program, histories / f"run-{turn}")
-                plains.append(both[0].result())
-                runs.append(both[1].result())
+        for turn in range(times):
+            plains.append(_plain_of(program))
+            runs.append(_run_of(program, histories / f"run-{turn}"))
         differences = _of_the_plain(plains[0], program)
         differences += [f"plain: {text}" for plain in plains[1:] for text in differences_between(plains[0], plain)]
         differences += [f"run: {text}" for run in runs for text in _of_the_watched(plains[0], run, program)]

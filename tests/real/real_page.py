@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from comparing import Result
+from hanging import AFTER_S, Answer
 from shares import KINDS, Share
 
 HEAD = """# Programs of others
@@ -35,11 +36,30 @@ COLUMNS = (
 )
 
 
+HANGS = """Hangs are planted in some, each after a public report. Such a program is started with `ray-snapshot run --every 1`,
+and diagnosed from a second terminal {after:.0f} s later. *Told* is an answer that names a line at which it hangs and every part
+of the cause; *grade* is none where it says "No deadlock".
+
+"""
+HANG_COLUMNS = ("program", "hang", "after", "told?", "grade", "place")
+
+
 def page(results: Iterable[Result], where: str) -> str:
     every = list(results)
     rows = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * 6 + "---|---|"]
     rows += ["| " + " | ".join(cells(one)) + " |" for one in every]
-    return HEAD.format(where=where) + "\n".join(rows) + "\n\n" + _kinds(every) + "\n\n" + _sums(every)
+    return HEAD.format(where=where) + "\n".join(rows) + "\n\n" + _kinds(every) + "\n\n" + _hangs(every) + _sums(every)
+
+
+def _hangs(results: list[Result]) -> str:
+    rows = [[one.name, *hang_cells(answer)] for one in results for answer in one.hangs]
+    table = ["| " + " | ".join(row) + " |" for row in [[*HANG_COLUMNS], ["---"] * len(HANG_COLUMNS), *rows]]
+    return HANGS.format(after=AFTER_S) + "\n".join(table) + "\n\n" if rows else ""
+
+
+def hang_cells(answer: Answer) -> list[str]:
+    told = "yes" if answer.is_told else f"**no**: not {', '.join(answer.missing)}".replace("|", "/")
+    return [answer.hang, answer.after, told, answer.grade, answer.place or "-"]
 
 
 def cells(result: Result) -> list[str]:

@@ -1,6 +1,6 @@
 """Programs as users write them print the same and end in the same way, whether they are watched or not.
 
-Each starts a Ray of its own. A few run by day; those that need Ray's libraries or uvloop run with `make test-libraries`.
+Each starts a Ray of its own. They run by night; those that need Ray's libraries or uvloop run with `make test-libraries`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from comparing import compare
 def _marks(program: Program) -> Iterator[pytest.MarkDecorator]:
     if program.needs_libraries:
         yield pytest.mark.libraries
-    elif not program.is_by_day:
+    else:
         yield pytest.mark.nightly
 
 
 @pytest.mark.parametrize("program", [pytest.param(one, id=one.name, marks=[*_marks(one)]) for one in ALL])
 def test_a_program_behaves_as_it_does_unwatched(program: Program) -> None:
-    result = compare(program, at_once=program.is_by_day)
+    result = compare(program)
     assert result.differences == []
     assert program.is_short or bool(result.shares["deadlock"].snapshots) is program.is_watched

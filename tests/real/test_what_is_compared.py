@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from catalogue import ALL, PROGRAMS
 from comparing import Result, differences_between
+from hanging import Answer, judged, marked
 from real_page import page
 from real_runs import Ended
 from shares import KINDS, Share, causes_of
@@ -17,6 +20,31 @@ def _ended(lines: list[str], code: int = 0, errors: str = "") -> Ended:
 def test_every_program_is_in_the_catalogue_and_has_a_name_of_its_own() -> None:
     assert {one.path.name for one in ALL} == {path.name for path in PROGRAMS.glob("*.py")}
     assert len({one.name for one in ALL}) == len(ALL)
+
+
+def test_the_docstring_of_a_program_names_its_hangs_and_their_reports_and_its_source_marks_them() -> None:
+    planted = [(one, hang) for one in ALL for hang in one.hangs]
+    assert len({hang.name for _, hang in planted}) == len(planted) == 10
+    for program, hang in planted:
+        head = program.path.read_text().split('"""')[1]
+        assert re.search(rf"^{hang.name} +after {re.escape(hang.after)}: ", head, re.MULTILINE), (
+            program.name,
+            hang.name,
+        )
+        assert marked(program.path, hang.name)
+
+
+def test_an_answer_tells_a_hang_if_it_names_one_of_its_lines_and_every_part_of_its_cause() -> None:
+    program = next(one for one in ALL if one.name == "rl_engines")
+    hang = next(one for one in program.hangs if one.name == "lock")
+    place = marked(program.path, "lock")[1]
+    parts = "Trainer-0 waits for Lock-0 (Lock.acquire); SampleMaker-0 waits, too"
+    answer = judged(program, hang, 3, f"deadlock: ({place}) {parts}")
+    assert (answer.is_told, answer.grade, answer.place) == (True, "proven", place)
+    assert judged(program, hang, 3, f"suspected: ({place}) {parts}").grade == "suspected"
+    assert judged(program, hang, 4, f"({place}0) {parts}").missing == ["its line"]
+    assert judged(program, hang, 4, place).missing == [*hang.cause]
+    assert judged(program, hang, 0, "No deadlock.").grade == "none"
 
 
 @pytest.mark.contract
@@ -73,14 +101,22 @@ def test_a_cause_is_told_by_its_kind() -> None:
     assert causes_of({}, told) == ["aborted"]
 
 
+TOLD = Answer("lock", "o/r#1", [], "proven", "two.py:3", "")
+NOT_TOLD = Answer("died", "o/r#2", ["A|B"], "none", "", "")
+
+
 def test_the_page_has_a_row_for_each_program_and_names_those_that_differ() -> None:
     shares = {"deadlock": Share(4, 3, 0, {"thread": 1}), "termination": Share(4, 4, 0, {})}
     results = [
         Result("one", "tasks", [], 10.5, 11.0, shares, "2026-11-29, load 2"),
-        Result("two", "queues", ["run: exit"], 1.0, 2.0, shares, "2026-11-29, load 9"),
+        Result("two", "queues", ["run: exit"], 1.0, 2.0, shares, "2026-11-29, load 9", (TOLD, NOT_TOLD)),
     ]
     text = page(results, "a computer")
     assert "| one | tasks | yes | 10.5 | 11.0 | 1.05 | 4 | 75 | 100 | d: thread 1 | 2026-11-29, load 2 |" in text
     assert "| thread | a thread of the program or of a library that may act | 2 |" in text
+    assert (
+        "| two | lock | o/r#1 | yes | proven | two.py:3 |\n| two | died | o/r#2 | **no**: not A/B | none | - |" in text
+    )
+    assert Result.from_json(results[1].as_json()).hangs == (TOLD, NOT_TOLD)
     assert "2 programs; 1 differ: two." in text
     assert "the largest ratio of those is 1.05 (one)" in text

@@ -73,6 +73,7 @@ def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
     with rs.System("ended-thread", detectors=[detectors.Termination()]) as system:
         till = system.spawn(Till)
@@ -98,6 +99,7 @@ def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> No
         looking.join()
 
 
+@pytest.mark.nightly
 def test_a_held_snapshot_is_read_as_of_its_moment_when_its_host_has_died_and_its_system_has_closed(
     ray_cluster: None,
 ) -> None:

@@ -53,6 +53,7 @@ def test_an_alarm_is_told_when_it_begins_and_when_it_ends_and_the_last_before_th
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_a_watched_app_has_a_clock_where_alarms_are_to_be_told(ray_cluster: None, tmp_path: Path) -> None:
     out = tmp_path / "told"
     never = rs.detector(stable=True, alarm_when=False, name="never")(lambda snapshot: False)

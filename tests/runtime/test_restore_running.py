@@ -202,18 +202,6 @@ def test_pending_snapshots_are_given_up_with_the_reason(bank: rs.System, tmp_pat
         ray.get(pending, timeout=BOUND_S)
 
 
-@pytest.mark.contract
-def test_without_checkpoints_nothing_is_restored_and_the_snapshot_says_so(ray_cluster: None) -> None:
-    with rs.System("plain", detectors=[]) as system:
-        system.spawn(Keeper)
-        system.start()
-        snapshot = system.snapshot()
-        assert not snapshot.restorable
-        assert any("checkpoint=True" in obstacle for obstacle in snapshot.obstacles)
-        with pytest.raises(rs.NotRestorableError, match="checkpoint=True"):
-            system.restore(snapshot)
-
-
 @pytest.mark.nightly
 def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(bank: rs.System) -> None:
     """Batches, calls, commands of the coordinator, creations, what stops a system, and who is said to be dead."""

@@ -96,6 +96,7 @@ def await_count(system: rs.System, wanted: int) -> None:
         pass
 
 
+@NIGHTLY
 @pytest.mark.parametrize("protocol", OTHERS)
 def test_a_host_that_freezes_is_named_and_one_that_dies_ends_the_system_and_neither_holds_anybody(
     protocol: str, tmp_path: Path

@@ -36,6 +36,7 @@ class Grows:
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) -> None:
     """With one detector more, which shows that what many machines need is loaded when there are so many."""
     gate = runtime_machines.Gate(tmp_path)

@@ -223,6 +223,7 @@ def test_a_run_is_in_its_history_with_every_snapshot_and_verdict_and_subscribers
 
 
 @pytest.mark.contract
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("what", ["a file", "a folder in a file"])
 def test_a_history_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path, what: str) -> None:
     (tmp_path / "taken").write_text("I am a file")

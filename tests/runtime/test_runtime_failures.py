@@ -77,17 +77,17 @@ FAILURES = {
 }
 
 
-RARE = {"an action that exits", "an error without a text", "an unknown method", "an attribute that is no method"}
+BY_DAY = "an action that raises"
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=[pytest.mark.nightly] if what in RARE else []) for what in FAILURES]
+    "what", [pytest.param(what, marks=() if what == BY_DAY else pytest.mark.nightly) for what in FAILURES]
 )
 def test_it_reaches_the_driver_wherever_it_waits_sends_or_asks(what: str, tmp_path: Path) -> None:
     do, kind, text = FAILURES[what]
     gate = Gate(tmp_path)
-    is_raised = what == "an action that raises"
+    is_raised = what == BY_DAY
     with rs.System("failing", spawn_timeout=1_000 if is_raised else 0.2, history=tmp_path / "history") as system:
         (clumsy,) = system.spawn_many(Clumsy, names=["clumsy"])
         log = system.spawn(Log, name="log")
@@ -123,6 +123,7 @@ def test_it_reaches_the_driver_wherever_it_waits_sends_or_asks(what: str, tmp_pa
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_constructor_that_raises_is_found_at_start_and_raised_again_at_the_end_if_nobody_asked() -> None:
     def run() -> None:
         with rs.System("unborn") as system:
@@ -191,6 +192,7 @@ def never(_: rs.Snapshot) -> bool:
 
 
 @pytest.mark.contract
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("who", ["service", "analyst"])
 def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
     with rs.System("headless") as system:
@@ -207,6 +209,7 @@ class Confused(rs.SnapshotMixin):
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_waiting_for_that_returns_no_wait_stops_the_system_and_says_what_to_return() -> None:
     with rs.System("confused") as system:
         system.spawn(Confused, name="puzzled")
@@ -359,6 +362,7 @@ def test_a_machine_that_stops_keeps_its_mail_and_refuses_more(house: House, tmp_
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_second_system_of_the_same_name_is_refused_and_the_name_is_free_again_after_the_first() -> None:
     with rs.System("once", detectors=[]) as first:
         with pytest.raises(rs.SystemRunningError, match=r"'once' is already running"):

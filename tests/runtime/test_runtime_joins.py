@@ -149,6 +149,7 @@ def system(ray_cluster: None) -> Iterator[rs.System]:
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_machine_is_passive_where_a_port_has_no_declared_source_and_terminates_where_all_have(
     system: rs.System,
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_machine_is_passive_where_a_port_has_no_declared_source_and_terminates
     assert system.snapshot().machines["press"].state == {"made": 1}
 
 
+@pytest.mark.nightly
 def test_a_port_that_the_machine_does_not_have_is_refused_at_once_or_stops_the_system_with_its_place(
     system: rs.System,
 ) -> None:

@@ -308,3 +308,11 @@ def test_a_backlog_of_thousands_does_not_delay_a_snapshot_and_is_recorded_in_ord
     house.make(Log, name="missing")
     house.settle()
     assert ray.get(slow.read.remote()) == list(range(5_000))
+
+
+def test_without_checkpoints_nothing_is_restored_and_the_snapshot_says_so(house: House) -> None:
+    snapshot = house.system.snapshot()
+    assert not snapshot.restorable
+    assert any("checkpoint=True" in obstacle for obstacle in snapshot.obstacles)
+    with pytest.raises(rs.NotRestorableError, match="checkpoint=True"):
+        house.system.restore(snapshot)

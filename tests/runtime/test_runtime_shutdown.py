@@ -229,6 +229,7 @@ def test_running_systems_are_listed_and_a_snapshot_is_taken_from_another_process
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_an_unknown_system_a_bad_name_and_no_cluster_are_one_line_and_exit_code_2(shown: House) -> None:
     address = ray.get_runtime_context().gcs_address
     for arguments, text in (

@@ -182,6 +182,7 @@ def test_an_initiator_must_exist_and_its_markers_must_reach_everybody(islands: r
         assert recorded["a"] <= recorded["b"] <= recorded["driver"], "the marker spread it, the driver was asked last"
 
 
+@pytest.mark.nightly
 def test_a_host_that_is_born_while_a_snapshot_is_open_belongs_to_it(islands: rs.System, tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     log = islands.spawn(Log, name="early")
@@ -232,6 +233,7 @@ def test_messages_to_a_name_that_is_spawned_later_count_as_in_flight_and_arrive_
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_call_to_a_name_that_is_spawned_later_waits_for_it(islands: rs.System) -> None:
     caller = islands.machine("b")
     answer = caller.ask_for.remote(islands.machine("afterwards"), "read")

@@ -103,7 +103,7 @@ def test_after_going_back_a_machine_hears_of_what_comes_then(system: rs.System) 
 
 @pytest.mark.contract
 @pytest.mark.parametrize(("kind", "error"), [(Sender, "in no action tried to send"), (Failing, "the disk is full")])
-@pytest.mark.by_day(1)
+@pytest.mark.nightly
 def test_a_machine_that_sends_when_it_is_told_or_fails_stops_the_system(
     ray_cluster: None, kind: type, error: str
 ) -> None:
@@ -116,6 +116,7 @@ def test_a_machine_that_sends_when_it_is_told_or_fails_stops_the_system(
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_without_checkpoints_a_machine_that_would_wait_in_vain_is_refused(ray_cluster: None) -> None:
     with rs.System("deaf", detectors=[]) as system, pytest.raises(rs.SettingError, match="would never be called"):
         system.spawn(Listener)

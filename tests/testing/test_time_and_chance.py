@@ -80,6 +80,7 @@ def test_a_profiler_that_is_written_in_c_is_left_alone() -> None:
 
 @pytest.mark.contract
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_on_ray_machines_are_told_the_real_time_and_draw_by_themselves() -> None:
     import ray
 

@@ -174,6 +174,7 @@ def test_a_deadlock_is_done_again_as_far_as_it_came(ray_cluster: None, tmp_path:
     assert modal.holds is True
 
 
+@pytest.mark.nightly
 def test_who_waits_for_a_reply_without_reading_it_hears_its_colour(
     ray_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
