@@ -143,18 +143,11 @@ class Elsewhere:
     def run(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
-    def park(self):
-        self.run(parked())
-
     def ask_there(self, other):
         return self.run(answer_of(other[0]))
 
     def wait_there(self, kind, sleeper=None):
         return self.run(WAITS_THERE[kind](sleeper))
-
-
-async def parked():
-    await asyncio.Event().wait()
 
 
 async def answer_of(other):
@@ -222,8 +215,8 @@ def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
     flag, asks_back, asker = Flag.remote(), AsksBack.remote(), Asker.remote()
     in_a_thread, reading = Awaits.options(name="locked").remote(), Awaits.options(name="reading").remote()
-    parks, asks_there, asker_there = Elsewhere.remote(), Elsewhere.remote(), Asker.remote()
-    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading, parks, asks_there, asker_there)
+    asks_there, asker_there = Elsewhere.remote(), Asker.remote()
+    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading, asks_there, asker_there)
     kinds = ("lock", "condition", "socket", "child", "process_queue", "join")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
     ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), *beside)])
@@ -231,7 +224,7 @@ def hanging():
     refs += [service.run.remote(), flag.occupy.remote(), flag.release.remote()]
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
     refs += [asker.ask.remote(asks_back), in_a_thread.locked.remote(), reading.reading.remote()]
-    refs += [reading.sleeping.remote(), unread.remote(), parks.park.remote()]
+    refs += [reading.sleeping.remote(), unread.remote()]
     refs += [asker_there.ask.remote(asks_there, "ask_there")]
     given_up, most_s = Path(sys.argv[2]), time.monotonic() + MOST_S
     while not given_up.exists() and time.monotonic() < most_s:

@@ -22,7 +22,7 @@ OVERDUE_MS = 4_000
 BOUND_S = 300.0
 """So long what can be told may take to be told, beside much other work; where nothing else runs, a quarter of a minute."""
 
-PROVEN = {"get", "lock", "condition", "hold", "occupy", "ask", "park", "ask_there"}
+PROVEN = {"get", "lock", "condition", "hold", "occupy", "ask", "ask_there"}
 """Methods of calls that only their own processes could end."""
 UNTOLD = {"socket", "child", "process_queue", "join", "locked", "reading", "unread-0"}
 """Machines with a wait that something else may end."""
