@@ -157,7 +157,7 @@ class BlockedCalls:
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
     def _goes_on(self, thread: int, frames: Mapping[int, FrameType]) -> bool:
-        """Whether a thread (its ident) waits for a task on another loop that runs, or that a timer or an acting thread ends."""
+        """Whether a thread (its ident) waits for a task on another loop that runs, sleeps, or waits for a thread that acts."""
         task = awaited_task(thread, frames)
         if task is None or parked_at(last := last_before(task), last.get_coro()) is not None:
             return False

@@ -82,18 +82,13 @@ def may_cancel(task: Any, frames: Mapping[int, FrameType]) -> bool:
 
 
 def goes_on(task: Any, frames: Mapping[int, FrameType]) -> bool:
-    """Whether a task on the loop of a thread, or one that it waits for, runs, or goes on when a timer of its loop ends."""
+    """Whether a task on the loop of a thread, or one that it waits for, runs or sleeps."""
     for one in tasks_before(task):
-        waiter, found = one._fut_waiter, loops.pending(one.get_loop())
+        waiter, own = one._fut_waiter, frames_of(one.get_coro())
         if waiter is None and (ident := thread_of(one, frames)) is not None:
             native = next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
             if native is not None and kernel_wait(native) is None:
                 return True
-        elif waiter is None or waiter.done():
+        elif waiter is None or waiter.done() or (own and own[-1].f_code is asyncio.sleep.__code__):
             return True
-        elif found is not None:
-            reach = Reach((), [one])
-            reach.add(found.timers)
-            if one in reach:
-                return True
     return False
