@@ -55,6 +55,7 @@ class Stuck:
     def socket(self):
         server = socket.create_server(("127.0.0.1", 0))
         client = socket.create_connection(server.getsockname())
+        self.there = server.accept()
         client.recv(1)
 
     def child(self):
