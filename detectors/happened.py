@@ -3,7 +3,7 @@
 The watcher lists it in the coverage (`happened`), the newest first; each has `kind`, `machine`, `class` and `at` (ISO 8601).
 
 - `raised`: `method`, `error` (a type), `call_site`, `count`; `is_retried`: Ray retries the call, else the error is unread.
-- `thread_ended`: `thread` (its name), `error`, `call_site`.
+- `thread_ended`: `thread` (its name), `error`, `call_site`; `is_task`: an asyncio task, seen at `at`, whose error is unread.
 - `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
 - `poll`: see `polls`.
@@ -58,7 +58,8 @@ def sentence(one: Mapping[str, Any], now: datetime) -> str:
     name = str(one["machine"])
     place = f" ({one['call_site']})" if one.get("call_site") else ""
     if one["kind"] == "thread_ended":
-        return f"{name}: thread {one['thread']} was ended by {one['error']} at {_clock(one)}{place}"
+        kind = "task" if one.get("is_task") else "thread"
+        return f"{name}: {kind} {one['thread']} was ended by {one['error']} at {_clock(one)}{place}"
     if one["kind"] == "child_ended":
         return f"{name}: child process {one['pid']} ({one['program']}) ended with {one['how']} and was not waited for"
     if one["kind"] == "raised":

@@ -79,7 +79,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 def imported(node: ast.AST) -> Iterator[str]:
     """What runs when the module is imported: nothing inside functions, nothing for the type checker only."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
         return
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         for other in node.orelse:

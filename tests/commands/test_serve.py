@@ -106,7 +106,7 @@ def run(home: Path, *options: str, **more: str) -> subprocess.CompletedProcess[s
         (["--address", "127.0.0.1:1"], "no Ray cluster can be reached at '127.0.0.1:1'"),
     ],
 )
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(2)
 def test_what_cannot_be_served_is_told_in_one_line(tmp_path: Path, options: list[str], words: str) -> None:
     incident(tmp_path / "h")
     done = run(tmp_path, *options)

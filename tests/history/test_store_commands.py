@@ -64,22 +64,20 @@ READING = [
 ]
 
 
+@pytest.mark.by_day(5)
+@pytest.mark.parametrize("line", READING, ids=lambda line: line[0])
 def test_commands_say_of_a_store_what_they_say_of_a_folder(
-    pristine: str, bucket: str, local: str, run: Any, tmp_path: Path
+    pristine: str, bucket: str, local: str, run: Any, tmp_path: Path, line: list[str]
 ) -> None:
-    for place in ("local", "stored"):
-        (tmp_path / place).mkdir()
-    for command, *arguments in READING:
-        answers = []
-        for place, history in (("local", local), ("stored", pristine)):
-            out = str(tmp_path / place)
-            given = [part.replace("HISTORY", history).replace("OUT", out) for part in arguments]
-            code, said, errors = run(command, *given)
-            text = "\n".join(said) + "".join(file.read_text() for file in sorted((tmp_path / place).iterdir()))
-            answers.append((code, text.replace(history, "HISTORY").replace(out, "OUT"), errors))
-        assert answers[0] == answers[1], command
-        assert answers[0][0] in (0, 1), answers[0]
-        assert len(answers[0][1]) > 20, command
+    answers = []
+    for place, history in (("local", local), ("stored", pristine)):
+        (out := tmp_path / place).mkdir()
+        code, said, errors = run(*(part.replace("HISTORY", history).replace("OUT", str(out)) for part in line))
+        text = "\n".join(said) + "".join(file.read_text() for file in sorted(out.iterdir()))
+        answers.append((code, text.replace(history, "HISTORY").replace(str(out), "OUT"), errors))
+    assert answers[0] == answers[1]
+    assert answers[0][0] in (0, 1), answers[0]
+    assert len(answers[0][1]) > 20
 
 
 def test_compact_retain_and_vacuum_rewrite_a_history_in_a_store(address: str, run: Any) -> None:

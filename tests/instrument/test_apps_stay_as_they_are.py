@@ -96,7 +96,8 @@ def test_a_module_runs_as_python_would_run_it(runner: Runner) -> None:
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize(("how", "code"), [("end", 0), ("exit", 7), ("message", 1)])
+@pytest.mark.by_day(1)
+@pytest.mark.parametrize(("how", "code"), [("exit", 7), ("end", 0), ("message", 1)])
 def test_a_program_ends_with_its_own_exit_code_and_last_words(runner: Runner, how: str, code: int) -> None:
     plain, watched = runner.both("ends", "program.py", how)
     assert plain.exit_code == code

@@ -190,15 +190,12 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 """Ray runs async actors on uvloop where that is installed; the first of them is looked at on both loops."""
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
-BY_DAY = ("queues.uvloop",)
 HELD_ON_LOOPS = (2, 60)
 """The first Ray that holds asynchronous generators, and has what reads them in Python, where a coroutine can be followed."""
 if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
     SCENARIOS = {
         name: one for name, one in SCENARIOS.items() if name not in ("held_async_generator", "async_next_item")
     }
-
-BY_DAY_AND_NIGHT = [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in SCENARIOS]
 
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]
 
@@ -239,14 +236,16 @@ def _calls(record: dict[str, Any]) -> str:
     return " ".join(sorted(set(calls)))
 
 
-@pytest.mark.parametrize("scenario", BY_DAY_AND_NIGHT)
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_members_and_those_behind_are_named_with_their_methods_and_places(hanging: Hanging, scenario: str) -> None:
     _, evidence = hanging(scenario)
     assert _lines(evidence["members"]) == SCENARIOS[scenario].members
     assert _lines(evidence["stuck_behind"]) == SCENARIOS[scenario].behind
 
 
-@pytest.mark.parametrize("scenario", BY_DAY_AND_NIGHT)
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr(hanging: Hanging, scenario: str) -> None:
     done, evidence = hanging(scenario)
     assert done.exit_code == DEADLOCKED, done.errors

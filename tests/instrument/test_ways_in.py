@@ -46,7 +46,7 @@ def ran(runner: Runner, way: str, cluster: str, start: str) -> Done:
         return runner.finish(runner.start_in((*command, *given), APPS, environment))
 
 
-@pytest.mark.by_day(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("cluster", "start"), STARTS, ids=lambda value: value or "started by the system")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_plain_actor_calls_a_machine_and_is_in_its_snapshots(

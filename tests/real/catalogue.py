@@ -122,9 +122,9 @@ ALL: list[Program] = [
             Hang(
                 "exhausted",
                 "NVIDIA-NeMo/RL#2899",
-                (r"driver asks ReplayBuffer\.sample", r"thread collection\b"),
+                (r"driver asks ReplayBuffer\.sample", r"thread collection"),
                 grade="cannot be told",
-                untold=(r"thread collection\b",),
+                untold=(r"thread collection",),
             ),
             Hang(
                 "raised",
@@ -138,11 +138,16 @@ ALL: list[Program] = [
         "rl_staleness",
         "an event loop in a task, a bound on staleness, coroutines that generate",
         hangs=(
-            Hang("lost", "NovaSky-AI/SkyRL#1173", (r"Sandbox",)),
+            Hang(
+                "lost",
+                "NovaSky-AI/SkyRL#1173",
+                (r"Sandbox-0 in Sandbox\.step", r"ended by ConnectionError"),
+                untold=(r"ended by ConnectionError",),
+            ),
             Hang(
                 "crashed",
                 "NovaSky-AI/SkyRL#1691",
-                (r"InferenceEngine.* died", r"Queue\.get"),
+                (r"InferenceEngine-\d died", r"Queue\.get", r"task generate-\d was ended by"),
                 grade="cannot be told",
             ),
         ),

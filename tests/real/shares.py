@@ -29,6 +29,7 @@ KINDS = {
     "object of no call": "a wait for an object that no watched call gives",
     "wait in Python": "a lock, queue, socket or child process that is waited for, for more than ten seconds",
     "busy loop": "a call that occupies the event loop of its actor",
+    "delayed": "a call that has not begun, though its arguments, a slot and room are there",
     "room": "room on a node that others hold, or that may be given back",
     "node": "a node of which nothing is seen",
 }
@@ -50,6 +51,7 @@ _FIRST = (
     ("object of no call", rf"what ends the wait of .* {NO_CALL}$"),
     ("wait in Python", r"what ends "),
     ("not observed wait", r"what .* waits for\b"),
+    ("delayed", r"what keeps .* from beginning$"),
     ("busy loop", r"whether .* ends without "),
     ("room", r".* needs |whether a handle of "),
 )

@@ -92,6 +92,7 @@ def test_a_cause_is_told_by_its_kind() -> None:
         "what get of B-0 waits for (app.py:11, since 10:07:31)": "not observed wait",
         "what ends the wait of driver for an object that no watched call gives": "object of no call",
         "what ends the wait of driver in queue.Queue.get": "wait in Python",
+        "what keeps Group-0 from beginning": "delayed",
         "Trainer-0 needs CPU 1, and A-1 of job 02 has it": "room",
         "another one": "another one",
     }

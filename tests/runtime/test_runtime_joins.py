@@ -52,6 +52,7 @@ def names(records: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare_no_wait(ray_cluster: None) -> None:
     with rs.System("table", detectors=[detectors.Deadlock()]) as system:
         seats = table(system)

@@ -33,7 +33,8 @@ def _await_end(pids: list[int]) -> None:
     until(lambda: [pid for pid in pids if os.path.exists(f"/proc/{pid}")], good=lambda left: not left)
 
 
-@pytest.mark.parametrize("how", ["the block ends", pytest.param("the block raises", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["the block ends", "the block raises"])
 def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
     pids: list[int] = []
 

@@ -48,6 +48,7 @@ def test_it_is_certain_only_where_some_are_deadlocked_and_nothing_is_active_on_t
 
 @pytest.mark.contract
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_termination_is_not_waited_for_in_a_deadlock_nor_in_a_system_that_another_thread_closes(
     ray_cluster: None,
 ) -> None:

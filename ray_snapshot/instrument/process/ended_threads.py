@@ -1,16 +1,19 @@
-"""Threads of the app's own that an exception has ended: what waits for their work waits in vain.
+"""Threads and asyncio tasks of the app's own that an exception has ended: what waits for their work waits in vain.
 
-What calls `threading.excepthook` is made with each thread, and replaced; the hook stays the program's own.
+What calls `threading.excepthook` is made with each thread, and replaced; the hook stays the program's own. Tasks are looked
+through with each report, as long as the program keeps them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.process.failures import place_of
@@ -18,7 +21,7 @@ from ray_snapshot.limits import LIMITS
 
 
 class EndedThread(NamedTuple):
-    """A thread whose function raised, in the user's code."""
+    """A thread whose function raised, in the user's code; or a task whose error nothing has read."""
 
     thread: str
     """Its name."""
@@ -27,6 +30,7 @@ class EndedThread(NamedTuple):
     at: float
     call_site: str
     """ "file:line" of the innermost line of the user's."""
+    is_task: bool = False
 
 
 ENDED_THREADS: deque[EndedThread] = deque(maxlen=LIMITS.raised_errors)
@@ -48,3 +52,29 @@ def _note(thread: threading.Thread) -> None:
     error = sys.exception()
     if isinstance(error, Exception) and (place := place_of(error)):
         ENDED_THREADS.append(EndedThread(thread.name, type(error).__name__, time.time(), place))
+
+
+_SEEN = WeakSet[Any]()
+"""Tasks that have been told."""
+
+
+def note_failed_tasks() -> None:
+    """Note each task that has newly failed, with the time of this look. That its error was not read stays so."""
+    for task in _tasks():
+        error = getattr(task, "_exception", None)  # task.exception() would count as reading it
+        if isinstance(error, Exception) and getattr(task, "_log_traceback", False) and task not in _SEEN:
+            _SEEN.add(task)
+            if place := place_of(error):
+                ended = EndedThread(task.get_name(), type(error).__name__, time.time(), place, is_task=True)
+                ENDED_THREADS.append(ended)
+
+
+def _tasks() -> list[Any]:
+    """Those that there are, done or not; none where Python lists only those that are not done."""
+    alive: Any = getattr(asyncio.tasks, "_all_tasks", None) or getattr(asyncio.tasks, "_scheduled_tasks", ())
+    for _ in range(10):
+        try:
+            return list(alive)
+        except RuntimeError:  # a loop of another thread makes tasks meanwhile
+            continue
+    return []

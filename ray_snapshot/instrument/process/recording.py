@@ -21,7 +21,7 @@ from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_obj
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.coroutines import REPLIES
-from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS
+from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -168,6 +168,8 @@ class Recording:
         polls = process.polls.look(ledger, now) if numbers else ()
         is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
         asked = self.asked_methods
+        if numbers:
+            note_failed_tasks()
         plain = asked.look(process.body, process.last_calls, process.begun, now) if is_open else ()
         for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
