@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from ray_snapshot.detectors.collective import Collective
 from ray_snapshot.detectors.conservation import TokenConservation
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.infeasible import Infeasible
@@ -25,6 +26,7 @@ from ray_snapshot.errors import DetectorError
 from ray_snapshot.verdicts import Detector, load_detector
 
 __all__ = [
+    "Collective",
     "Deadlock",
     "Infeasible",
     "OrphanedWait",
@@ -47,6 +49,7 @@ _KINDS: dict[str, Callable[..., Detector]] = {
     "orphaned-wait": OrphanedWait,
     "infeasible": Infeasible,
     "restarting": Restarting,
+    "collective": Collective,
     "stall": Stall,
 }
 _ALSO = {"conservation": "token-conservation"}

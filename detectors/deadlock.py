@@ -78,7 +78,8 @@ class Deadlock:
     `advice` (what a person can change, a sentence each), `happened` (deaths, restarts and errors that nobody has read,
     before it, a sentence each; if there are any), `member_count`, `stuck_behind_count`, `core_count`; lists
     stop at 1,000 records and 100 cores. Where machines run calls there is a record for each call. If None:
-    the same for what would be stuck if nothing unobserved acts, and `depends_on`.
+    the same for what would be stuck if nothing unobserved acts, and `depends_on`. Callers that only ask may be `suspected`
+    (the verdict's `grade`), `unless` something is so that no snapshot shows.
 
     Cost: O(V + E) of machines, calls, rows of waits and messages, and a sort of the rows. Source: reduction after
     Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ray_snapshot.detectors.common import lasted, with_workers
 from ray_snapshot.detectors.unexplained import unexplained
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, name_ranges
 from ray_snapshot.snapshot import Snapshot
+
+
+def place_of(row: Mapping[str, Any], kind: str, primitives: Mapping[str, str]) -> str:
+    """ "Rank.step (train.py:99, in queue.Queue.get)" of a row of `calls`; `kind`: the machine's class."""
+    method = row["method"] if row["method"].startswith("(") or not kind else f"{kind}.{row['method']}"
+    inside = primitives.get(row["call_id"] or row["machine"])
+    about = [row["call_site"], inside and f"in {inside}"]
+    return method + (f" ({', '.join(filter(None, about))})" if any(about) else "")
 
 
 def places(snapshot: Snapshot) -> list[str]:
@@ -18,12 +29,8 @@ def places(snapshot: Snapshot) -> list[str]:
     groups: dict[tuple[str, str], dict[str, float]] = {}
     for row in snapshot.calls:
         machine, kind = row["machine"], str(kinds.get(row["machine"]) or "")
-        method = row["method"] if row["method"].startswith("(") or not kind else f"{kind}.{row['method']}"
-        inside = primitives.get(row["call_id"] or machine)
-        about = [row["call_site"], inside and f"in {inside}"]
-        site = f" ({', '.join(filter(None, about))})" if any(about) else ""
         seconds = (snapshot.started_at - row["started_at"]).total_seconds() if row["started_at"] else 0.0
-        there = groups.setdefault((kind, f"{method}{site}"), {})
+        there = groups.setdefault((kind, place_of(row, kind, primitives)), {})
         there[machine] = max(seconds, there.get(machine, 0.0))
     busy = {machine for there in groups.values() for machine in there}
     sizes = {kind: sum(1 for of in kinds.values() if of == kind) for kind in {*kinds.values()}}

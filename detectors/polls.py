@@ -2,7 +2,7 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
-(the loop ends by itself, too), `is_moving` (who is asked has changed by calls of others) and `counters` (see `Poll`).
+(the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works) and `counters` (see `Poll`).
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
 So its own calls are taken out, and it waits for these machines.
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.evidence import needs_in
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -93,14 +94,18 @@ class OnlyAsking:
         asked = dict.fromkeys(by.machine for one in polls for by in one.asked)
         self.nobody = f"nobody goes on who could change {listed(list(asked))} otherwise"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
-        is_told = all(one.counters is not None for one in polls) and as_waits.holds and DRIVER in stuck
+        is_known = all(one.counters is not None for one in polls) and as_waits.holds
+        is_told = is_known and DRIVER in stuck and not needs_in(as_waits.evidence)  # for which a node may join
         self.unless = ", or ".join(dict.fromkeys(one.unless for one in polls)) if is_told else ""
         """What would refute the suspicion that they ask for ever; "" if there is none, for not enough is known."""
 
 
 def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     """What the coverage says of it."""
-    asked = [Asked(*(one[name] for name in _COLUMNS)) for one in row["asked"]]
+    asked = []
+    for one in row["asked"]:
+        machine, kind, method, site, answer = (str(one[name]) for name in _TEXTS)
+        asked.append(Asked(machine, kind, method, site, int(one["times"]), answer))
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end = bool(row["is_bounded"] or row["is_moving"])
@@ -109,7 +114,7 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, counters)
 
 
-_COLUMNS = "machine", "class", "method", "call_site", "times", "answer"
+_TEXTS = "machine", "class", "method", "call_site", "answer"
 
 
 def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ray_snapshot.detectors.collective import Collective
 from ray_snapshot.detectors.common import answer, check_name, lasted, plural
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.happened import happened
@@ -69,7 +70,8 @@ class Stall:
             return answer(self, snapshot, False, evidence, f"Something moved {lasted(still_s)} ago.")
         if reason := next(_reasons(snapshot), ""):
             return answer(self, snapshot, False, evidence, f"Nothing has moved for {lasted(still_s)}: {reason}.")
-        evidence |= {"places": places(snapshot), "happened": happened(snapshot)}
+        ranks = Collective().evaluate(snapshot).evidence.get("groups", ())
+        evidence |= {"places": [*ranks, *places(snapshot)], "happened": happened(snapshot)}
         count = plural(snapshot.machine_count, "machine")
         text = f"Nothing has moved for {lasted(still_s)} in {count}, and it cannot be told what would end this."
         return answer(self, snapshot, True, evidence, text)
@@ -94,5 +96,7 @@ def _reasons(snapshot: Snapshot) -> Iterator[str]:
     for row in snapshot.calls:
         if (row["machine"], row["call_id"]) not in parked and (row["machine"], row["call_site"]) not in unknown:
             yield f"{row['machine']} runs on in {row['method']}"
+    if Collective().evaluate(snapshot).holds:
+        yield "a collective cannot complete"
     if (deadlock := Deadlock().evaluate(snapshot)).holds is not None:
         yield "it is deadlocked" if deadlock.holds else "what is waited for can still come"

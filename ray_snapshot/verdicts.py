@@ -143,6 +143,7 @@ READY_MADE: dict[str, tuple[bool | None, bool]] = {
     "deadlock": (True, True),
     "infeasible": (True, False),
     "restarting": (True, False),
+    "collective": (True, False),
     "stall": (True, False),
 }
 """The answer of each that is an alarm, and whether it is stable."""

@@ -356,7 +356,7 @@ def _say_earlier(rows: int, shown: int, what: str) -> None:
 
 
 def _holds(row: Row) -> str:
-    word = {True: "yes", False: "no", None: "unknown"}[row.holds]
+    word = {True: "yes", False: "no", None: "suspected" if row.grade == "suspected" else "unknown"}[row.holds]
     return f"{word} (alarm)" if row.alarm else word
 
 

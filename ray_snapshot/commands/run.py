@@ -44,7 +44,7 @@ def run(
     ] = None,
     detect: Annotated[
         str, typer.Option(help="Detectors, with commas: names, or module:name.")
-    ] = "deadlock,infeasible,restarting,stall",
+    ] = "deadlock,infeasible,restarting,collective,stall",
     exit_on: Annotated[
         str | None,
         typer.Option(help="End the program with exit code 3 when this detector holds; suspected: when a deadlock is."),

@@ -54,14 +54,14 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
 
     A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
     """
-    from ray_snapshot.detectors import Deadlock, Infeasible, Termination  # loaded only when somebody asks
+    from ray_snapshot.detectors import Collective, Deadlock, Infeasible, Termination  # loaded only when somebody asks
     from ray_snapshot.detectors.common import lasted, plural, with_workers
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.queued import why_queued
     from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.detectors.unexplained import remedies, seconds_still, unexplained
 
-    detectors, pending = (Deadlock(), Termination(), Infeasible()), why_pending(snapshot)
+    detectors, pending = (Deadlock(), Termination(), Infeasible(), Collective()), why_pending(snapshot)
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
     is_alarm = first.grade == SUSPECTED or any(one.alarm for one in verdicts)
@@ -91,7 +91,9 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
-    shown = [one for one in verdicts if one.holds is not False or one.detector not in quiet]
+    shown = [
+        one for one in verdicts if one.holds is not False or one.detector not in quiet or one.evidence.get("groups")
+    ]
     shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
     if first.holds is not None or len(objects) > LIMITS.sentence_waits:

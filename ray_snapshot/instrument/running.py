@@ -40,7 +40,7 @@ from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.stderr import say
 from ray_snapshot.streams import give_back
 from ray_snapshot.verdicts import READY_MADE, SUSPECTED, ReadyMade, Verdict, check_detector
-from ray_snapshot.views.report import deadlock_report, stall_report
+from ray_snapshot.views.report import deadlock_report, short_sites, stall_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,15 +291,15 @@ class Reporter:
             self.end = end_program(watching.close_quietly)
 
     def _is_suspected_for_long(self, verdict: Verdict) -> bool:
-        """Whether a suspicion ends the program; it must have stood in every verdict for so long."""
+        """Whether a deadlock ends the program that is suspected for so long, or proven, where suspicions do."""
         if self.options.exit_on != SUSPECTED or (verdict.detector_spec or {}).get("type") != "deadlock":
             return False
         now, before = time.monotonic(), self.suspected_since
         self.suspected_since = 0.0 if verdict.grade != SUSPECTED else before or now
-        if not self.suspected_since or now - self.suspected_since < self.options.patience:
-            return False
-        say(f"ray-snapshot: {verdict.sentence}", wraps=True)
-        return True
+        if verdict.grade == SUSPECTED and now - self.suspected_since >= self.options.patience:
+            say(f"ray-snapshot: {verdict.sentence}", wraps=True)
+            return True
+        return bool(verdict.holds)
 
     def text(self, verdict: Verdict) -> str:
         """What is printed of a verdict."""
@@ -308,7 +308,7 @@ class Reporter:
             return deadlock_report(verdict.evidence, system, verdict.snapshot_id)
         if "places" in verdict.evidence and self.watch is not None:
             return stall_report(verdict.sentence, verdict.evidence, diagnose_command(self.watch.name))
-        return f"ray-snapshot: {verdict.sentence}"
+        return f"ray-snapshot: {short_sites(verdict.sentence)}"
 
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""

@@ -123,7 +123,8 @@ def _name(inner: list[FrameType]) -> str:
     if not public:
         return ""
     frame = works[0] if works else public[-1]
-    module = [part for part in str(frame.f_globals.get("__name__", "")).split(".") if not part.startswith("_")]
+    named = str(frame.f_globals.get("__name__", "")).split(".")
+    module = [part for part in named if not part.startswith("_") and part != "distributed_c10d"]
     return ".".join([*(module[:1] if module[:1] == ["asyncio"] else module), frame.f_code.co_qualname])
 
 

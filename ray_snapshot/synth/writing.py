@@ -22,7 +22,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.synth.motion import lay_channels, steps
 from ray_snapshot.synth.plan import JOBS, Planted, Settings, plant
 from ray_snapshot.synth.rows import Rows
-from ray_snapshot.verdicts import Verdict, evaluate
+from ray_snapshot.verdicts import PROVEN, Verdict, evaluate
 
 _ROWS_AT_ONCE = 500_000
 _VERDICT_DELAY = timedelta(milliseconds=20)
@@ -91,6 +91,7 @@ def _false(verdict: Verdict, planted: Planted) -> Verdict:
         update={
             "holds": True,
             "alarm": True,
+            "grade": PROVEN,
             "evidence": evidence,
             "sentence": f"Deadlock: {one} waits for {two} waits for {one}; 2 machines can never move again.",
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +10,8 @@ import pytest
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process import polls
-from ray_snapshot.instrument.process.answer_uses import Asking, Use
+from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Use
+from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.polls import Poll, Polls, token
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -20,7 +20,9 @@ from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger, InReport, MachineReport, call_id_of
 
-WHERE = Asking("app.py:7", Use.UNTIL)
+CODE = (lambda: None).__code__
+UNTIL, DROPPED = ((CODE, 0),), ((CODE, 2),)
+PLACES = {UNTIL: Asking("app.py:7", Use.UNTIL), DROPPED: Asking("app.py:9", Use.DROPPED)}
 
 
 class Program:
@@ -29,16 +31,20 @@ class Program:
     def __init__(self) -> None:
         self.ledger = CallLedger("driver", acts_unasked=True)
         self.polls = Polls()
+        self.polls.places = dict(PLACES)
         self.now = 0.0
+        self.has_tasks = False
 
-    def ask(self, answer: Any, machine: str = "b", method: str = "sample", where: Asking | None = WHERE) -> None:
-        header = self.ledger.submit(machine, method, (), self.now)
+    def ask(
+        self, answer: Any, machine: str = "b", method: str = "sample", chain: Chain = UNTIL, arguments: Any = (8,)
+    ) -> None:
+        header = self.ledger.submit(machine, method, arguments, self.now)
         if self.polls.is_armed:
-            self.polls.sent(machine, method, header.number, self.now)
+            self.polls.sent(machine, method, header.number, arguments, self.now)
         self.now += 0.5
         if self.polls.is_armed:
             call = call_id_of("driver", header.incarnation, machine, header.number)
-            self.polls.read([call], [answer], where, self.now)
+            self.polls.read([call], [answer], chain, self.now, has_tasks=self.has_tasks)
 
     def go_on(self, step: Callable[[], None], seconds: float) -> tuple[Poll, ...]:
         """With a snapshot every second; returns what the last has found."""
@@ -64,7 +70,7 @@ def test_nothing_is_noted_before_three_snapshots_have_found_calls() -> None:
     program.ask(None)
     program.polls.look(program.ledger, 5.0)
     assert program.polls.is_armed
-    assert not program.polls.methods
+    assert not program.polls.unread
 
 
 def test_equal_answers_for_long_are_a_poll() -> None:
@@ -86,11 +92,36 @@ def test_over_several_by_turns_and_whatever_is_sent_beside() -> None:
         program.ask(False, "b")
         program.ask(False, "c")
         header = program.ledger.submit("d", "beat", (), program.now)
-        program.polls.sent("d", "beat", header.number, program.now)
+        program.polls.sent("d", "beat", header.number, (), program.now)
 
     (found,) = program.go_on(step, 2 * LIMITS.poll_s)
     assert [(one.machine, one.answer) for one in found.asked] == [("b", "False"), ("c", "False")]
     assert found.sent == (("d", "beat"),)
+
+
+def test_what_is_not_known_of_it_makes_it_less() -> None:
+    """Other tasks of its loop, arguments with code of their own, and where it asks."""
+    program = Program()
+    program.has_tasks = True
+    (found,) = program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s)
+    assert found.use == "once"
+    program = Program()
+    (found,) = program.go_on(lambda: program.ask(None, arguments=(object(),)), 2 * LIMITS.poll_s)
+    assert found.use == "open"
+    program = Program()
+    program.polls.places.clear()
+    assert program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s) == ()
+    assert program.polls.to_look_up(program.now) == [UNTIL]
+
+
+def test_what_it_called_before_is_not_beside_it() -> None:
+    program = Program()
+    program.go_on(lambda: program.ask(None), 5.0)
+    program.ask("started", machine="collector", method="start")
+    program.go_on(lambda: program.ask(None), 40 * LIMITS.poll_pause_s)
+    (found,) = program.polls.look(program.ledger, program.now)
+    assert found.sent == ()
+    assert [one.machine for one in found.asked] == ["b"]
 
 
 @pytest.mark.parametrize("kind", ["other answers", "of no use", "not to be compared", "something new now and then"])
@@ -103,7 +134,7 @@ def test_whoever_gets_on_is_left_alone(kind: str) -> None:
             case "other answers":
                 program.ask(number)
             case "of no use":
-                program.ask(None, where=Asking("app.py:7", Use.DROPPED))
+                program.ask(None, chain=DROPPED)
             case "not to be compared":
                 program.ask(object())
             case _:
@@ -134,14 +165,8 @@ class Status(NamedTuple):
     ready: bool
 
 
-@dataclasses.dataclass
-class Found:
-    count: int
-
-    def __eq__(self, other: object) -> bool:
-        raise AssertionError("code of the app's runs")
-
-    __hash__ = None  # type: ignore[assignment]
+class Step(int):
+    """It may have more than its number."""
 
 
 @pytest.mark.parametrize(
@@ -155,7 +180,6 @@ class Found:
         ({"a": [1, {2}]}, {"a": [1, {3}]}),
         (Colour.RED, Colour.GREEN),
         (Status(True), Status(False)),
-        (Found(1), Found(2)),
     ],
 )
 def test_answers_are_compared_without_their_own_code(one: Any, other: Any) -> None:
@@ -164,18 +188,8 @@ def test_answers_are_compared_without_their_own_code(one: Any, other: Any) -> No
     assert token(one) != token(other)
 
 
-class Slotted:
-    __slots__ = ("a",)
-
-
-class Hidden:
-    @property
-    def __dict__(self) -> Any:  # type: ignore[override]
-        raise AssertionError("code of the app's runs")
-
-
 @pytest.mark.parametrize(
-    "large", [object(), "x" * 2_000, [0] * 1_000, 1 << 9_000, Slotted(), Hidden(), [[object()]], print]
+    "large", [object(), "x" * 2_000, [0] * 1_000, [1 << 99_000], Step(1), pytest, [[object()]], print]
 )
 def test_what_is_large_or_strange_is_not_compared(large: Any) -> None:
     assert token(large) is None
@@ -192,10 +206,11 @@ def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> d
     asked = polls.Asked("b", "sample", "app.py:7", 9, about.get("answer", "None"))
     poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside)
     program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
-    buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=about.get("plain", ("sample",)))
+    plain, threads = about.get("plain", ("sample",)), Threads(acting=about.get("threads", ()))
+    buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=plain, threads=threads)
     over, rows = OverSnapshots(), []
     for number, calls in enumerate(snapshots):
-        rows = list(over.told(calls, {"driver": program, "b": buffer}, 1_000.0 + number))
+        rows = list(over.told(calls, {"driver": program, "b": buffer}, about.get("worked", {}), 1_000.0 + number))
     return rows[0]
 
 
@@ -207,7 +222,18 @@ def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
     assert not moving(_at({"asked": 1}, 1), _at({"asked": 2}, 2)), "asking does"
     assert not moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
     assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
-    assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2), beside=(("b", "step"),)), "its own, which do not ask"
+    assert moving(_at({"groups": 1}, 1), _at({"groups": 3}, 2)), "whoever did that"
+
+
+def test_a_thread_at_work_may_change_it_one_that_only_stands_there_is_not_known_to() -> None:
+    def moving(**about: Any) -> bool:
+        return bool(_row(_at({}, 1), _at({}, 2), **about)["is_moving"])
+
+    assert moving(threads=("feed",), worked={"b": 999.0})
+    assert not moving(threads=("feed",))
+    assert not moving(threads=("feed",), worked={"b": 900.0})
+    assert not moving(worked={"b": 999.0}), "calls do not make it one"
+    assert not moving(threads=("feed",), worked={"driver": 999.0}), "who asks often works for that"
 
 
 STATE = {"groups": [1, 2], "deep": {"asked": 7}}
@@ -247,6 +273,23 @@ class Buffer:
 
     def sample(self) -> None:
         return None
+
+
+def test_of_two_who_ask_one_actor_neither_is_anybody_else() -> None:
+    asked = polls.Asked("b", "sample", "app.py:7", 9, "None")
+    program = {
+        name: ProcessReport(MachineReport(name, 0, 1, 0), 0.0, polls=(Poll(None, "", 0.0, (asked,), "until", ()),))
+        for name in ("driver", "feeder")
+    }
+    buffer = {"b": ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=("sample",))}
+    over = OverSnapshots()
+    list(over.told(_at({"asked": 2}, 1, 1), {"driver": program["driver"]} | buffer, {}, 1_000.0))
+    (alone,) = over.told(_at({"asked": 9}, 5, 4), {"driver": program["driver"]} | buffer, {}, 1_001.0)
+    assert alone["counters"] is None
+    found = list(over.told(_at({"asked": 20}, 10, 10), program | buffer, {}, 1_002.0))
+    assert [one["counters"] for one in found] == [["asked"], None], "the second one is seen for the first time"
+    found = list(over.told(_at({"asked": 30}, 15, 15), program | buffer, {}, 1_003.0))
+    assert [one["counters"] for one in found] == [["asked"], ["asked"]]
 
 
 def test_methods_that_are_called_again_and_again_are_looked_into() -> None:

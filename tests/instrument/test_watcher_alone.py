@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -15,11 +16,13 @@ from ray.exceptions import RayActorError
 from scenarios import played_by
 
 from ray_snapshot import redaction
+from ray_snapshot.detectors import Collective
 from ray_snapshot.detectors.happened import happened
 from ray_snapshot.errors import RaySnapshotError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.deaths import Life
+from ray_snapshot.instrument.process.collectives import Membership, Stand
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import surroundings
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
@@ -89,11 +92,13 @@ class World:
         ledger.welcome(welcome.pending, welcome.last, welcome.settled)
         self.ledgers[machine] = ledger
 
-    async def record(self, watcher: Watcher, machine: str, number: int, held: Held | None = None) -> None:
+    async def record(self, watcher: Watcher, machine: str, number: int, held: Held | None = None, **knows: Any) -> None:
+        """`knows`: what the process of the machine knows beside its report."""
         ledger = self.ledgers[machine]
         ledger.request(number)
         ledger.record(lambda: None)
-        await watcher.recorded(ProcessReport(replace(ledger.report(number), held=held), time.time()))
+        report = ProcessReport(replace(ledger.report(number), held=held), time.time(), **knows)
+        await watcher.recorded(pickle.loads(pickle.dumps(report)))
 
 
 @pytest.fixture
@@ -219,6 +224,37 @@ def test_deaths_and_restarts_that_ray_lists_are_in_the_coverage_by_peoples_names
     assert again.startswith("A-1 has been restarted 3 times in 20 s, ")
     assert again.endswith(", each time inside A.work (app.py:9)")
     assert re.fullmatch(r"A-0 died at \d\d:\d\d:\d\d \(exit code 3\)", died)
+
+
+def test_ranks_that_wait_for_one_that_has_died_are_told_with_their_group(world: World) -> None:
+    async def scenario(watcher: Watcher) -> Any:
+        names = [f"Rank:{name}" for name in "abc"]
+        await world.join(watcher, DRIVER)
+        groups, driver = {}, world.ledgers[DRIVER]
+        for rank, machine in enumerate(names):
+            await world.join(watcher, machine, **{"class": "Rank"})
+            call = world.ledgers[machine].accept(driver.submit(machine, "step", None, 0.0), "step", 0.0)
+            since = time.time() - 37
+            stand = Stand("all_reduce", "/app/train.py:99", since, since + 1_800, (), True, call)
+            groups[machine] = (
+                Membership("host:29500 0", "world", 3, rank, 412 - rank // 2, None if rank == 2 else stand),
+            )
+        for alive in (names, names[:2]):
+            number = await _snapshot(watcher)
+            for machine in (DRIVER, *alive):
+                await world.record(watcher, machine, number, groups=groups.get(machine, ()))
+            watcher.processes.ended(names[2])
+            world.lives = {"c": Life(True, 0, time.time(), "exit code 3")}
+        while len(watcher.processes.analyst.taken) < 2:
+            await asyncio.sleep(0)
+        return [taken.snapshot() for taken in watcher.processes.analyst.taken]
+
+    first, second = world.run(scenario)
+    assert Collective().evaluate(first).holds is False, "it runs"
+    verdict = Collective().evaluate(second)
+    assert (verdict.holds, verdict.evidence["stuck"]) == (True, ["Rank-0", "Rank-1"])
+    told = r"group world: 2 of 3 are in all_reduce number 412 \(/app/train.py:99\) for \d+ s; rank 2 \(Rank-2\) died; ends "
+    assert re.match(told, verdict.evidence["groups"][0]), verdict.evidence
 
 
 @in_a_world

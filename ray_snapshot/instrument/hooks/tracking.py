@@ -19,9 +19,8 @@ from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
-from ray_snapshot.instrument.process.answer_uses import Asking
+from ray_snapshot.instrument.process.answer_uses import chain_here
 from ray_snapshot.instrument.process.coroutines import note_wait
-from ray_snapshot.instrument.process.polls import where_asked
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.waiting import PlainWait
@@ -95,7 +94,7 @@ def _waited_plainly(
 def _compared(process: Process, refs: Sequence[Any], found: Any, is_many: bool) -> Any:
     """The result of a `ray.get`, as it is."""
     if process.polls.is_armed and refs:
-        ours(lambda: process.answers_read(refs, found if is_many else [found], where_asked()))
+        ours(lambda: process.answers_read(refs, found if is_many else [found], chain_here()))
     return found
 
 
@@ -380,13 +379,15 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
     if process is None or not (is_elsewhere or process.waiting.follows()):
         return
     process.reloading.check_waiting([ref])
-    site, where = place_here(), ours(where_asked) if process.polls.is_armed else None
+    site, chain = place_here(), ours(chain_here) if process.polls.is_armed else None
     if is_elsewhere:
         replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site)) or []
 
         def ended_elsewhere(done: Any) -> None:
-            end = _end_of(process, done, ref, replies, where)
+            end = _end_of(done, replies)
             process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))
+            if chain is not None and not done.cancelled() and done._exception is None:
+                process.answers_read([ref], [done._result], chain)
 
         awaited.add_done_callback(lambda done: ours(ended_elsewhere, done))
         return
@@ -405,18 +406,18 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
             with process.program_loop.held():
                 for tell in ON_INTERRUPT:
                     tell(runner)
-        end = _end_of(process, done, ref, on, where)
+        end = _end_of(done, on)
         process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
+        if chain is not None and end.answered and not done.cancelled() and done._exception is None:
+            process.answers_read([ref], [done._result], chain)
 
     awaited.add_done_callback(lambda done: ours(ended, done))
 
 
-def _end_of(process: Process, done: Any, ref: Any, on: list[str | None], where: Asking | None) -> _End:
+def _end_of(done: Any, on: list[str | None]) -> _End:
     end = _End(1)
     if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
         end.answered = on
-        if where is not None:
-            process.answers_read([ref], [done._result], where)
     elif not done.cancelled():
         end.by(done._exception, on)
     return end

@@ -1,6 +1,7 @@
 """What a program does with an answer: by the source around the place where it is read. Imports nothing of Ray.
 
-A loop that asks is bounded if something else ends it, too: a counter, a clock, the end of a list.
+A loop that asks is bounded if something else ends it, too: a clock, a counter of its rounds, the end of a list. A counter that
+only some rounds change is none: it counts what comes of the answers.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import ast
 import itertools
 import linecache
 import re
+import sys
+import warnings
 from collections.abc import Iterator
 from enum import Enum
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType
 from typing import NamedTuple
 
-from ray_snapshot.runtime.here import USERS, outward, rank_of
+from ray_snapshot.runtime.here import PACKAGES, USERS, outward, rank_of
 
 
 class Use(Enum):
@@ -24,7 +27,9 @@ class Use(Enum):
     DROPPED = "dropped"
     """Nothing: the call is made for what it does."""
     RETURNED = "returned"
-    """The function that asks returns it, or what it comes to."""
+    """The function that asks does nothing else, and returns it."""
+    PART = "part"
+    """The function that asks returns it, or what it comes to, and may do more."""
     ONCE = "once"
     """It is asked for in no loop."""
     BOUNDED = "bounded"
@@ -45,88 +50,113 @@ class Asking(NamedTuple):
     use: Use
 
 
+Chain = tuple[tuple[CodeType, int], ...]
+"""The functions that lead to a call, the innermost first, each with the instruction that it is at."""
+
 _HELPERS = 5
 """So many functions between the loop and the call are looked through."""
 
 
-def asking(frame: FrameType | None) -> Asking | None:
-    """Where the program asks whose frame this is, or is called by; None if no line of the user's is there."""
-    own = (one for one in outward(frame) if rank_of(one.f_code.co_filename) == USERS)
-    found, is_answer = None, True
-    for one in itertools.islice(own, _HELPERS):
-        site, use = f"{one.f_code.co_filename}:{one.f_lineno}", use_at(one.f_code, one.f_lasti, is_answer)
-        if use not in (Use.RETURNED, Use.ONCE):
-            return Asking(site, use)
-        found, is_answer = found or Asking(site, Use.ONCE), is_answer and use is Use.RETURNED
+def chain_here() -> Chain:
+    """Of the program that has called us; a library's loop is nothing to its caller, nor a caller's to a library."""
+    frames = ((rank_of(one.f_code.co_filename), one) for one in outward(sys._getframe(1)))
+    others = list(itertools.islice((each for each in frames if each[0] in (USERS, PACKAGES)), _HELPERS))
+    own = itertools.takewhile(lambda each: each[0] == others[0][0], others)
+    return tuple((one.f_code, one.f_lasti) for _, one in own)
+
+
+def asking(chain: Chain) -> Asking:
+    """Where the loop asks, as far as one is seen, and what it does; reads files."""
+    found, passed = Asking("", Use.UNKNOWN), Use.RETURNED
+    for code, instruction in chain:
+        line, use = _use_at(code, instruction, passed)
+        site = Asking(f"{code.co_filename}:{line}", use)
+        if use not in (Use.RETURNED, Use.PART, Use.ONCE):
+            return site
+        found = found if found.call_site else site._replace(use=Use.ONCE)
+        passed = max(passed, use, key=_PASSED.index)
     return found
 
 
-@lru_cache(1024)
-def use_at(code: CodeType, instruction: int, is_answer: bool = True) -> Use:
-    """Of what the expression has come to which this instruction is in; `is_answer`: that is the answer."""
+_PASSED = [Use.RETURNED, Use.PART, Use.ONCE]
+
+
+def _use_at(code: CodeType, instruction: int, passed: Use) -> tuple[int, Use]:
+    """The line, and the use of the expression that this instruction is in; `passed`: what of the answer that is."""
+    line, last_line, column, last_column = next(itertools.islice(code.co_positions(), instruction // 2, None))
     try:
-        line, last_line, column, last_column = next(itertools.islice(code.co_positions(), instruction // 2, None))
         if line is None or last_line is None or column is None or last_column is None:
-            return Use.UNKNOWN
-        tree, codes = _read(code.co_filename)
-        use = use_in(tree, (line, column, last_line, last_column), is_answer=is_answer)
-        return Use.OPEN if use is Use.UNTIL and code not in codes else use
-    except Exception:  # a source of whatever form; the answer is of no importance to the app
-        return Use.UNKNOWN
+            return line or 0, Use.UNKNOWN
+        use = use_in(_tree(code.co_filename), (line, column, last_line, last_column), passed)
+        is_other = use is Use.UNTIL and code not in _codes(code.co_filename)
+        return line, Use.OPEN if is_other else use
+    except Exception:  # a source of whatever form; it is of no importance to the app
+        return line or 0, Use.UNKNOWN
 
 
 def tree_of(code: CodeType) -> ast.Module:
     """The source of the file that this code is of; nothing if the file has another one by now."""
-    tree, codes = _read(code.co_filename)
-    return tree if code in codes else ast.Module([], [])
+    return _tree(code.co_filename) if code in _codes(code.co_filename) else ast.Module([], [])
 
 
 @lru_cache(8)
-def _read(file: str) -> tuple[ast.Module, frozenset[CodeType]]:
-    source = "".join(linecache.getlines(file))
-    tree = ast.parse(source)
+def _tree(file: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse("".join(linecache.getlines(file)))
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             child.parent = node  # type: ignore[attr-defined]
-    return tree, frozenset(_codes(compile(source, file, "exec", dont_inherit=True)))
+    return tree
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for item in code.co_consts:
-        if isinstance(item, CodeType):
-            yield from _codes(item)
+@lru_cache(8)
+def _codes(file: str) -> frozenset[CodeType]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)
+    found, to_look = {whole}, [whole]
+    while to_look:
+        more = [item for item in to_look.pop().co_consts if isinstance(item, CodeType)]
+        found.update(more)
+        to_look += more
+    return frozenset(found)
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_WHOLE = (ast.Expr, ast.Await, ast.NamedExpr)
+def nodes(names: str) -> tuple[type[ast.AST], ...]:
+    """The kinds of nodes with these names."""
+    return tuple(getattr(ast, name) for name in names.split())
 
 
-def use_in(tree: ast.Module, place: tuple[int, int, int, int], *, is_answer: bool = True) -> Use:
+_FUNCTIONS, _LOOPS = nodes("FunctionDef AsyncFunctionDef Lambda"), nodes("While For AsyncFor")
+_WHOLE, _ENDS, _ORDERS = nodes("Await NamedExpr"), nodes("Break Return Raise"), nodes("Lt LtE Gt GtE")
+
+
+def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use.RETURNED) -> Use:
     """Of the call or `await` at (line, column, last line, last column); columns count bytes."""
-    node = next(
-        (one for one in ast.walk(tree) if isinstance(one, (ast.Call, ast.Await)) and _place(one) == place), None
-    )
+    calls = (one for one in ast.walk(tree) if isinstance(one, (ast.Call, ast.Await)))
+    node = next((one for one in calls if _place(one) == place), None)
     if node is None:
         return Use.UNKNOWN
     above = list(_above(node))
-    statement = next(one for one in (node, *above) if isinstance(one, ast.stmt))
-    is_whole = isinstance(statement, ast.Expr) and all(
-        isinstance(one, _WHOLE) for one in above[: above.index(statement)]
-    )
-    if is_whole and is_answer:
+    at, statement = next((at, one) for at, one in enumerate(above) if isinstance(one, (ast.stmt, ast.Lambda)))
+    if (
+        passed is not Use.ONCE
+        and isinstance(statement, ast.Expr)
+        and all(isinstance(one, _WHOLE) for one in above[:at])
+    ):
         return Use.DROPPED
-    inside = above[: next((at for at, one in enumerate(above) if isinstance(one, _FUNCTIONS)), len(above))]
-    if len(inside) < len(above) and (isinstance(above[len(inside)], ast.Lambda) or isinstance(statement, ast.Return)):
-        return Use.RETURNED
-    loops = [one for one in inside if isinstance(one, (ast.While, ast.For, ast.AsyncFor)) and not _is_before(one, node)]
-    if not loops:
-        return Use.ONCE
-    names = _names_of(statement, node)
-    endless = [one for one in loops if not _ends_by_itself(one, node, names)]
+    if isinstance(statement, (ast.Return, ast.Lambda)):
+        function = next((one for one in above if isinstance(one, _FUNCTIONS)), None)
+        body = getattr(function, "body", None)
+        is_all = node in (body, statement.value) if isinstance(statement, ast.Return) else node is body
+        return Use.RETURNED if is_all and body in (node, [statement]) else Use.PART
+    inside = itertools.takewhile(lambda one: not isinstance(one, _FUNCTIONS), above)
+    loops = [one for one in inside if isinstance(one, _LOOPS) and not _is_before(one, node)]
+    endless = [one for one in loops if not _ends_by_itself(one, node, statement)]
     if not endless:
-        return Use.BOUNDED
-    is_until = is_answer and len(loops) == 1 and _ends_by_answer(endless[0], node, names)
+        return Use.BOUNDED if loops else Use.ONCE
+    is_until = passed is Use.RETURNED and len(loops) == 1 and _ends_by_answer(endless[0], node, statement)
     return Use.UNTIL if is_until else Use.OPEN
 
 
@@ -145,143 +175,129 @@ def _is_before(loop: ast.AST, node: ast.AST) -> bool:
     return isinstance(loop, (ast.For, ast.AsyncFor)) and any(one is node for one in ast.walk(loop.iter))
 
 
-def _names_of(statement: ast.AST, node: ast.AST) -> set[str]:
-    """What the answer, and what is made of it in its own statement, is called."""
-    targets: list[ast.AST] = []
-    if isinstance(statement, ast.Assign):
-        targets += statement.targets
-    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
-        targets.append(statement.target)
-    targets += [one.target for one in _above(node) if isinstance(one, ast.NamedExpr)]
-    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-
-
-def _is_of_answer(test: ast.AST, node: ast.AST, names: set[str]) -> bool:
-    return any(one is node or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(test))
-
-
-_ENDS = (ast.Break, ast.Return, ast.Raise)
-
-
-def _ends(loop: ast.AST) -> Iterator[tuple[list[ast.AST], ast.AST]]:
+def _ends(loop: ast.AST) -> Iterator[tuple[list[ast.expr], ast.AST]]:
     """The tests behind which a loop is left, and how."""
     for one in ast.walk(loop):
         if isinstance(one, _ENDS):
-            around = [*_above(one)]
-            if loop in around:
-                inner = around[: around.index(loop)]
-                is_own = not any(isinstance(each, (*_FUNCTIONS, ast.ClassDef)) for each in inner)
-                is_left = not (isinstance(one, ast.Break) and any(isinstance(each, _LOOPS) for each in inner))
-                if is_own and is_left:
-                    yield [each.test for each in inner if isinstance(each, ast.If)], one
+            inner = [*itertools.takewhile(lambda each: each is not loop, _above(one))]
+            is_own = not any(isinstance(each, (*_FUNCTIONS, ast.ClassDef)) for each in inner)
+            if is_own and not (isinstance(one, ast.Break) and any(isinstance(each, _LOOPS) for each in inner)):
+                yield [each.test for each in inner if isinstance(each, ast.If)], one
 
 
-_LOOPS = (ast.While, ast.For, ast.AsyncFor)
-_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_ENDLESS = re.compile(r"(itertools\.)?(count|cycle|repeat)\(|iter\(")
 
 
-def _ends_by_itself(loop: ast.AST, node: ast.AST, names: set[str]) -> bool:
-    """Whether something ends it that counts, or that is asked, beside the answer."""
-    if isinstance(loop, (ast.For, ast.AsyncFor)):
-        source = ast.unparse(loop.iter)
-        return not source.startswith(("itertools.count(", "count(", "itertools.repeat(", "repeat(", "iter("))
-    assert isinstance(loop, ast.While)
-    tests = [loop.test, *(test for tests, _ in _ends(loop) for test in tests)]
+def _ends_by_itself(loop: ast.AST, node: ast.AST, statement: ast.AST) -> bool:
+    """Whether a clock or a counter of its rounds ends it, or the end of what it goes through."""
+    if not isinstance(loop, ast.While):
+        return _ENDLESS.match(ast.unparse(loop.iter)) is None  # type: ignore[attr-defined]
     counted = {
-        one.target.id for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name)
+        ast.unparse(target)
+        for one in itertools.takewhile(lambda one: not _may_skip(one), loop.body)
+        if isinstance(one, (ast.Assign, ast.AugAssign)) and one is not statement
+        for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
     }
-    others = (part for test in tests for part in _parts(test) if not _is_of_answer(part, node, names))
-    return any(_counts(part, counted) for part in others)
+    tests = [loop.test, *(test for tests, _ in _ends(loop) for test in tests)]
+    parts = [part for test in tests for part in ast.walk(test)]
+    return any(isinstance(part, ast.Compare) and _is_bound(part, node, counted) for part in parts) or any(
+        isinstance(part, ast.Name) and part.id in counted and not isinstance(part.parent, ast.Compare)  # type: ignore[attr-defined]
+        for part in parts
+    )
 
 
-def _parts(test: ast.AST) -> Iterator[ast.AST]:
-    """What `and` and `or` join."""
-    if isinstance(test, ast.BoolOp):
-        for value in test.values:
-            yield from _parts(value)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _parts(test.operand)
-    else:
-        yield test
+def _may_skip(statement: ast.AST) -> bool:
+    """Whether what stands behind it is not for every round."""
+    return any(isinstance(one, ast.Continue) for one in ast.walk(statement))
 
 
-def _counts(test: ast.AST, counted: set[str]) -> bool:
-    """Whether it compares by order, as clocks and counters are, or is a number that is counted down."""
-    is_order = any(isinstance(op, _ORDERS) for one in ast.walk(test) if isinstance(one, ast.Compare) for op in one.ops)
-    return is_order or (isinstance(test, ast.Name) and test.id in counted)
+def _is_bound(test: ast.Compare, node: ast.AST, counted: set[str]) -> bool:
+    """Whether it compares by order a clock, or what each round changes."""
+    parts = [*ast.walk(test)]
+    if node in parts or not any(isinstance(one, _ORDERS) for one in test.ops):
+        return False
+    calls = (ast.unparse(one.func) for one in parts if isinstance(one, ast.Call))
+    return any(name != "len" for name in calls) or any(
+        isinstance(one, (ast.Name, ast.Attribute)) and ast.unparse(one) in counted for one in parts
+    )
 
 
-def _ends_by_answer(loop: ast.AST, node: ast.AST, names: set[str]) -> bool:
-    """Whether nothing but the answer is asked, another one ends the loop, and it does nothing else meanwhile.
+_TESTS = nodes("Name Constant Compare BoolOp UnaryOp NamedExpr GeneratorExp ListComp comprehension expr_context")
+_TESTS += nodes("unaryop cmpop boolop")
+_IDLE = nodes("If Pass Continue Expr Name Constant JoinedStr FormattedValue expr_context")
+_SAYS = re.compile(r"print|(time|asyncio)\.sleep|_?(log|logger|logging)\.(debug|info|warning)", re.IGNORECASE)
 
-    Then the caller does not change while it asks. A loop that is left by an error alone waits for no end.
+
+def _ends_by_answer(loop: ast.AST, node: ast.AST, statement: ast.AST) -> bool:
+    """Whether another answer alone ends it, not in an error, and it does nothing meanwhile but ask, sleep and say so.
+
+    So the caller cannot change while it asks: all that the tests have are answers and constants.
     """
-    assert isinstance(loop, ast.While)
-    ends = [*_ends(loop)]
+    if not isinstance(loop, ast.While) or loop.orelse or not _asks(node):
+        return False
+    ends, names = [*_ends(loop)], set[str]()
+    if isinstance(statement, ast.Assign):
+        if statement.value is not node or not all(isinstance(one, ast.Name) for one in statement.targets):
+            return False
+        names = {ast.unparse(one) for one in statement.targets}
+    names |= {one.target.id for one in _above(node) if isinstance(one, ast.NamedExpr) and one.value is node}
     if any(isinstance(one, ast.Raise) or not tests for tests, one in ends):
         return False
-    if any(not _is_of_answer(test, node, names) for tests, _ in ends for test in tests):
+    is_endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value) and bool(ends)
+    tests = [*([] if is_endless else [loop.test]), *(test for tests, _ in ends for test in tests)]
+    last = (one for one in ast.walk(loop) if isinstance(one, ast.If) and isinstance(one.body[-1], _ENDS))
+    skipped = [node, *tests, *(part for one in last for part in one.body)]
+    seen = {id(part) for one in skipped for part in ast.walk(one)} | {id(loop), id(loop.test), id(statement)}
+    if isinstance(statement, ast.Assign):
+        seen |= {id(part) for target in statement.targets for part in ast.walk(target)}
+    return all(_is_of_answer(test, node, names) for test in tests) and all(
+        _is_idle(one) for one in ast.walk(loop) if id(one) not in seen
+    )
+
+
+def _is_of_answer(test: ast.expr, node: ast.AST, names: set[str]) -> bool:
+    """Whether a test has nothing but the answer, constants, and functions of these."""
+    inside, parts = {id(one) for one in ast.walk(node)}, [*ast.walk(test)]
+    others = [one for one in parts if id(one) not in inside]
+    bound = {one.id for one in others if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    iterated = {id(one.iter) for one in others if isinstance(one, ast.comprehension)}
+    functions = {id(one.func): ast.unparse(one.func) for one in others if isinstance(one, ast.Call)}
+    skipped = iterated | functions.keys()
+    variables = {one.id for one in others if isinstance(one, ast.Name) and id(one) not in skipped}
+    is_plain = all(isinstance(one, (ast.Call, *_TESTS)) for one in others)
+    if not is_plain or not variables <= names | bound or not set(functions.values()) <= {"all", "any", "len", "bool"}:
         return False
-    is_endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    if loop.orelse or not (bool(ends) if is_endless else _is_of_answer(loop.test, node, names)):
-        return False
-    left = [
-        part
-        for one in ast.walk(loop)
-        if isinstance(one, ast.If) and isinstance(one.body[-1], _ENDS)
-        for part in one.body
-    ]
-    skipped = {id(one) for part in [node, *left] for one in ast.walk(part)}
-    inside = (one for one in ast.walk(loop) if id(one) not in skipped and one is not loop)
-    return all(_is_idle(one, names) for one in inside) and all(_asks(one, node) for one in ast.walk(node))
+    return node in parts or any(isinstance(one, ast.Name) and one.id in names for one in parts)
 
 
-def _asks(part: ast.AST, node: ast.AST) -> bool:
-    """Whether a part of the call that asks does nothing but that."""
-    if part is node:
-        return True
-    if isinstance(part, ast.Call):
-        return ast.unparse(part.func).rpartition(".")[2] in ("get", "remote", "options")
-    return isinstance(part, _IDLE)
-
-
-_IDLE = (
-    *(
-        ast.If,
-        ast.Pass,
-        ast.Continue,
-        ast.Expr,
-        ast.Compare,
-        ast.BoolOp,
-        ast.UnaryOp,
-        ast.BinOp,
-        ast.Constant,
-        ast.Name,
-    ),
-    *(
-        ast.Attribute,
-        ast.Subscript,
-        ast.JoinedStr,
-        ast.FormattedValue,
-        ast.GeneratorExp,
-        ast.ListComp,
-        ast.comprehension,
-    ),
-    *(ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.keyword, ast.List, ast.Tuple),
-)
-_SAYS = re.compile(r"print|((time|asyncio)\.)?sleep|[\w.]*log[\w.]*\.(debug|info|warning)", re.IGNORECASE)
-_COUNTS = ("all", "any", "len", "bool", "min", "max", "sum")
-
-
-def _is_idle(node: ast.AST, names: set[str]) -> bool:
-    """Whether it changes nothing: neither the caller, but for the answer, nor anything else."""
+def _asks(node: ast.AST) -> bool:
+    """Whether a call asks an actor, or is one of a function that does, and gives it nothing but constants and variables."""
     if isinstance(node, ast.Await):
-        return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ("sleep", "asyncio.sleep")
-    if isinstance(node, ast.Call):
-        name = ast.unparse(node.func)
-        return name in _COUNTS or _SAYS.fullmatch(name) is not None
-    if isinstance(node, ast.Assign):
-        return all(isinstance(one, ast.Name) and one.id in names for one in node.targets)
-    if isinstance(node, ast.NamedExpr):
-        return node.target.id in names
+        return _is_remote(node.value)
+    if not isinstance(node, ast.Call) or node.keywords:
+        return False
+    if ast.unparse(node.func) in ("ray.get", "get"):
+        return len(node.args) == 1 and _is_remote(node.args[0])
+    return isinstance(node.func, ast.Name) and all(isinstance(one, (ast.Name, ast.Constant)) for one in node.args)
+
+
+def _is_remote(node: ast.AST) -> bool:
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return _is_remote(node.elt) and all(isinstance(one.iter, ast.Name) and not one.ifs for one in node.generators)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return all(map(_is_remote, node.elts))
+    if not isinstance(node, ast.Call) or not re.fullmatch(r"[\w.]+\.\w+\.remote", ast.unparse(node.func)):
+        return False
+    given = [*node.args, *(one.value for one in node.keywords)]
+    return all(isinstance(one, (ast.Name, ast.Constant)) for one in given)
+
+
+def _is_idle(node: ast.AST) -> bool:
+    """Whether it changes nothing."""
+    if isinstance(node, (ast.Call, ast.Await)):
+        call = node.value if isinstance(node, ast.Await) else node
+        return isinstance(call, ast.Call) and _SAYS.fullmatch(ast.unparse(call.func)) is not None
+    if isinstance(node, ast.Attribute):  # of what it calls
+        parent = node.parent  # type: ignore[attr-defined]
+        return isinstance(parent, ast.Call) and parent.func is node
     return isinstance(node, _IDLE)

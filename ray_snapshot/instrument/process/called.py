@@ -46,13 +46,19 @@ def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | No
 
 
 def local_variable(frame: FrameType, name: str) -> Any:
-    """A variable of a frame. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied again, unless the app
-    has it, so that no object of the app lives longer than without us."""
-    names = frame.f_locals
-    item = names[name] if name in names else frame.f_globals.get(name)
-    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(names) <= _REFS_OF_LOCALS:
-        names.clear()
-    return item
+    """A variable of a frame, or of its module."""
+    found = local_variables(frame, name)
+    return found[name] if found else frame.f_globals.get(name)
+
+
+def local_variables(frame: FrameType, *names: str) -> dict[str, Any]:
+    """Those variables of a frame that it has. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied
+    again, unless the app has it, so that no object of the app lives longer than without us."""
+    own = frame.f_locals
+    found = {name: own[name] for name in names if name in own}
+    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(own) <= _REFS_OF_LOCALS:
+        own.clear()
+    return found
 
 
 _KEEPS_LOCALS = sys.version_info < (3, 13)

@@ -2,6 +2,7 @@
 
 An allow-list: the source of the method, and of those of its own that it calls, has nothing but operations on values of built-in
 types; and all that the actor has is of these types, or a handle of an actor. A clock, a file, a lock or a future is neither.
+Of the arguments the caller tells that they are of these types (`polls`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,14 @@ from typing import Any
 from ray.actor import ActorHandle
 
 from ray_snapshot.fields import in_class
-from ray_snapshot.instrument.process.answer_uses import tree_of
+from ray_snapshot.instrument.process.answer_uses import nodes, tree_of
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import RAYS, rank_of
 
-_NODES = (
-    *(ast.Return, ast.If, ast.For, ast.While, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Pass, ast.Break),
-    *(ast.Continue, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Constant, ast.Name, ast.Subscript),
-    *(ast.Slice, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-    *(ast.comprehension, ast.JoinedStr, ast.FormattedValue, ast.NamedExpr, ast.Starred, ast.keyword, ast.expr_context),
-    *(ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
+_NODES = nodes(
+    "Return If For While Assign AugAssign AnnAssign Expr Pass Break Continue BoolOp BinOp UnaryOp Compare IfExp Constant Name"
+    " Subscript Slice List Tuple Dict Set ListComp SetComp DictComp GeneratorExp comprehension JoinedStr FormattedValue"
+    " NamedExpr Starred keyword expr_context operator unaryop cmpop boolop"
 )
 _FUNCTIONS = frozenset(
     {
@@ -128,7 +127,10 @@ def _calls_of(function: FunctionType, kind: type, state: dict[str, Any]) -> list
     functions = {id(target) for target in called}
     names = {part.id for part in inside if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     names |= {*function.__code__.co_varnames}
+    bases = {id(part.value) for part in inside if isinstance(part, ast.Attribute)}
     for part in inside:
+        if _is_name(part, own) and id(part) not in bases:
+            return None  # it may be asked itself, or have another name
         if isinstance(part, ast.Name):
             is_good = _is_known(part.id, names, function.__globals__, is_called=id(part) in functions)
         elif isinstance(part, ast.Attribute):

@@ -6,16 +6,14 @@ and the same call running in it. A caller of which an answer is no repeat is lef
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from types import GetSetDescriptorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process.answer_uses import Asking, Use, asking
+from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Use
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -58,12 +56,12 @@ class Poll(NamedTuple):
 class _Question:
     """A method of one actor, asked at one place."""
 
-    def __init__(self, use: Use, answer: Any, text: str, now: float) -> None:
-        self.use = use
+    def __init__(self, answer: Any, text: str, now: float) -> None:
         self.answer = answer
         self.text = text
         self.count = 0
         self.at = now
+        self.has_plain_arguments = True
 
 
 class _Caller:
@@ -73,11 +71,14 @@ class _Caller:
         self.since = now
         """When something of it was new last."""
         self.changes = 0
-        """Answers that were no repeat, since it is looked at."""
-        self.pauses = 0
+        """Answers that were no repeat, or of no use, since it is looked at."""
+        self.pause = 1.0
         self.off_until = 0.0
-        self.questions: dict[tuple[str, str, str], _Question] = {}
-        self.sent: dict[tuple[str, str], None] = {}
+        self.has_tasks = False
+        """Whether other tasks run on the loop on which it asks, of which no call tells."""
+        self.questions: dict[tuple[str, str, Chain], _Question] = {}
+        self.sent: dict[tuple[str, str], float] = {}
+        """By machine and method: when it was called last."""
 
     def begin_anew(self, now: float) -> None:
         self.since = now
@@ -86,28 +87,44 @@ class _Caller:
 
     def leave_alone(self, now: float) -> None:
         """Too much of it is no repeat."""
-        self.changes, self.pauses = 0, self.pauses + 1
-        self.off_until = now + min(2.0**self.pauses, LIMITS.poll_pause_s)
+        self.changes, self.pause = 0, min(2 * self.pause, LIMITS.poll_pause_s)
+        self.off_until = now + self.pause
         self.questions.clear()
         self.sent.clear()
 
-    def asked(self) -> list[tuple[tuple[str, str, str], _Question]]:
-        return [one for one in self.questions.items() if one[1].at > self.since]
+    @property
+    def last(self) -> float:
+        return max([self.since, self.off_until, *(one.at for one in self.questions.values())])
+
+    def asked(self, now: float) -> dict[tuple[str, str, Chain], _Question]:
+        """What it asks again and again, if it has got nothing but equal answers for long, and goes on."""
+        found = {key: one for key, one in self.questions.items() if one.at > self.since}
+        rounds = min((one.count for one in found.values()), default=0)
+        if rounds < LIMITS.poll_rounds or now - self.since < LIMITS.poll_s:
+            return {}
+        return found if now - self.last <= max(LIMITS.poll_stopped_s, 3 * (now - self.since) / rounds) else {}
 
 
 class Polls:
-    """Of one process. Methods but for `is_armed` are called under its lock."""
+    """Of one process. Methods are called under its lock."""
 
     def __init__(self) -> None:
         self.is_armed = False
         """Whether answers are compared now."""
         self.callers: dict[tuple[str | None, int], _Caller] = {}
-        self.methods: dict[tuple[str, int], str] = {}
-        """Of calls whose answers have not been read, the latest."""
+        self.unread: dict[tuple[str, int], tuple[str, bool]] = {}
+        """The latest calls whose answers have not been read: method, and whether all arguments are numbers, texts, ..."""
         self.sent_count = -1
         self.risen = 0
         """How many snapshots in a row have found calls sent since the one before."""
         self.running: set[str] = set()
+        self.places: dict[Chain, Asking] = {}
+        """Where polls ask, as far as that was looked up: that reads files, and is done beside the lock."""
+
+    def to_look_up(self, now: float) -> list[Chain]:
+        """Where polls ask, as far as that is not known."""
+        every = {chain for one in self.callers.values() for _, _, chain in one.asked(now)}
+        return [*(every - self.places.keys())]
 
     def look(self, ledger: CallLedger, now: float) -> tuple[Poll, ...]:
         """A snapshot is recorded: arm or disarm; returns the polls."""
@@ -116,59 +133,87 @@ class Polls:
         before, self.running = self.running, {*ledger.running}
         stays = ledger.acts_unasked or bool(before & self.running) or any(call is None for call, _ in self.callers)
         self.risen = self.risen + 1 if has_risen and stays else 0
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        main, found = threading.main_thread().ident, []
         for key, one in [*self.callers.items()]:
-            last = max([one.since, one.off_until, *(question.at for question in one.questions.values())])
-            if (key[0] is not None and key[0] not in self.running) or now - last > LIMITS.poll_forgotten_s:
+            is_over = key[1] not in names if key[0] is None else key[0] not in self.running
+            if is_over or now - one.last > LIMITS.poll_forgotten_s:
                 del self.callers[key]
+                continue
+            for question in [*one.questions]:
+                if self._is_dropped(question[2]):
+                    del one.questions[question]
+            if (asked := one.asked(now)) and all(chain in self.places for _, _, chain in asked):
+                found.append(self._poll(key[0], "" if key[0] or key[1] == main else names[key[1]], one, asked))
         self._arm(now)
         if not self.is_armed:
-            self.methods.clear()
-        polls = (_poll(key, one, now) for key, one in self.callers.items())
-        return tuple(poll for poll in polls if poll is not None)
+            self.unread.clear()
+        return tuple(found)
 
-    def sent(self, machine: str, method: str, number: int, now: float) -> None:
+    def _is_dropped(self, chain: Chain) -> bool:
+        place = self.places.get(chain)
+        return place is not None and place.use is Use.DROPPED
+
+    def _poll(
+        self, call_id: str | None, thread: str, caller: _Caller, asked: Mapping[tuple[str, str, Chain], _Question]
+    ) -> Poll:
+        questions = tuple(
+            Asked(machine, method, self.places[chain].call_site, one.count + 1, one.text)
+            for (machine, method, chain), one in asked.items()
+        )
+        use = max((self.places[chain].use for _, _, chain in asked), key=_SAYS_LEAST.index)
+        if use is Use.UNTIL and not all(one.has_plain_arguments for one in asked.values()):
+            use = Use.OPEN
+        compared = {(machine, method) for machine, method, _ in asked}
+        beside = tuple(pair for pair, at in caller.sent.items() if at > caller.since and pair not in compared)
+        return Poll(call_id, thread, caller.since, questions, (Use.ONCE if caller.has_tasks else use).value, beside)
+
+    def sent(self, machine: str, method: str, number: int, arguments: Iterable[Any], now: float) -> None:
         """This thread is about to call a method."""
-        self.methods[machine, number] = method
-        if len(self.methods) > LIMITS.poll_unread:
-            del self.methods[next(iter(self.methods))]
-        caller = self._caller(now)
-        if caller is not None and (machine, method) not in caller.sent:
-            caller.sent[machine, method] = None
+        self.unread[machine, number] = (
+            method,
+            all(type(one) in _ATOMS or type(one) in (str, bytes) for one in arguments),
+        )
+        if len(self.unread) > LIMITS.poll_unread:
+            del self.unread[next(iter(self.unread))]
+        if (caller := self._caller(now)) is None:
+            return
+        if (machine, method) not in caller.sent:
             caller.begin_anew(now)
-            if len(caller.sent) > LIMITS.poll_questions:
-                self._leave_alone(caller, now)
+        caller.sent[machine, method] = now
+        if len(caller.sent) > LIMITS.poll_questions:
+            caller.leave_alone(now)
+            self._arm(now)
 
-    def read(self, calls: Sequence[str | None], answers: Sequence[Any], where: Asking | None, now: float) -> None:
+    def read(
+        self, calls: Sequence[str | None], answers: Sequence[Any], chain: Chain, now: float, *, has_tasks: bool = False
+    ) -> None:
         """This thread has read the answers to these calls (None: of something else)."""
-        caller = self._caller(now)
+        if (caller := self._caller(now)) is None:
+            return
+        caller.has_tasks = has_tasks
         for call, answer in zip(calls, answers, strict=True):
             target, number = (parsed(call).target, parsed(call).number) if call is not None else ("", 0)
-            method = self.methods.pop((target, number), None)
-            if caller is None:
-                continue
-            if where is None or where.use is Use.DROPPED:
+            method, has_plain_arguments = self.unread.pop((target, number), ("", False))
+            if not chain or self._is_dropped(chain):
                 caller.changes += not caller.questions
-            elif method is None or is_task(target) or (plain := token(answer)) is None:
+            elif not method or is_task(target) or (plain := token(answer)) is None:
                 caller.begin_anew(now)
                 caller.changes += 1
             else:
-                key = target, method, where.call_site
-                question = caller.questions.get(key)
-                if question is not None and question.answer == plain:
-                    question.count, question.at = question.count + 1, now
-                    continue
-                text = "" if redaction.is_redacted(method) else _text(answer)
-                caller.questions[key] = _Question(where.use, plain, text, now)
-                caller.begin_anew(now)
-                caller.changes += question is not None
-        if caller is not None and (
-            caller.changes > LIMITS.poll_changes or len(caller.questions) > LIMITS.poll_questions
-        ):
-            self._leave_alone(caller, now)
-
-    def _leave_alone(self, caller: _Caller, now: float) -> None:
-        caller.leave_alone(now)
-        self._arm(now)
+                before = caller.questions.get((target, method, chain))
+                if before is None or before.answer != plain:
+                    text = "" if redaction.is_redacted(method) else _text(answer)
+                    caller.questions[target, method, chain] = _Question(plain, text, now)
+                    caller.begin_anew(now)
+                    caller.changes += before is not None
+                    before = caller.questions[target, method, chain]
+                else:
+                    before.count, before.at = before.count + 1, now
+                before.has_plain_arguments &= has_plain_arguments
+        if caller.changes > LIMITS.poll_changes or len(caller.questions) > LIMITS.poll_questions:
+            caller.leave_alone(now)
+            self._arm(now)
 
     def _arm(self, now: float) -> None:
         """Answers are compared as long as there may be a caller of whom that is of use."""
@@ -187,29 +232,7 @@ class Polls:
         return found if now >= found.off_until else None
 
 
-def where_asked() -> Asking | None:
-    """Where the program is that reads an answer."""
-    return asking(sys._getframe(1))
-
-
-_SAYS_LEAST = (Use.BOUNDED, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN)
-
-
-def _poll(key: tuple[str | None, int], caller: _Caller, now: float) -> Poll | None:
-    asked = caller.asked()
-    rounds = min((one.count for _, one in asked), default=0)
-    if rounds < LIMITS.poll_rounds or now - caller.since < LIMITS.poll_s:
-        return None
-    period = (now - caller.since) / rounds
-    if now - max(one.at for _, one in asked) > max(LIMITS.poll_rounds, 3 * period):
-        return None  # it has stopped
-    names = {thread.ident: thread.name for thread in threading.enumerate() if thread is not threading.main_thread()}
-    questions = tuple(Asked(*name, one.count + 1, one.text) for name, one in asked)
-    use = max((one.use for _, one in asked), key=_SAYS_LEAST.index)
-    compared = {(machine, method) for (machine, method, _), _ in asked}
-    beside = tuple(pair for pair in caller.sent if pair not in compared)
-    thread = "" if key[0] is not None else names.get(key[1], "")
-    return Poll(key[0], thread, caller.since, questions, use.value, beside)
+_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN)
 
 
 _ATOMS = (type(None), bool, int, float, complex)
@@ -220,52 +243,37 @@ def token(value: Any) -> Any:
 
     No code of the app's runs for it.
     """
-    left = [LIMITS.poll_items]
     try:
-        return _token(value, left)
-    except _Unknown:
+        return _token(value, [LIMITS.poll_items])
+    except Exception:  # also of what another thread changes meanwhile
         return None
-
-
-class _Unknown(Exception):
-    pass
 
 
 def _token(value: Any, left: list[int]) -> Any:
     kind = type(value)
     left[0] -= 1
-    if left[0] < 0:
-        raise _Unknown
-    if kind is int and value.bit_length() > LIMITS.poll_bytes:
-        raise _Unknown
-    if kind in _ATOMS:
-        return kind, value
-    if kind in (str, bytes) and len(value) <= LIMITS.poll_bytes:
+    if kind in (str, bytes):
         left[0] -= len(value) // 10
+    elif kind is int:
+        left[0] -= value.bit_length() // 100
+    elif kind in (list, tuple, set, frozenset, dict):
+        left[0] -= len(value)
+    if left[0] < 0:
+        raise ValueError
+    if kind in _ATOMS or kind in (str, bytes):
         return kind, value
-    if kind in (list, tuple) and len(value) <= left[0]:
-        return kind, tuple([_token(item, left) for item in value])
-    if kind is dict and len(value) <= left[0]:
-        return kind, tuple([(_token(name, left), _token(item, left)) for name, item in value.items()])
-    if kind in (set, frozenset) and len(value) <= left[0]:
-        return kind, frozenset([_token(item, left) for item in value])
     if issubclass(kind, Enum):
-        return kind, object.__getattribute__(value, "_name_")
-    if issubclass(kind, tuple) and tuple.__len__(value) <= left[0]:
+        return kind, _token(object.__getattribute__(value, "_value_"), left)
+    if kind in (set, frozenset):
+        return kind, frozenset([_token(item, left) for item in value])
+    if issubclass(kind, tuple):
         return kind, tuple([_token(item, left) for item in tuple.__iter__(value)])
-    if kind.__basicsize__ <= object.__basicsize__ + 16 and type(vars_ := _vars(value)) is dict:
-        return kind, tuple([(name, _token(item, left)) for name, item in [*vars_.items()]])
-    raise _Unknown
-
-
-def _vars(value: Any) -> Any:
-    """The attributes of an object that has nothing else."""
-    found = next((vars(base)["__dict__"] for base in type(value).__mro__ if "__dict__" in vars(base)), None)
-    return found.__get__(value) if type(found) is GetSetDescriptorType else None
+    if kind in (list, dict):
+        return kind, tuple([_token(item, left) for item in (value if kind is list else value.items())])
+    raise TypeError
 
 
 def _text(value: Any) -> str:
-    """Of a number, a short text, or something empty."""
-    is_short = type(value) in _ATOMS or (type(value) in (str, list, tuple, dict, set) and not value)
-    is_short |= type(value) is str and len(value) <= LIMITS.poll_text
-    return repr(value)[: 2 * LIMITS.poll_text] if is_short else ""
+    """Of what says nothing of the app: None, a truth, zero, something empty."""
+    is_empty = type(value) in (int, float, str, list, tuple, dict, set) and not value
+    return repr(value) if value is None or type(value) is bool or is_empty else ""

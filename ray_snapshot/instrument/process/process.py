@@ -7,6 +7,7 @@ boundary between two calls, in a tracked wait, or on the loop of an async actor.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,8 +22,10 @@ from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
+from ray_snapshot.instrument.process.answer_uses import Chain, asking
 from ray_snapshot.instrument.process.blocked_calls import BlockedCalls
 from ray_snapshot.instrument.process.control import Control
+from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
@@ -66,7 +69,6 @@ from ray_snapshot.runtime.refs import call_of
 from ray_snapshot.stderr import say
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.process.answer_uses import Asking
     from ray_snapshot.instrument.process.journal import Entry, Journal
     from ray_snapshot.instrument.process.mail import Mail
 
@@ -190,7 +192,7 @@ class Process:
                 target, method, about, now, is_retried=is_retried, needs=needs, group=group, kept=kept
             )
             if self.polls.is_armed:
-                self.polls.sent(target, method, header.number, now)
+                self.polls.sent(target, method, header.number, (*(args or ()), *(kwargs or {}).values()), now)
             if entry is not None and self.journal is not None:
                 self.journal.add(entry, target, header)
             return header, self.stamp
@@ -244,10 +246,19 @@ class Process:
             if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
                 self.ledger.retract(target, header.number)
 
-    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], where: Asking | None) -> None:
-        """This thread has read the answers to these, while polls are looked for."""
+    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], chain: Chain) -> None:
+        """This thread has read the answers to these, while polls are looked for; `chain`: where."""
+        calls, loop = [call_of(ref) for ref in refs], None if self.actor_loop.is_async else running_loop()
+        has_tasks = loop is not None and len(asyncio.all_tasks(loop)) > 1
         with self.lock:
-            self.polls.read([call_of(ref) for ref in refs], answers, where, time.time())
+            self.polls.read(calls, answers, chain, time.time(), has_tasks=has_tasks)
+
+    def _look_beside(self) -> None:
+        """What a snapshot needs that is looked up without the lock: calls go on meanwhile."""
+        capacity.STORES.look()
+        with self.lock:
+            chains = self.polls.to_look_up(time.time())
+        self.polls.places |= {chain: asking(chain) for chain in chains}
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 
@@ -486,7 +497,7 @@ class Process:
             )
             return
         if isinstance(command, Request):
-            capacity.STORES.look()  # beside the lock: calls go on meanwhile
+            self._look_beside()
         with self.lock:
             ledger = self.ledger
             match command:

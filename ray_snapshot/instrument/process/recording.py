@@ -8,7 +8,9 @@ the lock of the process where nothing else is said.
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,18 +22,19 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_objects
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
+from ray_snapshot.instrument.process.collectives import Collectives, Membership
 from ray_snapshot.instrument.process.coroutines import REPLIES
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
-from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.instrument.process.usage import Meter
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
-from ray_snapshot.runtime.here import place_of
+from ray_snapshot.runtime.here import frames_of_threads, place_of
 
 if TYPE_CHECKING:
     from ray_snapshot.encoding import Encoded
@@ -58,6 +61,7 @@ class Recording:
         """The state as it was copied last."""
         self.shown_states = ShownStates(library_states)
         self.meter = Meter()
+        self.collectives = Collectives()
         self.asked_methods = AskedMethods()
 
     def close(self, number: int) -> None:
@@ -165,6 +169,7 @@ class Recording:
         occupied = None if process.streams.running else loop.occupied_by(ledger, process.threads, now - LONG_S)
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
+        groups = self._groups(now)
         polls = process.polls.look(ledger, now) if numbers else ()
         is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
         asked = self.asked_methods
@@ -188,7 +193,8 @@ class Recording:
                 cpu_s = time.thread_time() - began
                 self.reports[number] = replace(
                     told,
-                    long_waits=(*awaited, *futures, *process.blocked.long_waits),
+                    long_waits=(*awaited, *futures, *self._long_waits(groups or (), now)),
+                    groups=groups,
                     usage=self.meter.usage,
                     ended_children=self.meter.ended,
                     ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
@@ -215,6 +221,26 @@ class Recording:
         last = reversed(self.process.last_calls.items())
         found = ((source, method) for source, method in last if method in methods and source not in inside)
         return tuple(itertools.islice(found, LIMITS.passed_calls))
+
+    def _groups(self, now: float) -> tuple[Membership, ...] | None:
+        """The groups of ranks that this process is in, and where it stands in a collective of one; None: not known."""
+        process = self.process
+        calls = process.threads if not process.actor_loop.is_async else dict[str, int]()
+        threads = Counter(calls.values())
+        of = {calls[call]: call for call in process.ledger.running if call in calls and threads[calls[call]] == 1}
+        if process.machine == DRIVER:
+            of[threading.main_thread().ident or 0] = DRIVER
+        return self.collectives.look(frames_of_threads(), of, now, self.meter.recording_s)
+
+    def _long_waits(self, groups: Iterable[Membership], now: float) -> Iterable[LongWait]:
+        """Waits outside of Ray's calls; what stands in a collective is told as that, whichever system call it is in."""
+        found = [
+            LongWait(one.stand.since, one.stand.call_site, one.what)
+            for one in groups
+            if one.stand is not None and now - one.stand.since >= LONG_S
+        ]
+        sites = {wait.call_site for wait in found}
+        return (*(wait for wait in self.process.blocked.long_waits if wait.call_site not in sites), *found)
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.process.blocked_threads import Threads
+from ray_snapshot.instrument.process.collectives import Membership
 from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import Raised
@@ -63,6 +64,8 @@ class ProcessReport:
     """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
     long_waits: tuple[LongWait, ...] = ()
     """Those that are not among the waits in `report`."""
+    groups: tuple[Membership, ...] | None = ()
+    """The groups of ranks that it is in (torch.distributed); None: not known."""
     usage: Usage | None = None
     ended_threads: tuple[EndedThread, ...] = ()
     ended_children: tuple[EndedChild, ...] = ()

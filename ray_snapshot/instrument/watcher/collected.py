@@ -37,6 +37,8 @@ class CollectedCalls:
     """What may go on and can reach no machine."""
     happened: tuple[Mapping[str, Any], ...] = ()
     """Deaths, restarts, and errors that nobody has read; see `happened`."""
+    groups: tuple[Mapping[str, Any], ...] = ()
+    """Groups of ranks of which some stand in a collective; see `rank_groups`."""
     delayed_replies: tuple[tuple[ResolvedWait, float], ...] = ()
     """Waits whose calls have ended for long, and since when; see `delayed_calls`."""
     delayed_calls: tuple[tuple[CallsOf, int, float], ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -191,6 +192,9 @@ class Tables:
             coverage |= {"unbegun": self._unbegun()}
         if self.collected.happened:
             coverage |= {"happened": list(map(self._happened, self.collected.happened))}
+        if self.collected.groups:
+            told = [{**one, "members": list(map(self._member, one["members"]))} for one in self.collected.groups]
+            coverage |= {"collectives": told}
         if self.collected.still_since:
             coverage |= {"still_since": datetime.fromtimestamp(self.collected.still_since, UTC).isoformat()}
         if self.collected.tells_callers:
@@ -292,6 +296,19 @@ class Tables:
                 {"machine": self.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
                 for by in one["passed_through"]
             ]
+        return told
+
+    def _member(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        """A rank of a group, with people's names, places and times."""
+        call, machine = one.get("call"), one["machine"]
+        told = {**one, "machine": self.shown(parsed_target(call) if call and is_worker(machine) else machine)}
+        if "operation" in one:
+            until = one["until"]
+            told["call"] = call if call in (None, DRIVER) else self.run_id(call)
+            told["call_site"] = self.place(one["call_site"])
+            told["since"] = datetime.fromtimestamp(one["since"], UTC).isoformat()
+            told["among"] = list(one["among"])
+            told["until"] = None if until == math.inf else datetime.fromtimestamp(until, UTC).isoformat()
         return told
 
     def _class(self, machine: str) -> str:

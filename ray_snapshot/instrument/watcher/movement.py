@@ -19,6 +19,8 @@ class Movement:
         """Since then nothing has moved."""
         self.seen: Any = None
         self.used: dict[str, Usage] = {}
+        self.worked: dict[str, float] = {}
+        """By machine: when its process was found at work last."""
 
     def still_since(
         self, calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport], now: float, *, is_covered: bool
@@ -32,8 +34,9 @@ class Movement:
             {(one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.call_site) for one in calls.waits},
             [(one.source, one.target, one.sent_count, one.accepted_count) for one in calls.channels],
         )
-        has_worked = [self._has_worked(name, one.usage) for name, one in reports.items()]
-        if seen != self.seen or any(has_worked):
+        at_work = [name for name, one in reports.items() if self._has_worked(name, one.usage)]
+        self.worked = {name: at for name, at in self.worked.items() if name in reports} | dict.fromkeys(at_work, now)
+        if seen != self.seen or at_work:
             self.since = now
         self.seen = seen
         self.used = {name: used for name, used in self.used.items() if name in reports}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ray_snapshot.instrument.process.answer_uses import Use
@@ -18,9 +18,21 @@ class _Asked(NamedTuple):
     """One who is asked, between two calls."""
 
     state: str | None
-    by_asking: int
-    """How many calls of this kind it had accepted from the caller, or of any kind if it is asked only."""
-    by_others: int
+    accepted: Mapping[str, int]
+    """How many calls of each caller."""
+
+    def others_since(self, before: _Asked, callers: Collection[str]) -> int:
+        """How many calls it has accepted since then, but for those of these callers."""
+        return sum(count - before.accepted.get(name, 0) for name, count in self.accepted.items() if name not in callers)
+
+    def counters(self, after: _Asked) -> list[str] | None:
+        """The numbers that have grown by the number of calls until then; None if anything else has changed, or is not known."""
+        if self.state == after.state is not None:
+            return []
+        if self.state is None or after.state is None or len(after.state) > LIMITS.compared_state_bytes:
+            return None
+        calls, found = sum(after.accepted.values()) - sum(self.accepted.values()), list[str]()
+        return found if _is_counted(json.loads(self.state), json.loads(after.state), calls, "", found) else None
 
 
 class Polls:
@@ -30,64 +42,72 @@ class Polls:
         self.asked: dict[tuple[Any, str], tuple[_Asked, _Asked]] = {}
         """By poll and machine: when it was seen first, and last."""
         self.moved: dict[Any, float] = {}
-        """By poll: when somebody whom it asks has changed last by other calls than its own."""
+        """By poll: when somebody whom it asks has changed last, but for what counts calls."""
+        self.plain: dict[str, tuple[str, ...]] = {}
+        """By machine: its plain methods when it was seen between two calls last."""
 
     def told(
-        self, calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport], now: float
+        self,
+        calls: CompletedCallSnapshot,
+        reports: Mapping[str, ProcessReport],
+        worked: Mapping[str, float],
+        now: float,
     ) -> Iterator[dict[str, Any]]:
-        """A row of each, as `detectors.polls` reads it; machines have their names between processes."""
-        polls = {
-            (name, one.call_id, one.thread, one.since): one for name, report in reports.items() for one in report.polls
-        }
+        """A row of each, as `detectors.polls` reads it; machines have their names between processes.
+
+        `worked`: when the process of each was found at work last.
+        """
+        polls = {(name, *one[:3]): one for name, report in reports.items() for one in report.polls}
         self.moved = {key: at for key, at in self.moved.items() if key in polls}
         before, self.asked = self.asked, {}
+        asks: dict[str, set[str]] = {}
         for key, poll in polls.items():
-            machine = key[0]
+            for one in poll.asked:
+                asks.setdefault(one.machine, set()).add(key[0])
+        callers = {key[0] for key in polls}
+        unseen = [name for name, one in reports.items() if one.threads.acting or one.background]
+        works = any(now - worked.get(name, 0.0) < LIMITS.poll_s for name in unseen if name not in callers)
+        for key, poll in polls.items():
             for name in dict.fromkeys([*(one.machine for one in poll.asked), *(name for name, _ in poll.sent)]):
                 seen, report = before.get((key, name)), calls.machines.get(name)
                 if report is not None and report.has_state:
-                    found = _now(report, poll, machine)
-                    if seen is not None and found.by_others != seen[1].by_others and found.state != seen[1].state:
+                    self.plain[name] = reports[name].plain_methods if name in reports else ()
+                    found = _now(report)
+                    if seen is not None and seen[1].counters(found) is None:
                         self.moved[key] = now
                     seen = (found if seen is None else seen[0]), found
                 if seen is not None:
                     self.asked[key, name] = seen
-            yield _row(machine, poll) | {
-                "is_moving": now - self.moved.get(key, 0.0) < LIMITS.poll_s,
-                "counters": self._counters(key, poll, reports),
+            yield _row(key[0], poll) | {
+                "is_moving": works or now - self.moved.get(key, 0.0) < LIMITS.poll_s,
+                "counters": self._counters(key, poll, asks),
             }
 
-    def _counters(self, key: Any, poll: Poll, reports: Mapping[str, ProcessReport]) -> list[str] | None:
+    def _counters(self, key: Any, poll: Poll, asks: Mapping[str, set[str]]) -> list[str] | None:
         """What of those whom it asks only counts its calls, if all else has stayed, and the answers depend on nothing else.
 
         None: not so, as far as it is known; then nothing is suspected.
         """
-        is_waiting = poll.use == Use.UNTIL.value and not poll.sent and all(one.answer in _NOT_YET for one in poll.asked)
+        if poll.use != Use.UNTIL.value or poll.sent or any(one.answer not in _NOT_YET for one in poll.asked):
+            return None
         found: list[str] = []
-        for one in poll.asked if is_waiting else ():
-            report, seen = reports.get(one.machine), self.asked.get((key, one.machine))
-            if report is None or one.method not in report.plain_methods or seen is None or seen[0] is seen[1]:
+        for one in poll.asked:
+            seen = self.asked.get((key, one.machine))
+            if (
+                one.method not in self.plain.get(one.machine, ())
+                or seen is None
+                or seen[0].accepted == seen[1].accepted
+            ):
                 return None
-            first, last = seen
-            if last.by_others != first.by_others or last.by_asking == first.by_asking:
-                return None
-            names = counters(first.state, last.state, last.by_asking - first.by_asking)
-            if names is None:
+            names = seen[0].counters(seen[1])
+            if names is None or seen[1].others_since(seen[0], asks[one.machine]):
                 return None
             found += names
-        return list(dict.fromkeys(found)) if is_waiting else None
+        return list(dict.fromkeys(found))
 
 
 _NOT_YET = ("None", "False", "0", "0.0", "''", "[]", "{}", "()", "set()")
 """Answers for which a loop waits that they change; one that asks whether all is well gets another."""
-
-
-def counters(before: str | None, after: str | None, calls: int) -> list[str] | None:
-    """The numbers of a state that have grown by the number of calls; None if anything else has changed."""
-    if before is None or after is None or max(len(before), len(after)) > LIMITS.compared_state_bytes:
-        return None
-    found: list[str] = []
-    return found if _is_counted(json.loads(before), json.loads(after), calls, "", found) else None
 
 
 def _is_counted(before: Any, after: Any, calls: int, name: str, found: list[str]) -> bool:
@@ -101,13 +121,11 @@ def _is_counted(before: Any, after: Any, calls: int, name: str, found: list[str]
     return type(before) is type(after) and bool(before == after)
 
 
-def _now(report: MachineReport, poll: Poll, caller: str) -> _Asked:
-    own = sum(one.accepted_count for one in report.inputs if one.source == caller)
-    others = sum(one.accepted_count for one in report.inputs if one.source != caller)
-    state = None if report.state is None or report.state.truncated else report.state.text
-    if any(name == report.machine for name, _ in poll.sent):  # its own calls there do not only ask
-        return _Asked(state, 0, others + own)
-    return _Asked(state, own, others)
+def _now(report: MachineReport) -> _Asked:
+    accepted: dict[str, int] = {}
+    for one in report.inputs:
+        accepted[one.source] = accepted.get(one.source, 0) + one.accepted_count
+    return _Asked(None if report.state is None or report.state.truncated else report.state.text, accepted)
 
 
 def _row(machine: str, poll: Poll) -> dict[str, Any]:

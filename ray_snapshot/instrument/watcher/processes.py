@@ -26,6 +26,7 @@ from ray_snapshot.instrument.watcher.incidents import Incidents
 from ray_snapshot.instrument.watcher.movement import Movement
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.polls import Polls
+from ray_snapshot.instrument.watcher.rank_groups import RankGroups
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
 from ray_snapshot.instrument.watcher.rolling import Rolling
@@ -93,6 +94,7 @@ class Processes:
         self.happened = Incidents()
         self.delayed = DelayedCalls()
         self.movement = Movement()
+        self.groups = RankGroups()
         self.polls = Polls()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
@@ -376,16 +378,20 @@ class Processes:
         for machine in garbage(calls, header.started_at):
             self.tell(machine, Collect())
         keys = {one["key"]: name for name, one in self.roster.facts.items() if one.get("key")}
+        keys = {**{birth["key"]: name for name, birth in births.items()}, **keys}
         happened = self.happened.told(
             calls,
             pending.recorded,
             {} if self.rolling.loaded else pending.seen.lives,  # who goes back is started again
-            {**{birth["key"]: name for name, birth in births.items()}, **keys},
+            keys,
             header.started_at,
             is_covered=not header.uncovered,
         )
-        happened += tuple(self.polls.told(calls, pending.recorded, header.started_at))
         delayed = self.delayed.update(calls, pending.recorded, self.roster.facts, header.started_at)
+        still_since = self.movement.still_since(
+            calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
+        )
+        happened += tuple(self.polls.told(calls, pending.recorded, self.movement.worked, header.started_at))
         collected = CollectedCalls(
             header,
             calls,
@@ -393,11 +399,10 @@ class Processes:
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             happened=happened,
+            groups=self.groups.told(pending.recorded, pending.seen.lives, keys, header.started_at),
             delayed_replies=delayed[0],
             delayed_calls=delayed[1],
-            still_since=self.movement.still_since(
-                calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
-            ),
+            still_since=still_since,
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,
             reserved=dict(self.roster.reserved),

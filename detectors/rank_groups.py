@@ -1,0 +1,162 @@
+"""Groups of ranks (torch.distributed) of which some have stood in a collective for long, as the coverage lists them.
+
+`collectives`: `group`, `size` and `members` of each: `rank`, `machine`, `state` ("died", "left" the group, "unseen"; "":
+there), `number` (operations begun; -1: not known), and of one in a collective `operation`, `call` (None: another thread's),
+`call_site`, `since`, `until` (None: no time-out is known), `among` (the ranks it needs; empty: all), `is_quiet` (its process
+computes nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ray_snapshot.detectors.common import lasted, plural
+from ray_snapshot.detectors.happened import rows, sentence
+from ray_snapshot.detectors.places import place_of
+from ray_snapshot.detectors.unexplained import seconds_since
+from ray_snapshot.names import LONG_S, name_ranges
+from ray_snapshot.snapshot import Snapshot
+
+_PAIRS = {
+    "send": "recv",
+    "recv": "send",
+    "send_object_list": "recv_object_list",
+    "recv_object_list": "send_object_list",
+}
+_STATES = {"died": "died", "left": "left the group", "unseen": "was not observed"}
+_PLURALS = {"is": "are", "runs": "run", "was": "were"}
+
+
+class Member(NamedTuple):
+    """A rank of a group."""
+
+    rank: int
+    machine: str
+    state: str
+    number: int
+    operation: str = ""
+    """The collective that it is in; "": none."""
+    seconds: float = 0.0
+    call: str | None = None
+    call_site: str = ""
+    until: datetime | None = None
+    among: tuple[int, ...] = ()
+    is_quiet: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has stood there for long."""
+        return bool(self.operation) and self.seconds >= LONG_S
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it will never do anything in this group again."""
+        return self.state in ("died", "left")
+
+    def is_met_by(self, other: Member) -> bool:
+        """Whether a rank that waits here has what it needs of another."""
+        if self.operation in _PAIRS:
+            return other.operation == _PAIRS[self.operation] and (not other.among or self.rank in other.among)
+        if other.operation:
+            return other.operation == self.operation or other.number > self.number >= 0
+        return other.number >= self.number >= 0  # it has begun as many: this one it has behind it
+
+
+class Group(NamedTuple):
+    """A group, with those of its ranks that are known."""
+
+    name: str
+    size: int
+    members: tuple[Member, ...]
+
+    @property
+    def strange(self) -> int:
+        """How many ranks are not known, or twice."""
+        known = [one.rank for one in self.members if one.state != "unseen"]
+        return self.size - len({*known}) + (len(known) - len({*known}))
+
+    def missing(self, member: Member) -> list[Member]:
+        """Those of which one that waits may need something yet."""
+        needed = (one for one in self.members if one is not member and (not member.among or one.rank in member.among))
+        return [one for one in needed if not member.is_met_by(one)]
+
+    def line(self, snapshot: Snapshot) -> str:
+        """ "group world: 2 of 3 are in all_reduce number 412 (train.py:99) for 37 s; rank 2 (Rank-2) is in Rank.load
+        (data.py:12); rank 3 (Rank-3) died; its time-out ends this at 12:31"."""
+        parts = [*self._standing(), *self._elsewhere(snapshot)]
+        if missing := self.size - len({one.rank for one in self.members}):
+            parts.append(f"{plural(missing, 'rank')} {'was' if missing == 1 else 'were'} not observed")
+        until = min((one.until for one in self.members if one.until is not None), default=None)
+        if until is not None:
+            parts.append(f"ends at the latest by its time-out, at {until.astimezone():%H:%M}")
+        return f"group {self.name}: {'; '.join(parts)}"
+
+    def _standing(self) -> Iterator[str]:
+        """The largest crowd first."""
+        crowds: dict[tuple[str, str], list[Member]] = {}
+        for one in self.members:
+            if one.operation:
+                number = f" number {one.number:,}" if one.number >= 0 else ""
+                peer = f" with rank {one.among[0]}" if one.operation in _PAIRS and one.among else ""
+                crowds.setdefault((f"{one.operation}{peer}{number}", one.call_site), []).append(one)
+        for (what, site), crowd in sorted(crowds.items(), key=lambda one: -len(one[1])):
+            who = _named(crowd) if len(crowd) == 1 else f"{len(crowd):,} of {self.size:,}"
+            place = f" ({site})" if site else ""
+            yield f"{who} {'is' if len(crowd) == 1 else 'are'} in {what}{place} for {lasted(max(one.seconds for one in crowd))}"
+
+    def _elsewhere(self, snapshot: Snapshot) -> Iterator[str]:
+        """The smallest crowd first."""
+        names = [snapshot.tables["machines"][name].to_pylist() for name in ("machine", "class_name")]
+        kinds, primitives = dict(zip(*names, strict=True)), snapshot.coverage.get("primitives") or {}
+        places: dict[str, str] = {}
+        for row in snapshot.calls:
+            places.setdefault(row["machine"], place_of(row, str(kinds.get(row["machine"]) or ""), primitives))
+        errors = {
+            one["machine"]: sentence(one, snapshot.started_at) for one in rows(snapshot) if one["kind"] == "raised"
+        }
+        crowds: dict[str, list[Member]] = {}
+        for one in self.members:
+            if not one.operation:
+                where = places.get(one.machine)
+                idle = f"runs no call{f' ({errors[one.machine]})' if one.machine in errors else ''}"
+                crowds.setdefault(_STATES.get(one.state) or (f"is in {where}" if where else idle), []).append(one)
+        for where, crowd in sorted(crowds.items(), key=lambda one: len(one[1])):
+            verb, space, rest = where.partition(" ")
+            yield f"{_named(crowd)} {_PLURALS.get(verb, verb) if len(crowd) > 1 else verb}{space}{rest}"
+
+
+def _named(crowd: Iterable[Member]) -> str:
+    """ "rank 2 (Rank-2)"."""
+    return f"{name_ranges(f'rank {one.rank}' for one in crowd)} ({name_ranges(one.machine for one in crowd)})"
+
+
+def groups(snapshot: Snapshot) -> list[Group]:
+    """Those of the coverage. What is of another form is left out."""
+    told = snapshot.coverage.get("collectives")
+    found = []
+    for one in told if isinstance(told, list) else []:
+        match one:
+            case {"group": str(name), "size": int(size), "members": list(members)}:
+                read = tuple(_member(row, snapshot.started_at) for row in members)
+                found.append(Group(name, size, tuple(row for row in read if row is not None)))
+    return [one for one in found if any(member.waits for member in one.members)]
+
+
+def _member(row: Any, now: datetime) -> Member | None:
+    match row:
+        case {"rank": int(rank), "machine": str(machine), "state": str(state), "number": int(number)}:
+            pass
+        case _:
+            return None
+    match row:
+        case {"operation": str(operation), "since": str(since), "call_site": str(site), "among": list(among)}:
+            until, call = _time(row.get("until")), row.get("call")
+            standing = (operation, seconds_since(since, now) or 0.0, call, site, until, tuple(among))
+            return Member(rank, machine, state, number, *standing, is_quiet=row.get("is_quiet") is True)
+    return Member(rank, machine, state, number)
+
+
+def _time(text: Any) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -1,0 +1,222 @@
+"""Which groups of ranks a process is in, where its threads stand in them, and what the watcher makes of that: no torch, no Ray.
+
+`c10d` stands for torch.distributed's module: its table of groups, and functions of its names that wait as its own do.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from until import until
+
+from ray_snapshot.instrument.deaths import Life
+from ray_snapshot.instrument.process.collectives import Collectives, Membership, Stand
+from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.watcher.rank_groups import RankGroups
+from ray_snapshot.protocol.calls import MachineReport
+from ray_snapshot.runtime.here import frames_of_threads
+
+SOURCE = """
+__all__ = ["all_reduce", "recv", "init_process_group"]
+
+def all_reduce(tensor, group=None, wait=None):
+    wait()
+
+def recv(tensor, src=None, group=None, wait=None):
+    group_src = None
+    wait()
+
+def init_process_group(rank, world_size, wait=None):
+    timeout = bound
+    _create_c10d_store("10.0.0.1", 29500, rank, world_size, wait)
+
+def _create_c10d_store(hostname, port, rank, world_size, wait):
+    wait()
+"""
+
+
+class Group:
+    group_name, group_desc, _device_types = "0", "default_pg", ("cpu",)
+    number = 411
+
+    def rank(self) -> int:
+        return 1
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.number
+
+    def _get_backend(self, device: str) -> Any:
+        return SimpleNamespace(options=SimpleNamespace(_timeout=timedelta(minutes=30)))
+
+
+Group.__module__ = "torch.of_this_test"
+
+
+class Tensor:
+    pass
+
+
+@pytest.fixture
+def c10d(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module: Any = ModuleType("torch.distributed.distributed_c10d")
+    module.bound = timedelta(seconds=60)
+    exec(compile(SOURCE, "/lib/site-packages/torch/distributed/distributed_c10d.py", "exec"), vars(module))
+    group = Group()
+    store = SimpleNamespace(underlying_store=SimpleNamespace(host="10.0.0.1", port=29500))
+    module.world = SimpleNamespace(pg_map={group: ("gloo", store)}, pg_group_ranks={group: {0: 0, 1: 1, 5: 2}})
+    vars(module)["_world"], module.GroupMember = module.world, SimpleNamespace(WORLD=group)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+@contextmanager
+def inside(function: Callable[..., Any], *args: Any) -> Iterator[int]:
+    """A thread is in there, waiting."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        leave.wait()
+
+    thread = threading.Thread(target=lambda: function(*args, wait=wait))
+    thread.start()
+    entered.wait()
+    try:
+        yield thread.ident or 0
+    finally:
+        leave.set()
+        thread.join()
+
+
+def told(looks: Collectives, now: float, calls: dict[int, str] | None = None) -> Membership:
+    (one,) = looks.look(frames_of_threads(), calls or {}, now, 0.0) or ()
+    return one
+
+
+def test_a_thread_in_a_collective_is_told_with_its_group_since_when_it_stands_there(c10d: Any) -> None:
+    looks = Collectives()
+    assert told(looks, 1.0) == Membership(told(looks, 1.0).key, "world", 3, 1, 411)
+    with inside(c10d.all_reduce, Tensor()) as thread:
+        first, later = told(looks, 10.0, {thread: "A.step"}), told(looks, 100.0, {thread: "A.step"})
+        assert first.stand is not None
+        assert first.stand[:1] + first.stand[2:] == ("all_reduce", 10.0, 1_810.0, (), True, "A.step")
+        assert first.stand.call_site.rpartition(":")[0] == __file__
+        assert later == first
+        assert later.what == "in torch.distributed.all_reduce, number 411 of group world"
+        c10d.GroupMember.WORLD.number += 1
+        assert told(looks, 200.0).stand.since == 200.0, "it is another one"  # type: ignore[union-attr]
+    assert told(looks, 300.0).stand is None
+
+
+def test_nothing_that_it_works_with_lives_longer(c10d: Any) -> None:
+    tensor = Tensor()
+    kept = weakref.ref(tensor)
+    with inside(c10d.all_reduce, tensor):
+        del tensor
+        told(Collectives(), 1.0)
+    until(lambda: kept() is None, seconds=10.0)
+
+
+def test_a_process_that_computes_meanwhile_is_not_quiet(c10d: Any) -> None:
+    looks = Collectives()
+    with inside(c10d.all_reduce, Tensor()):
+        told(looks, 10.0)
+        (one,) = looks.look(frames_of_threads(), {}, 20.0, -1.0) or ()
+        assert one.stand is not None
+        assert not one.stand.is_quiet
+
+
+def test_recv_needs_one_rank_and_who_joins_has_no_group_yet(c10d: Any) -> None:
+    with inside(c10d.recv, Tensor(), 5):
+        one = told(Collectives(), 1.0)
+        assert one.stand is not None
+        assert one.stand.among == (5,)
+    c10d.world.pg_map.clear()
+    with inside(c10d.init_process_group, 2, 8):
+        one = told(Collectives(), 1.0)
+        assert (one.key, one.size, one.rank, one.number) == ("joining 10.0.0.1:29500", 8, 2, -1)
+        assert one.stand is not None
+        assert one.stand.until == 61.0
+    assert Collectives().look(frames_of_threads(), {}, 1.0, 0.0) == ()
+
+
+def test_a_torch_of_another_shape_is_not_known_and_none_at_all_is_no_group(c10d: Any) -> None:
+    del c10d.world.pg_map
+    assert Collectives().look({}, {}, 1.0, 0.0) is None
+    del sys.modules[c10d.__name__]
+    assert Collectives().look({}, {}, 1.0, 0.0) == ()
+
+
+# ---- the watcher ----------------------------------------------------------------------------------------------------
+
+NOW = 1_000.0
+ALIVE: dict[str, Life] = {}
+
+
+def stand(since: float = NOW - 37) -> Stand:
+    return Stand("all_reduce", "train.py:99", since, math.inf, (), True, "call")
+
+
+def report(
+    rank: int, *, at: Stand | None = None, key: str = "10.0.0.1:29500 0 3", incarnation: int = 0
+) -> ProcessReport:
+    groups = (Membership(key, "world", 3, rank, 411 + (at is not None), at),)
+    return ProcessReport(MachineReport(f"Rank:{rank}", incarnation, 0, 0), 0.0, groups=groups)
+
+
+def states(
+    groups: RankGroups, reports: list[ProcessReport], lives: dict[str, Life] = ALIVE
+) -> dict[tuple[int, str], str]:
+    by_name = {one.report.machine: one for one in reports}
+    found = groups.told(by_name, lives, {f"key-{n}": f"Rank:{n}" for n in range(3)}, NOW)
+    return {(row["rank"], row["machine"]): row["state"] for one in found for row in one["members"]}
+
+
+def test_a_group_is_told_while_a_rank_has_stood_in_it_for_long() -> None:
+    groups = RankGroups()
+    assert states(groups, [report(0), report(1), report(2)]) == {}
+    assert states(groups, [report(0, at=stand(NOW - 3)), report(1), report(2)]) == {}
+    whole = {(n, f"Rank:{n}"): "" for n in range(3)}
+    assert states(groups, [report(0, at=stand()), report(1), report(2)]) == whole
+
+
+def test_ranks_that_are_gone_are_told_as_what_they_are() -> None:
+    groups, waits = RankGroups(), report(0, at=stand())
+    states(groups, [waits, report(1), report(2)])
+    without = ProcessReport(MachineReport("Rank:2", 0, 0, 0), 0.0)
+    dead = {"key-1": Life(True, 0, 0.0)}
+    assert states(groups, [waits, without], dead) == {(0, "Rank:0"): "", (1, "Rank:1"): "died", (2, "Rank:2"): "left"}
+    unknown = ProcessReport(MachineReport("Rank:2", 0, 0, 0), 0.0, groups=None)
+    assert states(groups, [waits, unknown]) == {(0, "Rank:0"): "", (1, "Rank:1"): "unseen", (2, "Rank:2"): "unseen"}
+
+
+def test_a_process_that_was_started_again_is_another_rank_until_it_has_entered_again() -> None:
+    groups, waits = RankGroups(), report(0, at=stand())
+    states(groups, [waits, report(1), report(2)])
+    again = ProcessReport(MachineReport("Rank:2", 1, 0, 0), 0.0)
+    assert states(groups, [waits, report(1), again])[2, "Rank:2"] == "died"
+    assert states(groups, [waits, report(1), report(2, incarnation=1)])[2, "Rank:2"] == ""
+
+
+def test_groups_of_two_jobs_are_two_and_one_that_all_have_left_is_forgotten() -> None:
+    groups = RankGroups()
+    other = report(1, key="10.0.0.1:29600 0 3")
+    assert states(groups, [report(0, at=stand()), other]) == {(0, "Rank:0"): ""}
+    states(groups, [])
+    assert groups.ranks == {}
+
+
+def test_of_a_group_that_is_not_made_yet_those_count_that_stand_there() -> None:
+    groups, key = RankGroups(), "joining 10.0.0.1:29500"
+    both = [report(0, at=stand(), key=key), report(1, at=stand(), key=key)]
+    assert states(groups, both) == {(0, "Rank:0"): "", (1, "Rank:1"): ""}
+    assert states(groups, [both[0], report(1)]) == {(0, "Rank:0"): ""}
