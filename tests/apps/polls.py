@@ -166,12 +166,12 @@ def bounded():
 
 
 def engine():
-    """Which starts by itself, as its clock says."""
+    """Which starts by itself, as its clock says, next to an actor that works."""
     up, busy = Engine.remote(SECONDS), Worker.remote()
-    work = busy.work.remote(SECONDS)
+    busy.work.remote(10 * SECONDS)
     while not ray.get(up.is_up.remote()):
         time.sleep(0.2)
-    return ray.get(work)
+    return "up"
 
 
 def router():
