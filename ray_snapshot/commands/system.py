@@ -146,6 +146,7 @@ class Stacks(NamedTuple):
 
 def _diagnose_system(name: str, address: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
     from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
+    from ray_snapshot.unprepared.children import stacks_of_children
 
     with _service_of(name, address) as service:
         try:
@@ -155,6 +156,9 @@ def _diagnose_system(name: str, address: str | None, timeout: float, json: bool,
             return 4
         found = diagnosis(snapshot)
         told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
+    if stacks.is_wanted:
+        for machine, stack in stacks_of_children(snapshot):
+            told.setdefault(machine, []).append(stack)
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
         rows = [
@@ -243,14 +247,12 @@ def _looked_at(found: Found, job: str | None) -> list[Looked]:
 
 
 def _print_looks(looked: list[Looked]) -> None:
-    from ray_snapshot.unprepared.report import lines
-
     several = len(looked) > 1
     for one in looked:
         if several and one.rows:
             print(f"{one.address}:")
-        for row in one.rows:
-            print_text("\n".join(lines(row, one.refusals[row["job"]])))
+        for text in one.texts():
+            print_text(text)
 
 
 def _no_program(found: Found, job: str | None) -> str:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
+_OF_A_CHILD = "child process "
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -114,14 +116,16 @@ def concerned(snapshot: Snapshot, verdict: Verdict) -> list[str]:
 
 
 def stack_lines(told: Mapping[str, Sequence[Stack]], *, with_locals: bool) -> list[str]:
-    """Those with more than the line that stands with the wait already; all of them with their variables."""
+    """Those with more than the line that stands with the wait already, and of children; all of them with their variables."""
     found = Counter[str]()
     for machine, stacks in told.items():
         for one in stacks:
             if with_locals:
                 lines = [f"    {machine}, {one.of}:", *(line for frame in one.frames for line in _frame_lines(frame))]
                 found["\n".join(lines)] += 1
-            elif len(one.frames) > 1:
+            elif not one.frames:
+                found[f"    {machine}, {one.of}"] += 1
+            elif len(one.frames) > 1 or one.of.startswith(_OF_A_CHILD):
                 frames = (frame._asdict() for frame in one.frames)
                 found[f"    {machine}, {one.of}: {chain(frames, one.cut)}"] += 1
     lines = [text + (f" ({count:,} calls)" if count > 1 else "") for text, count in found.items()]

@@ -256,6 +256,13 @@ def own_threads() -> list[threading.Thread]:
     return [thread for thread in found if thread not in rays]
 
 
+def is_own_thread() -> bool:
+    """Whether this thread is neither the main one, nor Ray's nor ours by its name."""
+    name = threading.current_thread().name
+    is_main = threading.current_thread() is threading.main_thread()
+    return not is_main and name not in _RAYS_THREADS and not name.startswith(_KNOWN_THREADS)
+
+
 def _module_of(thread: threading.Thread) -> str:
     """Where what a thread runs was written."""
     does = getattr(thread, "_target", None) or type(thread)  # Python forgets the target when it has ended

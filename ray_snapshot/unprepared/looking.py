@@ -37,6 +37,10 @@ class Looked:
     refusals: Mapping[str, str | None]
     """By job: why stacks could not be read, if they could not."""
 
+    def texts(self) -> list[str]:
+        """What each program does, for a person."""
+        return ["\n".join(report.lines(row, self.refusals[row["job"]])) for row in self.rows]
+
 
 def look_twice(
     address: str, only: str | None, watched: Collection[str], visit: Callable[[str], AbstractContextManager[None]]

@@ -83,7 +83,7 @@ def _is_loops(thread: Mapping[str, Any]) -> bool:
 
 def _read(frames: Sequence[Sequence[Any]]) -> Reading:
     place = next(place for place, frame in enumerate(frames) if _is_apps(frame))
-    inner, own = frames[:place], _own(frames)
+    inner, own = frames[:place], own_frames(frames)
     waits = [frame for frame in inner if _is_rays(frame) and frame[0] in ("get_objects", "wait", "get")]
     if waits:
         told = [frame[4] for frame in waits if frame[4] is not None and _seconds(frame[4]) is not None]
@@ -130,9 +130,9 @@ def _is_apps(frame: Sequence[Any]) -> bool:
     return not _is_rays(frame) and not _STANDARD.search(str(frame[1]))
 
 
-def _own(frames: Sequence[Sequence[Any]]) -> tuple[Frame, ...]:
+def own_frames(frames: Sequence[Sequence[Any]]) -> tuple[Frame, ...]:
     """The user's, with the function of a library that the innermost is in; those of libraries where there are no others."""
-    apps = [frame for frame in frames if _is_apps(frame)]
+    apps = [frame for frame in frames if _is_apps(frame)] or list(frames)
     first, *rest = [frame for frame in apps if not _INSTALLED.search(str(frame[1]))] or apps
     inner = frames[: frames.index(first)]
     public = [

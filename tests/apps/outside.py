@@ -55,6 +55,7 @@ class Stuck:
     def socket(self):
         server = socket.create_server(("127.0.0.1", 0))
         client = socket.create_connection(server.getsockname())
+        self.there = server.accept()
         client.recv(1)
 
     def child(self):
@@ -125,11 +126,66 @@ class AsksBack:
 
 @ray.remote(num_cpus=0)
 class Asker:
-    def ask(self, other):
-        return ray.get(other.ask.remote([ray.get_runtime_context().current_actor]))
+    def ask(self, other, method="ask"):
+        return ray.get(getattr(other, method).remote([ray.get_runtime_context().current_actor]))
 
     def answer(self):
         return "answered"
+
+
+@ray.remote(num_cpus=0)
+class Elsewhere:
+    """What it does runs on the event loop of a thread of its own."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="its loop", daemon=True).start()
+
+    def run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def ask_there(self, other):
+        return self.run(answer_of(other[0]))
+
+    def wait_there(self, kind, sleeper=None):
+        return self.run(WAITS_THERE[kind](sleeper))
+
+
+async def answer_of(other):
+    return await other.answer.remote()
+
+
+async def a_sleep_there(_):
+    await asyncio.sleep(LONG_S)
+    return "a sleep there"
+
+
+async def a_thread_beside(_):
+    come, loop = asyncio.Event(), asyncio.get_running_loop()
+    threading.Timer(LONG_S, loop.call_soon_threadsafe, [come.set]).start()
+    await come.wait()
+    return "a thread beside"
+
+
+async def an_executor(_):
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, LONG_S)
+    return "an executor"
+
+
+async def a_task_there(sleeper):
+    come = asyncio.Event()
+
+    async def asks():
+        await sleeper.nap.remote()
+        come.set()
+
+    asking = asyncio.ensure_future(asks())
+    await come.wait()
+    await asking
+    return "a task there"
+
+
+WAITS_THERE = {one.__name__: one for one in (a_sleep_there, a_thread_beside, an_executor, a_task_there)}
 
 
 class Unwritten:
@@ -160,7 +216,8 @@ def hanging():
     buffer, loop, service = Buffer.remote(), Loop.remote(), Service.remote()
     flag, asks_back, asker = Flag.remote(), AsksBack.remote(), Asker.remote()
     in_a_thread, reading = Awaits.options(name="locked").remote(), Awaits.options(name="reading").remote()
-    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading)
+    asks_there, asker_there = Elsewhere.remote(), Asker.remote()
+    beside = (buffer, loop, service, flag, asks_back, asker, in_a_thread, reading, asks_there, asker_there)
     kinds = ("lock", "condition", "socket", "child", "process_queue", "join")
     actors = {kind: Stuck.options(name=kind).remote() for kind in kinds}
     ray.get([actor.__ray_ready__.remote() for actor in (*actors.values(), *beside)])
@@ -169,6 +226,7 @@ def hanging():
     refs += [getattr(actor, kind).remote() for kind, actor in actors.items()]
     refs += [asker.ask.remote(asks_back), in_a_thread.locked.remote(), reading.reading.remote()]
     refs += [reading.sleeping.remote(), unread.remote()]
+    refs += [asker_there.ask.remote(asks_there, "ask_there")]
     given_up, most_s = Path(sys.argv[2]), time.monotonic() + MOST_S
     while not given_up.exists() and time.monotonic() < most_s:
         ray.wait(refs, num_returns=len(refs), timeout=1.0)
@@ -270,6 +328,7 @@ def healthy():
     refs = [holder.want.remote(), groups.wait.remote()]
     refs += [Waiter.remote().reply.remote(Sleeper.remote())]
     refs += [getattr(Waiter.remote(), kind).remote() for kind in ("timer", "c_timer", "child", "request")]
+    refs += [Elsewhere.remote().wait_there.remote(kind, Sleeper.remote()) for kind in WAITS_THERE]
     print(ray.get(refs), ray.get(beside))
 
 

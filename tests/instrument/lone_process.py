@@ -13,7 +13,7 @@ from ray._private.function_manager import FunctionActorManager
 
 from ray_snapshot.instrument.here import CURRENT, own_threads, settle_in
 from ray_snapshot.instrument.hooks import calls, headers
-from ray_snapshot.instrument.process import recording, reloading
+from ray_snapshot.instrument.process import handed, recording, reloading
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.protocol.calls import CallLedger, Header
@@ -45,7 +45,7 @@ def lone_process(ledger: CallLedger | None = None, terms: Terms | None = None) -
     settle_in(found)
     strangers = {*threading.enumerate()}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recording, reloading):
+        for module in (handed, recording, reloading):
             patch.setattr(module, "own_threads", lambda: [one for one in own_threads() if one not in strangers])
         try:
             yield found

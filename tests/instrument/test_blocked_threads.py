@@ -193,6 +193,17 @@ def test_what_is_outside_of_a_process_may_end_a_wait_at_any_time(waits: Waits, f
     assert one.about.startswith(about)
 
 
+def test_a_socket_is_told_with_the_process_at_its_other_end(waits: Waits) -> None:
+    code = "import socket, sys; one = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); input()"
+    command = [sys.executable, "-c", code, str(waits.server.getsockname()[1])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=clean_environment()) as child:
+        from_there, _ = waits.server.accept()
+        one = Worker(lambda _: from_there.recv(1), waits).blocked("from_there.recv")
+        child.communicate(b"\n")
+        from_there.close()
+    assert one.about.endswith(f" of process {child.pid}")
+
+
 @pytest.mark.parametrize("way", GOES_ON.values(), ids=GOES_ON)
 def test_a_wait_with_a_bound_of_time_is_none(waits: Waits, way: Callable[[Waits], Any]) -> None:
     begun = threading.Event()

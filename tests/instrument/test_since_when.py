@@ -88,7 +88,7 @@ def test_a_call_that_waits_for_a_thread_waits_since_that_thread_does(monkeypatch
 
 def _parked(process: Any, found: list[float]) -> bool:
     with process.lock:
-        waits = process.handed.park(process.ledger, process.threads)
+        waits = process.handed.park(process.ledger, process.threads.items())
         found += [process.ledger.waits[wait_id].waiting_since for wait_id in waits]
         for wait_id in waits:
             process.ledger.wake(wait_id)

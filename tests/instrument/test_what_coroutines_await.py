@@ -6,10 +6,8 @@ import asyncio
 import gc
 import inspect
 import socket
-import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -19,8 +17,6 @@ import uvloop
 from ray_snapshot.instrument.process import loops, reach
 from ray_snapshot.instrument.process.coroutines import (
     background,
-    goes_on_elsewhere,
-    note_source,
     note_wait,
     parked_at,
     resolved,
@@ -541,59 +537,6 @@ def test_a_uvloop_that_keeps_its_timers_elsewhere_is_one_of_another_kind(monkeyp
     found = background(loop, [])
     loop.close()
     assert found == "the event loop (uvloop.Loop, whose timers cannot be seen)"
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[asyncio.AbstractEventLoop]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-
-
-def _noted(future: Any) -> Any:
-    awaited = asyncio.wrap_future(future)
-    note_source(awaited, future)
-    return awaited
-
-
-async def _is_elsewhere(body: Any) -> bool:
-    task = asyncio.ensure_future(body)
-    await asyncio.sleep(0.0)
-    await asyncio.sleep(0.0)
-    found = goes_on_elsewhere(task)
-    task.cancel()
-    return found
-
-
-def test_what_awaits_a_coroutine_on_the_loop_of_another_thread_may_be_freed_by_it_alone(
-    elsewhere: asyncio.AbstractEventLoop,
-) -> None:
-    """A thread of an executor computes: what awaits that is active, as what sleeps is."""
-    may_end = threading.Event()
-
-    async def there() -> Any:
-        found = asyncio.run_coroutine_threadsafe(asyncio.sleep(600), elsewhere)
-        await asyncio.to_thread(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), elsewhere).result)  # it has begun
-        return found
-
-    async def through_a_task(future: Any) -> None:
-        await asyncio.ensure_future(alone_for(future))
-
-    async def alone_for(future: Any) -> None:
-        await _noted(future)
-
-    async def look() -> list[bool]:
-        with ThreadPoolExecutor(1) as pool:
-            computes = pool.submit(may_end.wait)
-            found = [await _is_elsewhere(one(await there())) for one in (alone_for, through_a_task)]
-            found += [await _is_elsewhere(one) for one in (alone_for(computes), asyncio.sleep(600))]
-            may_end.set()
-        return found
-
-    assert asyncio.run(look()) == [True, True, False, False]
 
 
 def test_what_a_coroutine_lets_go_of_is_freed_though_it_has_been_searched(world: World) -> None:

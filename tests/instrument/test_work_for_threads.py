@@ -11,7 +11,6 @@ import pytest
 from lone_process import BOUND_S, lone_process
 from until import until
 
-from ray_snapshot.instrument.process import waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import Header, MachineReport
 from ray_snapshot.protocol.commands import Overdue, Request
@@ -88,8 +87,7 @@ def _stands_still(thread: threading.Thread) -> bool:
 
 
 @pytest.fixture
-def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Actor]:
-    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
+def actor(refs_are_calls: None) -> Iterator[Actor]:
     with lone_process() as process:
         yield Actor(process)
 

@@ -17,10 +17,10 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import is_of_a_handler, ours
-from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
+from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.answer_uses import chain_here
-from ray_snapshot.instrument.process.coroutines import note_source, note_wait
+from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.waiting import PlainWait
@@ -362,8 +362,6 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
     ref = getattr(future, "object_ref", None)
     if ref is not None and _is_known(ref):  # whatever answers another may do so unseen
         _follow(awaited, ref, future)
-    elif ref is None and awaited is not future and CURRENT.get() is not None:
-        note_source(awaited, future)
     return awaited
 
 
@@ -377,10 +375,22 @@ def _is_known(ref: Any) -> bool:
 
 def _follow(awaited: Any, ref: Any, future: Any) -> None:
     process = process_here()
-    if process is None or not process.waiting.follows():
+    is_elsewhere = process is not None and process.waiting.is_elsewhere()
+    if process is None or not (is_elsewhere or process.waiting.follows()):
         return
     process.reloading.check_waiting([ref])
     site, chain = place_here(), ours(chain_here) if process.polls.is_armed else None
+    if is_elsewhere:
+        replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site)) or []
+
+        def ended_elsewhere(done: Any) -> None:
+            end = _end_of(done, replies)
+            process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))
+            if chain is not None and not done.cancelled() and done._exception is None:
+                process.answers_read([ref], [done._result], chain)
+
+        awaited.add_done_callback(lambda done: ours(ended_elsewhere, done))
+        return
     begun = process.guarded(lambda: process.waiting.begin([ref], 1, None, site, is_blocking=False))
     if begun is None:
         return
@@ -392,17 +402,22 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
 
     def ended(done: Any) -> None:
         """Before the coroutine goes on: callbacks run in the order in which they were added."""
-        end = _End(1)
         if done.cancelled() and (runner := was_interrupted()) is not None and process.machine == DRIVER:
             with process.program_loop.held():
                 for tell in ON_INTERRUPT:
                     tell(runner)
-        if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
-            end.answered = on
-        elif not done.cancelled():
-            end.by(done._exception, on)
+        end = _end_of(done, on)
         process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
         if chain is not None and end.answered and not done.cancelled() and done._exception is None:
             process.answers_read([ref], [done._result], chain)
 
     awaited.add_done_callback(lambda done: ours(ended, done))
+
+
+def _end_of(done: Any, on: list[str | None]) -> _End:
+    end = _End(1)
+    if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
+        end.answered = on
+    elif not done.cancelled():
+        end.by(done._exception, on)
+    return end

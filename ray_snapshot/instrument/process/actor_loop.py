@@ -12,21 +12,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ray_snapshot.instrument.process import other_loops
 from ray_snapshot.instrument.process.coroutines import (
-    awaits_itself,
+    awaited_itself,
     background,
     current_task,
     first_seen,
     forget_wait,
     frames_of,
-    goes_on_elsewhere,
-    held_up_by,
     is_tracked,
+    last_before,
     note_wait,
     parked_at,
     resolved,
     running_loop,
     site_of,
+    task_behind,
 )
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait, executed
 from ray_snapshot.instrument.process.primitives import Primitives
@@ -138,10 +139,11 @@ class ActorLoop:
         """Note as waits the calls that await something of their own loop, and where; returns the waits.
 
         Only a later call to this actor can end that, or a thread, task or timer of the app's own, which the report tells of.
-        What ends the wait for a coroutine on the loop of another thread is not known. A call that awaits the work of an
-        executor's thread, which is in a `ray.get`, awaits the same replies.
+        A call that awaits the work of a thread that is in a `ray.get`, or a coroutine on the loop of a thread, awaits the same
+        replies. Where these are not all, what ends its wait is not known.
         """
-        by_thread = executed(frames_of_threads()) if handed.waits else {}
+        frames = frames_of_threads()
+        by_thread = executed(frames) if handed.waits else {}
         waits_of_threads = {one: handed.waits[by_thread[one]] for one in by_thread if by_thread[one] in handed.waits}
         found: list[int] = []
         primitives = Primitives(self._all_coroutines())
@@ -152,14 +154,27 @@ class ActorLoop:
                 sites[call_id], what = site, primitives.of(frames_of(coroutine))
                 since = first_seen(task, now)
                 found.append(ledger.wait(call_id, (), 1, since, call_site=site, is_local=True, what=what))
-            elif running is not None and not running.waits and goes_on_elsewhere(task):
-                sites[call_id] = site = site_of(coroutine) or ""
-                found.append(ledger.wait(call_id, (None,), 1, first_seen(task, now), call_site=site))
-            elif running is not None and not running.waits and waits_of_threads:
-                for future in held_up_by(task, coroutine) & waits_of_threads.keys():
-                    if awaits_itself(task, future) and not is_tracked(future):
-                        found.append(self._await_thread(ledger, call_id, future, waits_of_threads[future]))
+            elif running is not None and not running.waits:
+                for future in awaited_itself(task):
+                    elsewhere = None if is_tracked(future) else task_behind(future)
+                    wait = waits_of_threads.get(future) if elsewhere is None else handed.behind(elsewhere)
+                    if wait is not None:
+                        found.append(self._await_thread(ledger, call_id, future, wait))
+                    elif elsewhere is not None and not other_loops.goes_on(elsewhere, frames):
+                        found.append(self._park_elsewhere(ledger, call_id, task, now, sites))
         return found
+
+    def _park_elsewhere(self, ledger: CallLedger, call_id: str, task: Any, now: float, sites: dict[str, str]) -> int:
+        """A call awaits a task on the loop of a thread that awaits something of that loop, or what is not known."""
+        last = last_before(task)
+        site = parked_at(last, last.get_coro())
+        if site is None:
+            sites[call_id] = self.site_of(call_id)
+            return ledger.wait(call_id, (None,), 1, first_seen(task, now), call_site=sites[call_id])
+        sites[call_id] = site
+        primitives = Primitives(one.get_coro() for one in asyncio.all_tasks(last.get_loop()))
+        what = primitives.of(frames_of(last.get_coro()))
+        return ledger.wait(call_id, (), 1, first_seen(last, now), call_site=site, is_local=True, what=what)
 
     def _await_thread(self, ledger: CallLedger, call_id: str, future: Any, wait: ThreadWait) -> int:
         site = wait.call_site or self.site_of(call_id)

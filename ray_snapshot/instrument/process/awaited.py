@@ -20,7 +20,7 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.callbacks import awaited_by, pending_futures
-from ray_snapshot.instrument.process.coroutines import first_seen, held_up_by, is_tracked, site_of
+from ray_snapshot.instrument.process.coroutines import first_seen, held_up_by, is_tracked, reply_of, site_of
 from ray_snapshot.instrument.process.handed import executed, is_queued
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.instrument.process.reports import LongWait
@@ -80,7 +80,7 @@ def _long_awaits(
     }
     pool_acts = any(ident not in blocked for ident in by_future.values())
     for task, coroutine in calls:
-        lacks = [one for one in held_up[task] if one in by_future or not is_tracked(one)]
+        lacks = [one for one in held_up[task] if one in by_future or not (is_tracked(one) or reply_of(one))]
         if task not in long or not lacks or task in reach or not reach.is_all:
             continue
         doing = [by_future[one] for one in lacks if one in by_future]

@@ -19,12 +19,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
-from ray_snapshot.instrument.process.handed import awaited_thread, joins
+from ray_snapshot.instrument.process.coroutines import held_up_by, last_before, parked_at, site_of
+from ray_snapshot.instrument.process.handed import awaited_task, awaited_thread, executed, joins
+from ray_snapshot.instrument.process.kernel_waits import kernel_wait
+from ray_snapshot.instrument.process.other_loops import goes_on
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
 from ray_snapshot.limits import LIMITS
@@ -65,17 +68,19 @@ class BlockedCalls:
         calls = process.begun, frozenset(process.ledger.running)
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
-        waiting, wait_ids = list(self._calls()), list[int]()
+        waiting, wait_ids = list(self.calls()), list[int]()
         beside = self._waits_beside(frames, now) if waiting else []  # looked at before those whose waits they may end
         for call_id, thread in waiting:
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
+            if (task := awaited_task(thread, frames)) is not None:
+                one = _of_coroutine(one, last_before(task).get_coro())
             is_long = now - one.since >= LONG_S
             is_proven = self._is_all_known(one, now) and is_long and beside == [] and call_id is not None
             if call_id is None and one.is_at_rest:
                 self.wait_at_rest = one if is_long and beside == [] and not process.ledger.waits else None
-            elif is_long and not is_proven:
+            elif is_long and not is_proven and not self._goes_on(thread, frames):
                 one = replace(one, about=one.about or self._awaited_thread(thread, frames))
                 waits = (one, *(each for each in beside or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
@@ -109,7 +114,7 @@ class BlockedCalls:
         """Whether the loop of an async actor stands still outside of Ray's calls."""
         frames, now = frames_of_threads(), time.time()
         return self.process.actor_loop.is_async and any(
-            self._blocked(thread, frames, now) is not None for _, thread in self._calls()
+            self._blocked(thread, frames, now) is not None for _, thread in self.calls()
         )
 
     def have_run(self) -> bool:
@@ -117,7 +122,7 @@ class BlockedCalls:
         frames = frames_of_threads() if self._parked else {}
         return any(self.threads.has_run(native, frames.get(thread)) for thread, native in self._parked.items())
 
-    def _calls(self) -> Iterator[tuple[str | None, int]]:
+    def calls(self) -> Iterator[tuple[str | None, int]]:
         """(call, its thread) of calls that run and are in no noted wait; (None, main thread) of a driver in no noted wait."""
         process = self.process
         if process.actor_loop.is_async:
@@ -150,6 +155,16 @@ class BlockedCalls:
     def _native(self, thread: int) -> int | None:
         main = threading.main_thread()
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
+
+    def _goes_on(self, thread: int, frames: Mapping[int, FrameType]) -> bool:
+        """Whether a thread (its ident) waits for a task on another loop that runs, sleeps, or waits for a thread that acts."""
+        task = awaited_task(thread, frames)
+        if task is None or parked_at(last := last_before(task), last.get_coro()) is not None:
+            return False
+        by_future = executed(frames)
+        working = [by_future[one] for one in held_up_by(task, task.get_coro()) if one in by_future]
+        natives = {one.ident: one.native_id or 0 for one in own_threads()}
+        return goes_on(task, frames) or any(kernel_wait(natives.get(one, 0)) is None for one in working)
 
     def _awaited_thread(self, thread: int, frames: Mapping[int, FrameType]) -> str:
         """The thread whose end, or result, a thread (its ident) waits for: "the end of thread beat, which is in A.beat
@@ -187,3 +202,9 @@ class BlockedCalls:
     def _quiet_since(self, one: BlockedThread) -> float:
         """Since when a thread has waited, and no other call has begun or ended here."""
         return max(one.since, self._changed_at)
+
+
+def _of_coroutine(one: BlockedThread, coroutine: Any) -> BlockedThread:
+    """The wait of a thread that waits for a coroutine on another loop, which tells more: where that is."""
+    about = f"{coroutine.__qualname__}, which runs on another event loop"
+    return replace(one, call_site=site_of(coroutine) or one.call_site, about=about)

@@ -2,9 +2,9 @@
 
 `kernel_waits` tells whether a thread waits without a timeout; its frames tell for what. There are two kinds of waits:
 
-- *local* ones (the Condition family of `threading` and `queue`, a bare lock, `SimpleQueue.get`, `join`): only a thread, a call
-  or a callback of this process may end them. A wait for a lock in C counts as local only if the instruction shows which object
-  it waits for (`lock.acquire()`, `with self.lock:`).
+- *local* ones (the Condition family of `threading` and `queue`, a bare lock, `SimpleQueue.get`, `join`, an event loop that has
+  nothing to run): only a thread, a call or a callback of this process may end them. A wait for a lock in C counts as local only
+  if the instruction shows which object it waits for (`lock.acquire()`, `with self.lock:`).
 - all others: something outside of the process may end them at any time.
 
 Reads frames and objects as they are; runs no code of the app. Standard library only.
@@ -13,30 +13,29 @@ Reads frames and objects as they are; runs no code of the app. Standard library 
 from __future__ import annotations
 
 import _thread
-import dis
 import gc
-import inspect
 import queue
 import sys
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.machinery import ExtensionFileLoader
 from traceback import walk_stack
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from ray_snapshot.instrument.here import HARNESS
-from ray_snapshot.instrument.process.handed import is_parked, joins, local_variable
+from ray_snapshot.instrument.process.called import awaited_object, call_names
+from ray_snapshot.instrument.process.handed import is_parked, joins
 from ray_snapshot.instrument.process.kernel_waits import (
     A_SIGNAL,
     STANDARD_INPUT,
     KernelWait,
-    context_switches_of,
     described_child,
     kernel_wait,
+    standing,
 )
+from ray_snapshot.instrument.process.other_loops import is_at_rest
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import EVENT_WAIT
 from ray_snapshot.runtime.here import RAYS, STANDARD, frames_of_threads, place, rank_of
@@ -105,7 +104,7 @@ class BlockedThreads:
         if waits_in is None and not is_local:
             self._looks.pop(thread, None)
             return None
-        key = (id(frame), frame.f_lasti, context_switches_of(thread))
+        key = standing(thread, frame)
         look = self._looks.get(thread)
         if look is None or look.key != key or key[2] < 0:
             if len(self._looks) > LIMITS.looked_at_threads:
@@ -142,7 +141,7 @@ class BlockedThreads:
     def has_run(self, thread: int, frame: FrameType | None) -> bool:
         """Whether a thread has run since it was looked at last."""
         look = self._looks.get(thread)
-        return frame is None or look is None or look.key != (id(frame), frame.f_lasti, context_switches_of(thread))
+        return frame is None or look is None or look.key != standing(thread, frame)
 
 
 def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
@@ -177,49 +176,17 @@ def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
     if is_parked(frame) or joins(frame):
         return True
     if waits_in is None or not waits_in.is_lock:
-        return False
-    names = _call_names(frame.f_code, frame.f_lasti)
+        return waits_in is not None and is_at_rest(frame)
+    names = call_names(frame.f_code, frame.f_lasti)
     if names is None or names[0] not in _ENDED_BY_THREADS:
         return False
     method, variable, attributes = names
-    return issubclass(type(_awaited_object(frame, variable, attributes)), _ENDED_BY_THREADS[method])
-
-
-def _awaited_object(frame: FrameType, variable: str, attributes: tuple[str, ...]) -> Any:
-    """The object of a call in C, as in `self.lock.acquire()`; None if names do not lead to it. Runs no code of the app."""
-    item = local_variable(frame, variable)
-    for name in attributes:
-        item = inspect.getattr_static(item, name, None)
-    return item
-
-
-@lru_cache(256)
-def _call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
-    """(method, variable, attributes) of the call at an instruction; None if it is not written as `a.b.method(constants)`."""
-    before = [one for one in dis.get_instructions(code) if one.offset <= at]
-    if not before:
-        return None
-    chain, method = before[:-1], "acquire"
-    if before[-1].opname != "BEFORE_WITH":
-        if not before[-1].opname.startswith("CALL"):
-            return None
-        constants = 0
-        while chain and chain[-1].opname in ("PRECALL", "KW_NAMES", "CACHE", "LOAD_CONST"):
-            constants += chain.pop().opname == "LOAD_CONST"
-        if not chain or constants != before[-1].arg or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
-            return None
-        method = str(chain.pop().argval)
-    attributes: list[str] = []
-    while chain and chain[-1].opname == "LOAD_ATTR":
-        attributes.append(str(chain.pop().argval))
-    if not chain or not chain[-1].opname.startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
-        return None
-    return method, str(chain[-1].argval), tuple(reversed(attributes))
+    return issubclass(type(awaited_object(frame, variable, attributes)), _ENDED_BY_THREADS[method])
 
 
 def _called_name(frame: FrameType) -> str:
     """The method in C that the app called, by its names: "self.lock.acquire"; "" if that is not known."""
-    names = _call_names(frame.f_code, frame.f_lasti)
+    names = call_names(frame.f_code, frame.f_lasti)
     return "" if names is None else ".".join([names[1], *names[2], names[0]])
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ray_snapshot.instrument.process.coroutines import is_tracked
+from ray_snapshot.instrument.process.coroutines import is_tracked, reply_of
 from ray_snapshot.protocol.calls import CallWait, awaited
 from ray_snapshot.runtime.here import frames_of_threads
 from ray_snapshot.runtime.refs import call_of
@@ -112,6 +112,9 @@ def _function(callback: Any) -> Any:
 
 
 def _site(callback: Any) -> str:
-    """Where ("file:line") a callback begins; "" if it is not written in Python."""
+    """Where ("file:line") a callback begins, or the `await` stands that it resumes; "" if that is not written in Python."""
+    replies = (wait for cell in _cells(callback) if (wait := reply_of(cell)) is not None)
+    if (wait := next(replies, None)) is not None:
+        return str(wait.call_site)
     code = getattr(_function(callback), "__code__", None)
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

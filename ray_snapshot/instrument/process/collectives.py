@@ -17,7 +17,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ray_snapshot.instrument.process.handed import local_variables
+from ray_snapshot.instrument.process.called import local_variables
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import outward, place
 

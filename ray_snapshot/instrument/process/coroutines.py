@@ -9,7 +9,7 @@ Imports the protocol's plain data only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -23,8 +23,8 @@ from ray_snapshot.runtime.here import place_in
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
 
-_SOURCES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""By the future that an `await` of another thread's future waits for: that one."""
+REPLIES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""By the future that an `await` of a ref waits for, on a loop that a thread of the app's own runs: what that waits for."""
 
 _FIRST_SEEN: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 """By the future that a task awaits: when that was first seen. Each `await` of a lock, a queue or an event makes one."""
@@ -75,7 +75,7 @@ def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:
 
 def _is_waiting(task: Any) -> bool:
     """Whether a task that runs no call waits for a tracked reply, or for something of its own loop."""
-    if _wait_of(task) is not None:
+    if _wait_of(task) is not None or (reply_of(getattr(task, "_fut_waiter", None)) is not None and not _goes_on(task)):
         return True
     frames = frames_of(task.get_coro()) if isinstance(task, asyncio.Task) else []
     return bool(frames) and _is_local(frames[-1]) and not _goes_on(task)
@@ -236,22 +236,37 @@ def awaiting(loop: Any) -> dict[int, str]:
     return found
 
 
-def held_up_by(task: Any, coroutine: Any) -> set[Any]:
+def held_up_by(task: Any, coroutine: Any, inside: frozenset[Any] = frozenset()) -> set[Any]:
     """All futures that must come before a task goes on, as far as can be told; none where one of several is enough, or the task
-    goes on."""
+    goes on. What tasks on the loops of other threads must do first is among it. `inside`: tasks that wait for this one."""
     frames = frames_of(coroutine)
-    if _goes_on(task):
+    if _goes_on(task) or task in inside:
         return set()
     parts, needs_all, _ = _children(task, frames[-1]) if frames else ([], False, False)
     waiter = getattr(task, "_fut_waiter", None)
     pending = [one for one in parts or [waiter] if one is not None and not one.done()]
     if parts and not needs_all:
         return set()
-    return set().union(*(_must_come(one) for one in pending))
+    return set().union(*(_must_come(one, inside | {task}) for one in pending))
 
 
-def _must_come(item: Any) -> set[Any]:
-    return held_up_by(item, item.get_coro()) if isinstance(item, asyncio.Task) else {item}
+def _must_come(item: Any, inside: frozenset[Any]) -> set[Any]:
+    task = item if isinstance(item, asyncio.Task) else task_behind(item)
+    return {item} if task is None else held_up_by(task, task.get_coro(), inside)
+
+
+def tasks_before(task: Any) -> set[Any]:
+    """A task, and those that must end before it goes on; on the loops of other threads, too."""
+    found: set[Any] = set()
+    to_look = [task]
+    while to_look:
+        one = to_look.pop()
+        one = one if isinstance(one, asyncio.Task) else task_behind(one)
+        if one is not None and one not in found:
+            found.add(one)
+            frames, waiter = frames_of(one.get_coro()), getattr(one, "_fut_waiter", None)
+            to_look += (_children(one, frames[-1])[0] if frames else []) or ([] if waiter is None else [waiter])
+    return found
 
 
 def parked_sites(loop: Any) -> list[str]:
@@ -265,13 +280,14 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
     if not isinstance(item, asyncio.Task):
         inside = _gathered(item)
         parts = [] if inside is None else [one for one in inside[0] if not one.done()]
-        return any(_may_go_on(one, seen) for one in parts) if parts else item not in _WAITS
+        parts = parts or [one for one in (task_behind(item),) if one is not None]
+        return any(_may_go_on(one, seen) for one in parts) if parts else item not in _WAITS and item not in REPLIES
     if item in seen or _is_waiting(item):
         return False
     seen.add(item)
     frames, waiter = frames_of(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
     inner = _children(item, frames[-1])[0] if frames else []
-    inner = inner or ([waiter] if isinstance(waiter, asyncio.Task) else [])
+    inner = inner or [one for one in (waiter,) if isinstance(one, asyncio.Task) or task_behind(one) is not None]
     return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
 
 
@@ -302,23 +318,28 @@ def _first(item: Any, *names: str) -> Any:
     return next((value for name in names if (value := getattr(item, name, None)) is not None), None)
 
 
-def note_source(future: Any, source: Any) -> None:
-    """Note that a task that awaits `future` awaits this future of another thread."""
-    _SOURCES[future] = source
-
-
-def goes_on_elsewhere(task: Any) -> bool:
-    """Whether a task awaits a coroutine that the loop of another thread runs (`run_coroutine_threadsafe`)."""
-    waiter = getattr(task, "_fut_waiter", None)
-    while isinstance(waiter, asyncio.Task):
-        waiter = waiter._fut_waiter  # type: ignore[attr-defined]
-    source = None if waiter is None or waiter.done() else _SOURCES.get(waiter)
-    called = getattr(source, "_done_callbacks", ())
-    return any(getattr(one, "__qualname__", "") == _CHAINED for one in called)
+def task_behind(future: Any) -> Any:
+    """The task on another loop that sets this future (`run_coroutine_threadsafe`), of either kind; None if none is known."""
+    for one in getattr(future, "_callbacks", None) or getattr(future, "_done_callbacks", None) or ():
+        called = one[0] if isinstance(one, tuple) else one
+        if getattr(called, "__qualname__", "") == _CHAINED:
+            source = called.__closure__[called.__code__.co_freevars.index("source")].cell_contents
+            return source if isinstance(source, asyncio.Task) else task_behind(source)
+    return None
 
 
 _CHAINED = "_chain_future.<locals>._call_check_cancel"
-"""What asyncio leaves at a future that another loop's task will set."""
+"""What asyncio leaves at a future that another one will set."""
+
+
+def note_reply(future: Any, wait: Any) -> None:
+    """Note what a task that awaits this future waits for, on the loop of a thread of the app's own."""
+    REPLIES[future] = wait
+
+
+def reply_of(future: Any) -> Any:
+    """What was noted of it; None: nothing."""
+    return None if future is None else REPLIES.get(future)
 
 
 def note_wait(future: Any, wait_id: int) -> None:
@@ -326,11 +347,23 @@ def note_wait(future: Any, wait_id: int) -> None:
     _WAITS[future] = wait_id
 
 
-def awaits_itself(task: Any, future: Any) -> bool:
-    """Whether a task awaits this future itself, or in a `gather`."""
+def awaited_itself(task: Any) -> Iterator[Any]:
+    """The futures that a task awaits itself, or in a `gather`; none of those that have come."""
     gathered = _gathered(task)
-    parts = [task] if gathered is None else gathered[0]
-    return any(future in (part, getattr(part, "_fut_waiter", None)) for part in parts)
+    for part in [task] if gathered is None else gathered[0]:
+        future = getattr(part, "_fut_waiter", None) if isinstance(part, asyncio.Task) else part
+        if future is not None and not future.done():
+            yield future
+
+
+def last_before(task: Any) -> Any:
+    """The task that must end first, of those of which each awaits the next one alone; on loops of other threads, too."""
+    seen = set()
+    while task not in seen:
+        seen.add(task)
+        waiter = task._fut_waiter
+        task = waiter if isinstance(waiter, asyncio.Task) else task_behind(waiter) or task
+    return task
 
 
 def forget_wait(future: Any) -> None:

@@ -1,27 +1,31 @@
 """Work that a call has handed to threads of the app's own, and waits for.
 
 A call in `Future.result()` or `Thread.join()` without a timeout ends no sooner than the thread does what it was given. If that
-thread is in a `ray.get` or `ray.wait`, the call waits for the same replies. Told from the stacks when the machine is recorded,
+thread is in a `ray.get` or `ray.wait`, the call waits for the same replies; so it does if the thread runs an event loop and a
+coroutine there, which the call waits for, awaits them. Told from the stacks when the machine is recorded,
 and only while a thread waits so. What cannot be told (a future whose work has not begun, or that no executor of the standard
 library runs) leaves the call active.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import thread as executors
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
+from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.process import other_loops
 from ray_snapshot.instrument.process.callbacks import awaited_by
+from ray_snapshot.instrument.process.called import local_variable
+from ray_snapshot.instrument.process.coroutines import held_up_by, reply_of, task_behind
+from ray_snapshot.instrument.process.kernel_waits import context_switches_of
 from ray_snapshot.instrument.process.signals import is_timer_set
-from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.calls import Awaited, CallLedger
 from ray_snapshot.runtime.here import frames_of_threads
 
 _RESULTS = (Future.result.__code__, Future.exception.__code__)
@@ -38,7 +42,7 @@ class ThreadWait:
     """What a thread waits for, as `CallLedger.wait` takes it."""
 
     refs: Sequence[Any]
-    on: tuple[str | None, ...]
+    on: tuple[Awaited | str | None, ...]
     k: int
     since: float
     call_site: str
@@ -66,20 +70,18 @@ class HandedWork:
         else:
             self.waits[threading.get_ident()] = before
 
-    def park(self, ledger: CallLedger, threads: Mapping[str, int]) -> dict[int, Sequence[Any]]:
+    def park(self, ledger: CallLedger, calls: Iterable[tuple[str | None, int]]) -> dict[int, Sequence[Any]]:
         """Note as waits those of calls that wait for a thread that waits; returns the refs of each, by wait.
 
-        `threads`: which thread runs a call.
+        `calls`: (call, None for the program; the thread that runs it).
         """
         found: dict[int, Sequence[Any]] = {}
-        frames, shared = frames_of_threads(), Counter(threads.values())
-        for call_id, running in ledger.running.items():
-            thread = threads.get(call_id)
-            if thread is None or running.waits or shared[thread] > 1 or is_timer_set(thread):
-                continue
-            wait = self._wait_behind(thread, frames)
+        frames = frames_of_threads()
+        for call_id, thread in list(calls):
+            wait = None if is_timer_set(thread) else self._wait_behind(thread, frames)
             if wait is not None:
-                about = (wait.on, wait.k, max(wait.since, running.started_at))
+                began = wait.since if call_id is None else ledger.running[call_id].started_at
+                about = (wait.on, wait.k, max(wait.since, began))
                 noted = ledger.wait(call_id, *about, call_site=wait.call_site, raises=wait.raises, keeps_cpu=True)
                 found[noted] = wait.refs
         return found
@@ -92,8 +94,38 @@ class HandedWork:
             if awaited in self.waits:
                 return self.waits[awaited]
             seen.add(awaited)
-            awaited = awaited_thread(awaited, frames)
+            task = awaited_task(awaited, frames)
+            if task is not None and (wait := self.behind(task)) is not None:
+                return wait
+            awaited = awaited_thread(awaited, frames) if task is None else other_loops.thread_of(task, frames)
         return None
+
+    def behind(self, task: Any) -> ThreadWait | None:
+        """What a task on the loop of a thread waits for: any one of replies; None if not for these alone."""
+        own = own_threads()
+        before, frames = _switches(own), frames_of_threads()
+        futures = held_up_by(task, task.get_coro())
+        waits: list[ThreadWait] = [wait for one in futures if (wait := reply_of(one)) is not None]
+        if not waits or len(waits) < len(futures):
+            return None
+        on: list[Awaited | str | None] = [item for wait in waits for item in wait.on]
+        is_all = not (any(self._acts(one, frames) for one in own) or other_loops.may_cancel(task, frames))
+        if not is_all or -1 in before or before != _switches(own):
+            on.append(None)
+        refs = [ref for wait in waits for ref in wait.refs]
+        return replace(waits[0], refs=refs, on=tuple(on), k=1, since=min(wait.since for wait in waits), raises=False)
+
+    def _acts(self, thread: threading.Thread, frames: Mapping[int, FrameType]) -> bool:
+        """Whether a thread may run now; what a loop has to run that stands between two steps is looked at by itself."""
+        frame = frames.get(thread.ident or 0)
+        if frame is None or thread.ident in self.waits:
+            return frame is None
+        return not (is_parked(frame) or joins(frame) or other_loops.loop_between_steps(frame) is not None)
+
+
+def _switches(threads: Iterable[threading.Thread]) -> list[int]:
+    """Equal as long as none of them has run; -1 among it: not known."""
+    return [context_switches_of(one.native_id or 0) for one in threads]
 
 
 def is_parked(frame: FrameType) -> bool:
@@ -140,6 +172,17 @@ def awaited_thread(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     return next((ident for ident, frame in frames.items() if future in _futures_run_in(frame)), None)
 
 
+def awaited_task(thread: int, frames: Mapping[int, FrameType]) -> Any:
+    """The task on another loop whose result a thread waits for without a bound, or for which alone it runs a loop."""
+    inner = frames.get(thread)
+    outer = None if inner is None else inner.f_back
+    if inner is None or outer is None:
+        return None
+    if outer.f_code in _RESULTS:
+        return task_behind(outer.f_locals.get("self")) if is_parked(inner) else None
+    return other_loops.main_task(inner)
+
+
 def executed(frames: Mapping[int, FrameType]) -> dict[Any, int]:
     """By future of an event loop that awaits work of an executor (`asyncio.to_thread`): the thread that does the work."""
     found: dict[Any, int] = {}
@@ -165,24 +208,3 @@ def _futures_run_in(frame: FrameType | None) -> Iterator[Any]:
         if frame.f_code is _RUN and (future := getattr(local_variable(frame, "self"), "future", None)) is not None:
             yield future
         frame = frame.f_back
-
-
-def local_variable(frame: FrameType, name: str) -> Any:
-    """A variable of a frame, or of its module."""
-    found = local_variables(frame, name)
-    return found[name] if found else frame.f_globals.get(name)
-
-
-def local_variables(frame: FrameType, *names: str) -> dict[str, Any]:
-    """Those variables of a frame that it has. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied
-    again, unless the app has it, so that no object of the app lives longer than without us."""
-    own = frame.f_locals
-    found = {name: own[name] for name in names if name in own}
-    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(own) <= _REFS_OF_LOCALS:
-        own.clear()
-    return found
-
-
-_KEEPS_LOCALS = sys.version_info < (3, 13)
-_REFS_OF_LOCALS = 3
-"""The frame's, the variable's, and that of `sys.getrefcount`."""

@@ -14,7 +14,10 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 _TASKS = Path("/proc/self/task")
@@ -24,6 +27,9 @@ _OTHER = "other"
 
 STANDARD_INPUT, A_SIGNAL, LISTENS = "its standard input", "a signal", "that listens on"
 """What only a person, or another program, gives."""
+
+OF_PROCESS = " of process "
+"""What stands before the number of a process that has the other end of a socket."""
 
 _NO_TIMEOUT = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """A null pointer, or -1: the call has no bound of time."""
@@ -122,6 +128,11 @@ def context_switches_of(thread: int) -> int:
         return -1
 
 
+def standing(thread: int, frame: FrameType) -> tuple[int, int, int]:
+    """Frame, instruction, and how often a thread (its native id) was put to sleep: equal as long as it has not run."""
+    return id(frame), frame.f_lasti, context_switches_of(thread)
+
+
 def described_file(descriptor: int) -> str:
     """ "a pipe", "a socket connected to HOST:PORT", "the file PATH", "its standard input"; "" if it is closed."""
     if descriptor == 0:
@@ -155,11 +166,7 @@ def program_of(pid: int) -> str:
 
 def _of_child(pipe: str) -> str:
     """ " of child process 17 (cat), which is alive": a child that has the pipe open; "" if none has."""
-    for pid in children():
-        with suppress(OSError):
-            if any(os.readlink(entry) == pipe for entry in os.scandir(f"/proc/{pid}/fd")):
-                return f" of {described_child(pid)}"
-    return ""
+    return next((f" of {described_child(pid)}" for pid in children() if _has_open(pid, pipe)), "")
 
 
 _SEVERAL = "sockets, pipes or timers"
@@ -179,13 +186,33 @@ def _described_socket(inode: str) -> str:
     """What the kernel's tables say of a socket; the socket itself is not touched, for its flags are the app's."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError, ValueError, IndexError):
-            for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[9] == inode:
-                    is_listening = words[3] == _LISTENS
-                    place = _address(words[1] if is_listening else words[2])
-                    return f"a socket {LISTENS if is_listening else 'connected to'} {place}"
+            rows = [line.split() for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]]
+            here, there, state = next((row[1:4] for row in rows if row[9] == inode), ("", "", ""))
+            if state == _LISTENS:
+                return f"a socket {LISTENS} {_address(here)}"
+            if state:
+                other = next((row[9] for row in rows if row[1:3] == [there, here]), "0")
+                pid = None if other == "0" else _process_with(f"socket:[{other}]")
+                return f"a socket connected to {_address(there)}{'' if pid is None else f'{OF_PROCESS}{pid}'}"
     return "a socket"
+
+
+@lru_cache(256)
+def _process_with(file: str) -> int | None:
+    """Which process has a file open: this one, one that it has started, or one that was started by what has started it."""
+    for pid in dict.fromkeys((os.getpid(), *children(os.getppid()), *children())):
+        if _has_open(pid, file):
+            return pid
+    return None
+
+
+def _has_open(pid: int, file: str) -> bool:
+    with suppress(OSError):  # it has ended
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # it was closed
+                if os.readlink(entry) == file:
+                    return True
+    return False
 
 
 _LISTENS = "0A"
@@ -199,12 +226,24 @@ def _address(words: str) -> str:
 
 
 def described_child(pid: int) -> str:
-    """ "child process 17 (sleep), which is alive"; of any child, without a number."""
+    """ "child process 17 (sleep), which is alive: begun at 12:03:11 UTC, 0.2 s of processor time"; "any child process"."""
     if pid <= 0:
         return "any child process"
     try:
         name = program_of(pid)
-        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][:1]
-    except OSError:
+        state, *words = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+        boot_s = next(
+            int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime")
+        )
+    except (OSError, StopIteration):
         return f"child process {pid}, which has ended"
-    return f"child process {pid} ({name}), which {'has ended' if state == 'Z' else 'is alive'}"
+    if state == "Z":
+        return f"child process {pid} ({name}), which has ended"
+    ticks = os.sysconf("SC_CLK_TCK")
+    began, cpu_s = (
+        datetime.fromtimestamp(boot_s + int(words[18]) / ticks, UTC),
+        (int(words[10]) + int(words[11])) / ticks,
+    )
+    return (
+        f"child process {pid} ({name}), which is alive: begun at {began:%H:%M:%S} UTC, {cpu_s:.1f} s of processor time"
+    )

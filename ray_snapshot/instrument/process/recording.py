@@ -23,6 +23,7 @@ from ray_snapshot.instrument.process.awaited import awaited_futures, awaited_obj
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.collectives import Collectives, Membership
+from ray_snapshot.instrument.process.coroutines import REPLIES
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
@@ -102,13 +103,16 @@ class Recording:
         was_starting, now = bool(process.making.under_way), time.time()
         began, plain = time.thread_time(), process.waiting.park()
         in_threads: dict[int, Any] = {}
-        if process.handed.waits and not loop.is_async:
-            in_threads = process.handed.park(process.ledger, process.threads)
+        if process.handed.waits or REPLIES:
+            in_threads = process.handed.park(process.ledger, process.blocked.calls())
+        on_loop = next((process.ledger.waits[one].call_id for one in in_threads if loop.is_async), None)
         at_yields: list[int] = []
         if process.streams.running or process.streams.blocking:
             at_yields = process.streams.park(process.ledger, process.threads, now, has_loop=loop.is_async)
         left = callback_wait()  # before the threads that a callback may have woken
         blocked = process.blocked.park(now)
+        if on_loop is not None and not loop.has_many_loops:
+            process.blocked.on_loop = on_loop
         between_steps |= process.blocked.on_loop is not None
         try:
             if is_forced or between_steps or process.ledger.can_copy:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument import task_shape
-from ray_snapshot.instrument.here import CURRENT, HOOK, is_rays_thread, machine_of
-from ray_snapshot.instrument.process.coroutines import running_loop
+from ray_snapshot.instrument.here import CURRENT, HOOK, is_own_thread, is_rays_thread, machine_of
+from ray_snapshot.instrument.process.coroutines import note_reply, running_loop
 from ray_snapshot.instrument.process.handed import ThreadWait
 from ray_snapshot.instrument.process.reports import OF_A_GRAPH
 from ray_snapshot.instrument.process.signals import is_timer_set
@@ -275,12 +275,16 @@ class Waiting:
             process.ledger.wake(wait_id, colour)
             if wait_id == self.resting:
                 self.resting = None
-            for call_id in answered:
-                if (mine := self._sent_here(call_id)) is not None:
-                    process.ledger.answered(*mine)
-            for call_id in settled:
-                if (mine := self._sent_here(call_id)) is not None:
-                    process.ledger.settle(*mine)
+            self._settle(answered, settled)
+
+    def _settle(self, answered: Iterable[str | None], settled: Iterable[str | None]) -> None:
+        """These calls of this machine's are answered, and those will never be. Under the lock."""
+        for call_id in answered:
+            if (mine := self._sent_here(call_id)) is not None:
+                self.process.ledger.answered(*mine)
+        for call_id in settled:
+            if (mine := self._sent_here(call_id)) is not None:
+                self.process.ledger.settle(*mine)
 
     # ---- threads of the app's own -----------------------------------------------------------------------------------
 
@@ -295,6 +299,24 @@ class Waiting:
         wait = ThreadWait(refs, tuple(on), k, time.time(), call_site, raises) if is_known else None
         with self.process.lock:
             return self.process.handed.begin(wait)
+
+    def begin_elsewhere(self, future: Any, ref: Any, call_site: str) -> list[str | None]:
+        """A task on the loop of a thread of the app's own awaits a ref, by this future; returns what `end_elsewhere` takes."""
+        refs, replies, _ = apart([ref])
+        with self.process.lock:
+            on = self.process.streams.awaited(refs, replies)
+        if refs and all(one.call_id is not None for one in on):
+            note_reply(future, ThreadWait(refs, tuple(on), 1, time.time(), call_site, raises=True))
+        return replies
+
+    def end_elsewhere(
+        self, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
+    ) -> None:
+        """It has come: what it was red for is recorded before the task goes on."""
+        with self.process.lock:
+            self.process.heard_of.append(colour)
+            self.process.take_in()
+            self._settle(answered, settled)
 
     def end_in_thread(self, before: ThreadWait | None, colour: int = 0) -> None:
         """Its wait is over: what the replies were red for is recorded while it still counts as one."""
@@ -320,6 +342,10 @@ class Waiting:
         if CURRENT.get() is not None:
             return True
         return self.process.machine == DRIVER and not (self.hearing.is_waiting or is_rays_thread())
+
+    def is_elsewhere(self) -> bool:
+        """Whether this is a thread of the app's own, which runs no call: an `await` there is of a loop that it runs."""
+        return is_own_thread() and threading.get_ident() not in self.process.threads.values()
 
     def blocks(self) -> bool:
         """Whether a wait that blocks this thread is one of the machine: a thread may have inherited a call's context only."""

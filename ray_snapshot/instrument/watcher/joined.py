@@ -17,6 +17,7 @@ from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.blocked_threads import Threads
+from ray_snapshot.instrument.process.kernel_waits import OF_PROCESS
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
@@ -232,10 +233,16 @@ class Tables:
                 "machine": self.shown(machine),
                 "call_site": self.place(wait.call_site),
                 "since": datetime.fromtimestamp(wait.since, UTC).isoformat(),
-                "what": self.named(wait.what),
+                "what": self.named(self._with_machine(wait.what)),
             }
             for machine, wait in found[: LIMITS.unexplained_waits]
         ]
+
+    def _with_machine(self, what: str) -> str:
+        """What a wait is for, with the machine of the process at the other end."""
+        before, of, pid = what.partition(OF_PROCESS)
+        names = [name for name, facts in self.collected.facts.items() if of and str(facts.get("pid")) == pid]
+        return f"{before} of {self.shown(names[0])}" if len(names) == 1 else what
 
     def _unbegun(self) -> list[dict[str, Any]]:
         """One row for each caller (None: of a constructor), target and method; the first of them."""

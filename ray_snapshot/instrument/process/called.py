@@ -1,0 +1,66 @@
+"""What a thread calls that stands in C, by the names in the code: `self.lock.acquire()`. Runs no code of the app.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+from functools import lru_cache
+from types import CodeType, FrameType
+from typing import Any
+
+
+def awaited_object(frame: FrameType, variable: str, attributes: tuple[str, ...]) -> Any:
+    """The object of a call in C, as in `self.lock.acquire()`; None if names do not lead to it. Runs no code of the app."""
+    item = local_variable(frame, variable)
+    for name in attributes:
+        item = inspect.getattr_static(item, name, None)
+    return item
+
+
+@lru_cache(256)
+def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
+    """(method, variable, attributes) of the call at an instruction; None if it is not written as `a.b.method(constants)`."""
+    before = [one for one in dis.get_instructions(code) if one.offset <= at]
+    if not before:
+        return None
+    chain, method = before[:-1], "acquire"
+    if before[-1].opname != "BEFORE_WITH":
+        if not before[-1].opname.startswith("CALL"):
+            return None
+        constants = 0
+        while chain and chain[-1].opname in ("PRECALL", "KW_NAMES", "CACHE", "LOAD_CONST"):
+            constants += chain.pop().opname == "LOAD_CONST"
+        if not chain or constants != before[-1].arg or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
+            return None
+        method = str(chain.pop().argval)
+    attributes: list[str] = []
+    while chain and chain[-1].opname == "LOAD_ATTR":
+        attributes.append(str(chain.pop().argval))
+    if not chain or not chain[-1].opname.startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
+        return None
+    return method, str(chain[-1].argval), tuple(reversed(attributes))
+
+
+def local_variable(frame: FrameType, name: str) -> Any:
+    """A variable of a frame, or of its module."""
+    found = local_variables(frame, name)
+    return found[name] if found else frame.f_globals.get(name)
+
+
+def local_variables(frame: FrameType, *names: str) -> dict[str, Any]:
+    """Those variables of a frame that it has. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied
+    again, unless the app has it, so that no object of the app lives longer than without us."""
+    own = frame.f_locals
+    found = {name: own[name] for name in names if name in own}
+    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(own) <= _REFS_OF_LOCALS:
+        own.clear()
+    return found
+
+
+_KEEPS_LOCALS = sys.version_info < (3, 13)
+_REFS_OF_LOCALS = 3
+"""The frame's, the variable's, and that of `sys.getrefcount`."""

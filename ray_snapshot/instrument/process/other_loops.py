@@ -1,0 +1,94 @@
+"""Event loops that threads of the app's own run: where one stands, and what may act on it.
+
+A loop of another thread is looked at while that thread waits in its selector: whoever looks has the GIL, so nothing runs there
+meanwhile. Changes nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from traceback import walk_stack
+from types import FrameType
+from typing import Any
+
+from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process.called import awaited_object, call_names, local_variable
+from ray_snapshot.instrument.process.coroutines import frames_of, may_go_on, tasks_before
+from ray_snapshot.instrument.process.kernel_waits import kernel_wait
+from ray_snapshot.instrument.process.reach import Reach
+
+_RUNS_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
+_MAIN = {asyncio.BaseEventLoop.run_until_complete.__code__: "future", asyncio.Runner.run.__code__: "task"}
+"""What runs a loop until a task has ended, and which variable that is."""
+
+
+def loop_between_steps(frame: FrameType) -> Any:
+    """The loop that a thread with this innermost frame runs, while it waits for something to run; None if it does not."""
+    if frame.f_globals.get("__name__") == "selectors":
+        running = (one for one, _ in walk_stack(frame) if one.f_code is _RUNS_FOREVER)
+        return next((local_variable(one, "self") for one in running), None)
+    names = call_names(frame.f_code, frame.f_lasti)
+    found = None
+    if frame.f_code is asyncio.Runner.run.__code__:  # a loop in C
+        found = getattr(local_variable(frame, "self"), "_loop", None)
+    elif frame.f_code is threading.Thread.run.__code__:
+        target = getattr(local_variable(frame, "self"), "_target", None)
+        found = getattr(target, "__self__", None) if getattr(target, "__name__", "") == "run_forever" else None
+    elif names is not None and names[0] == "run_forever":
+        found = awaited_object(frame, *names[1:])
+    return found if isinstance(found, asyncio.AbstractEventLoop) else None
+
+
+def is_at_rest(frame: FrameType) -> bool:
+    """Whether such a thread runs a loop that has nothing to run until a reply comes, or another thread wakes it."""
+    loop = loop_between_steps(frame)
+    found = None if loop is None else loops.pending(loop)
+    if found is None or found.timers or found.has_callbacks or found.has_sockets:
+        return False
+    return not any(map(may_go_on, asyncio.all_tasks(loop)))
+
+
+def main_task(frame: FrameType) -> Any:
+    """The task for which alone a thread runs a loop, which waits for something to run; None if there is none."""
+    if loop_between_steps(frame) is None:
+        return None
+    found = (local_variable(one, _MAIN[one.f_code]) for one, _ in walk_stack(frame) if one.f_code in _MAIN)
+    return next((one for one in found if isinstance(one, asyncio.Task)), None)
+
+
+def thread_of(task: Any, frames: Mapping[int, FrameType]) -> int | None:
+    """The thread that is in a step of a task."""
+    inside = frames_of(task.get_coro())
+    running = (ident for ident, frame in frames.items() if any(one in inside for one, _ in walk_stack(frame)))
+    return next(running, None)
+
+
+def may_cancel(task: Any, frames: Mapping[int, FrameType]) -> bool:
+    """Whether anything but replies may end what a task awaits on loops of threads: a timer, a socket, another task.
+
+    What the loop of the calls may do, on which this is asked, is looked at elsewhere.
+    """
+    standing = {loop_between_steps(frame) for frame in frames.values()} - {None}
+    wanted = {one for one in tasks_before(task) if one.get_loop() in standing}
+    reach = Reach((), wanted)
+    for loop in standing:
+        found = loops.pending(loop)
+        if found is None or found.has_callbacks or found.has_sockets:
+            return True
+        reach.add([*found.timers, *filter(may_go_on, asyncio.all_tasks(loop))])
+    return not reach.is_all or any(one in reach for one in wanted)
+
+
+def goes_on(task: Any, frames: Mapping[int, FrameType]) -> bool:
+    """Whether a task on the loop of a thread, or one that it waits for, runs or sleeps."""
+    for one in tasks_before(task):
+        waiter, own = one._fut_waiter, frames_of(one.get_coro())
+        if waiter is None and (ident := thread_of(one, frames)) is not None:
+            native = next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
+            if native is not None and kernel_wait(native) is None:
+                return True
+        elif waiter is None or waiter.done() or (own and own[-1].f_code is asyncio.sleep.__code__):
+            return True
+    return False
