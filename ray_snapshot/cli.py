@@ -25,7 +25,7 @@ from ray_snapshot.views.tables import one_line
 from ray_snapshot.wrapping import print_text
 
 _COMMANDS = (
-    "demo", "run", "restore", "system", "history", "questions", "report", "serve", "analyze", "simulate", "explore",
+    "demo", "run", "restore", "system", "top", "history", "questions", "report", "serve", "analyze", "simulate", "explore",
     "witness", "blame", "doctor",
 )  # fmt: skip
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

@@ -50,6 +50,7 @@ TESTED: dict[tuple[str, int], str] = {
         "serve",
         0,
     ): "tests/commands/test_serve.py::test_it_prints_the_address_to_open_shows_a_history_and_ends_with_ctrl_c",
+    ("top", 0): "tests/commands/test_top.py::test_it_looks_at_a_system_of_another_program_and_ends_when_that_ends",
     ("demo", 0): "tests/examples/test_demo_command.py::",
 }
 """What needs Ray or Spark is done elsewhere."""

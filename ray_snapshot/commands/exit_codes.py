@@ -21,6 +21,7 @@ OF: dict[str, dict[int, str]] = {
     "restore": {0: "as the program: its exit code is the command's"},
     "systems": {0: "listed"},
     "snapshot": {0: "taken; it goes into the system's history"},
+    "top": {0: "the system has ended, or Ctrl-C"},
     "diagnose": {
         0: "healthy",
         3: "a deadlock, or one is suspected, or a demand that no node can meet",
