@@ -176,7 +176,7 @@ def _together(table: Any, paths: list[str]) -> dict[str, Holdings]:
 def _objects(table: Any) -> Booleans:
     """All machines but a driver without a state."""
     driver = is_any_of(table["machine"], DRIVER)
-    return ~(driver & _unrecorded(table["state"])) if driver.any() else ~driver
+    return ~(driver & _unrecorded(_plain(table["state"]))) if driver.any() else ~driver
 
 
 class _Last:
@@ -261,18 +261,24 @@ def is_bare(snapshot: Snapshot, machines: int) -> bool:
 def _collect(found: Sequence[Holdings], table: Any, mask: Booleans, column: str, paths: Sequence[JsonPath]) -> None:
     """Add what each path finds in the rows of `mask` to the holdings at the same place."""
     truncated = pc.fill_null(table[f"{column}_truncated"], False).to_numpy() & mask
-    missing = _unrecorded(table[column]) & mask
+    stored = _plain(table[column])
+    missing = _unrecorded(stored) & mask
     lacking = [(row, f"its {column} was cut off when it was recorded") for row in np.flatnonzero(truncated).tolist()]
     lacking += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     for one in found:
         one.unknown += lacking
-    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), LIMITS.holding_lines, _lengths(table[column])):
-        recorded = texts(_taken(table[column], chosen))
+    for chosen in _chunks(np.flatnonzero(mask & ~truncated & ~missing), LIMITS.holding_lines, _lengths(stored)):
+        recorded = texts(_taken(stored, chosen))
         for one, path, values in zip(found, paths, arrays_at(recorded, paths), strict=True):
             if values is None or (values.null_count and may_hold_nulls(recorded)):
-                _collect_parsed(one, table, chosen, column, path)
+                _collect_parsed(one, stored, chosen, column, path)
             else:
                 one.numbers.append(_numbers(chosen, values))
+
+
+def _plain(column: Any) -> Any:
+    """A column of texts; other libraries make dictionaries of them."""
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 def _numbers(rows: Integers, values: Any) -> Numbers:
@@ -288,8 +294,8 @@ def _taken(column: Any, rows: Integers) -> Any:
     return column.slice(rows[0], count) if rows[-1] - rows[0] == count - 1 else picked(column, rows)
 
 
-def _collect_parsed(found: Holdings, table: Any, rows: Integers, column: str, path: JsonPath) -> None:
-    for row, value in zip(rows.tolist(), _parsed(table[column], rows), strict=True):
+def _collect_parsed(found: Holdings, stored: Any, rows: Integers, column: str, path: JsonPath) -> None:
+    for row, value in zip(rows.tolist(), _parsed(stored, rows), strict=True):
         if value is UNREADABLE:
             found.unknown.append((row, f"its {column} is not JSON"))
         else:
