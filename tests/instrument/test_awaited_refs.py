@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +17,9 @@ from ray.exceptions import GetTimeoutError
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import tracking
+from ray_snapshot.instrument.process.coroutines import reply_of
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.protocol.calls import MachineReport
+from ray_snapshot.protocol.calls import Awaited, MachineReport
 from ray_snapshot.runtime.refs import call_of, tracked
 
 CALL = "A/0/B:1/1"
@@ -95,6 +97,24 @@ def test_an_await_of_a_ref_that_no_known_call_answers_is_no_wait_and_the_call_co
     unknown.future.object_ref = ray.ObjectRef(b"2" * 28)
     report, _ = _run(process, "one", unknown)
     assert (report.waits, report.status) == ((), "active")
+
+
+def test_a_future_that_has_come_on_the_loop_of_a_thread_keeps_no_ref(process: Process) -> None:
+    found: list[Any] = []
+
+    async def asks() -> None:
+        ref = Ref(CALL)
+        awaited = tracking.future_of(asyncio.wrap_future, ref.future)
+        found.append(reply_of(awaited))
+        ref.future.set_result(1)
+        await awaited
+        found.append(reply_of(awaited))
+
+    thread = threading.Thread(target=asyncio.run, args=(asks(),))
+    thread.start()
+    thread.join(BOUND_S)
+    assert found[0].on == (Awaited(CALL),)
+    assert found[1:] == [None]
 
 
 def test_a_ref_stays_rays_own_and_keeps_what_was_written_on_it() -> None:

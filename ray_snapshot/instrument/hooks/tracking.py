@@ -20,7 +20,7 @@ from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.answer_uses import chain_here
-from ray_snapshot.instrument.process.coroutines import note_wait
+from ray_snapshot.instrument.process.coroutines import forget_wait, note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.waiting import PlainWait
@@ -384,6 +384,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
         replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site)) or []
 
         def ended_elsewhere(done: Any) -> None:
+            forget_wait(done)
             end = _end_of(done, replies)
             process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))
             if chain is not None and not done.cancelled() and done._exception is None:

@@ -368,8 +368,9 @@ def last_before(task: Any) -> Any:
 
 
 def forget_wait(future: Any) -> None:
-    """That tracked wait is over, whether or not the future is."""
+    """What was noted of it is over, whether or not the future is."""
     _WAITS.pop(future, None)
+    REPLIES.pop(future, None)
 
 
 def is_tracked(future: Any) -> bool:
