@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import selectors
 import socket
@@ -10,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -21,6 +22,7 @@ from until import until
 
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.coroutines import first_seen
+from ray_snapshot.instrument.process.handed import unlisted
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
 from ray_snapshot.instrument.process.other_loops import is_at_rest, loop_between_steps
 from ray_snapshot.instrument.process.process import Process
@@ -104,7 +106,7 @@ class App:
     def waiting_for(self, body: Coroutine[Any, Any, Any]) -> Iterator[None]:
         """A call waits for the result of `body` on the first loop meanwhile."""
         result = self.begun(body)
-        call = threading.Thread(target=self._wait_for, args=(result,), daemon=True)
+        call = threading.Thread(target=self.call, args=(1, result.exception), daemon=True)
         call.start()
         until(lambda: _stands(call))
         yield
@@ -112,10 +114,11 @@ class App:
         self.one.loop.call_soon_threadsafe(result.cancel)
         call.join(BOUND_S)
 
-    def _wait_for(self, result: Future[Any]) -> None:
-        call_id = self.process.enter(Header("driver", 0, 1, 0, 1), "step")
-        with pytest.raises(CancelledError):
-            result.result()
+    def call(self, number: int, work: Callable[[], Any]) -> None:
+        """A call of that number does this, until it is cancelled."""
+        call_id = self.process.enter(Header("driver", 0, number, 0, 1), "step")
+        with suppress(CancelledError):
+            work()
         self.process.leave(call_id)
 
     def end(self) -> None:
@@ -228,10 +231,46 @@ async def _on_a_loop_that_stands_in_a_callback(app: App) -> None:
     await asyncio.wrap_future(app.two.run(asks()))
 
 
+async def _beside_a_timer_that_stops_the_loop(app: App) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_later(LONG_S, loop.stop)
+    await app.asks()
+
+
+async def _beside_one_that_ends_all(app: App) -> None:
+    async def ends() -> None:
+        await asyncio.sleep(LONG_S)
+        for one in asyncio.all_tasks():
+            one.cancel()
+
+    ending = asyncio.ensure_future(ends())
+    await app.asks()
+    await ending
+
+
+async def _beside_a_thread_without_a_name(app: App) -> None:
+    def acts() -> None:
+        app.ends.wait()
+
+    _thread.start_new_thread(acts, ())
+    until(lambda: unlisted(frames_of_threads()))
+    await app.asks()
+
+
+async def _beside_another_call(app: App) -> None:
+    threading.Thread(target=app.call, args=(2, app.ends.wait), daemon=True).start()
+    until(lambda: len(app.process.threads) == 1)
+    await app.asks()
+
+
 @pytest.mark.parametrize(
     "body",
     [
         _within,
+        _beside_a_timer_that_stops_the_loop,
+        _beside_one_that_ends_all,
+        _beside_a_thread_without_a_name,
+        _beside_another_call,
         _cancelled_by_another,
         _cancelled_when_another_ends,
         _in_a_group_that_fails_later,
@@ -242,7 +281,7 @@ async def _on_a_loop_that_stands_in_a_callback(app: App) -> None:
 def test_what_else_may_end_that_is_told_as_not_known(
     app: App, body: Callable[[App], Coroutine[Any, Any, None]]
 ) -> None:
-    (wait,) = _of_calls(app.recorded_in(body(app)))
+    (wait,) = (one for one in _of_calls(app.recorded_in(body(app))) if one.calls)
     assert ({*wait.calls}, wait.k) == ({ASKED, None}, 1)
 
 

@@ -17,16 +17,15 @@ import gc
 import queue
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-from ray_snapshot.instrument.here import HARNESS
 from ray_snapshot.instrument.process.called import awaited_object, call_names
-from ray_snapshot.instrument.process.handed import is_parked, joins
+from ray_snapshot.instrument.process.handed import is_parked, joins, unlisted
 from ray_snapshot.instrument.process.kernel_waits import (
     A_SIGNAL,
     STANDARD_INPUT,
@@ -136,39 +135,12 @@ class BlockedThreads:
             wait = self.wait_of(thread, frame, now)
             is_idle = thread.ident in waiting or (wait is not None and wait.is_local)
             names[is_idle].append(f"{thread.name} ({where})" if where else thread.name)
-        return Threads((*names[False], *_unlisted(frames)), tuple(names[True]))
+        return Threads((*names[False], *unlisted(frames)), tuple(names[True]))
 
     def has_run(self, thread: int, frame: FrameType | None) -> bool:
         """Whether a thread has run since it was looked at last."""
         look = self._looks.get(thread)
         return frame is None or look is None or look.key != standing(thread, frame)
-
-
-def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
-    """The places of threads that `threading` has not started (`_thread` has, or C), and that are not Ray's or ours.
-
-    A thread of Ray's that sets the result of a future has no frame of Ray's, and none of the app's either.
-    """
-    listed = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
-    unlisted = [
-        frame
-        for ident, frame in frames.items()
-        if ident not in listed and not _is_begun_by(frame, (*_NOT_THE_APPS, *HARNESS))
-    ]
-    return [f"without a name ({where})" for frame in unlisted if (where := place(frame)) is not None]
-
-
-_NOT_THE_APPS = ("ray.", "ray_snapshot.")
-
-
-def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
-    """Whether the outermost frame of a thread, but for those of `threading` itself, is in one of these packages.
-
-    A debugger takes its threads out of the list of `threading`.
-    """
-    names = [str(one.f_globals.get("__name__", "")) for one, _ in walk_stack(frame)]
-    begun = [name for name in names if name != "threading"]
-    return bool(begun) and begun[-1].startswith(packages)
 
 
 def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import thread as executors
 from dataclasses import dataclass, replace
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.here import HARNESS, own_threads
 from ray_snapshot.instrument.process import other_loops
 from ray_snapshot.instrument.process.callbacks import awaited_by
 from ray_snapshot.instrument.process.called import local_variable
@@ -26,7 +27,7 @@ from ray_snapshot.instrument.process.coroutines import held_up_by, reply_of, tas
 from ray_snapshot.instrument.process.kernel_waits import context_switches_of
 from ray_snapshot.instrument.process.signals import is_timer_set
 from ray_snapshot.protocol.calls import Awaited, CallLedger
-from ray_snapshot.runtime.here import frames_of_threads
+from ray_snapshot.runtime.here import frames_of_threads, place
 
 _RESULTS = (Future.result.__code__, Future.exception.__code__)
 _WAIT = threading.Condition.wait.__code__
@@ -76,12 +77,13 @@ class HandedWork:
         `calls`: (call, None for the program; the thread that runs it).
         """
         found: dict[int, Sequence[Any]] = {}
-        frames = frames_of_threads()
-        for call_id, thread in list(calls):
-            wait = None if is_timer_set(thread) else self._wait_behind(thread, frames)
-            if wait is not None:
+        frames, of_threads = frames_of_threads(), {*map(id, self.waits.values())}
+        waits = [(one, None if is_timer_set(thread) else self._wait_behind(thread, frames)) for one, thread in calls]
+        for call_id, wait in waits:
+            if wait is not None:  # a call that acts may cancel a coroutine, but no thread
+                on = wait.on if id(wait) in of_threads or all(one for _, one in waits) else (*wait.on, None)
                 began = wait.since if call_id is None else ledger.running[call_id].started_at
-                about = (wait.on, wait.k, max(wait.since, began))
+                about = (on, wait.k, max(wait.since, began))
                 noted = ledger.wait(call_id, *about, call_site=wait.call_site, raises=wait.raises, keeps_cpu=True)
                 found[noted] = wait.refs
         return found
@@ -109,7 +111,8 @@ class HandedWork:
         if not waits or len(waits) < len(futures):
             return None
         on: list[Awaited | str | None] = [item for wait in waits for item in wait.on]
-        is_all = not (any(self._acts(one, frames) for one in own) or other_loops.may_cancel(task, frames))
+        acts = any(self._acts(one, frames) for one in own) or unlisted(frames)
+        is_all = not (acts or other_loops.may_cancel(task, frames))
         if not is_all or -1 in before or before != _switches(own):
             on.append(None)
         refs = [ref for wait in waits for ref in wait.refs]
@@ -126,6 +129,33 @@ class HandedWork:
 def _switches(threads: Iterable[threading.Thread]) -> list[int]:
     """Equal as long as none of them has run; -1 among it: not known."""
     return [context_switches_of(one.native_id or 0) for one in threads]
+
+
+def unlisted(frames: Mapping[int, FrameType]) -> list[str]:
+    """The places of threads that `threading` has not started (`_thread` has, or C), and that are not Ray's or ours.
+
+    A thread of Ray's that sets the result of a future has no frame of Ray's, and none of the app's either.
+    """
+    listed = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+    unlisted = [
+        frame
+        for ident, frame in frames.items()
+        if ident not in listed and not _is_begun_by(frame, (*_NOT_THE_APPS, *HARNESS))
+    ]
+    return [f"without a name ({where})" for frame in unlisted if (where := place(frame)) is not None]
+
+
+_NOT_THE_APPS = ("ray.", "ray_snapshot.")
+
+
+def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
+    """Whether the outermost frame of a thread, but for those of `threading` itself, is in one of these packages.
+
+    A debugger takes its threads out of the list of `threading`.
+    """
+    names = [str(one.f_globals.get("__name__", "")) for one, _ in walk_stack(frame)]
+    begun = [name for name in names if name != "threading"]
+    return bool(begun) and begun[-1].startswith(packages)
 
 
 def is_parked(frame: FrameType) -> bool:

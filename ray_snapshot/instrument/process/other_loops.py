@@ -7,10 +7,11 @@ meanwhile. Changes nothing. Standard library only.
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Mapping
 from traceback import walk_stack
-from types import FrameType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from ray_snapshot.instrument.process import loops
@@ -80,8 +81,23 @@ def may_cancel(task: Any, frames: Mapping[int, FrameType]) -> bool:
         found = loops.pending(loop)
         if found is None or found.has_callbacks or found.has_sockets:
             return True
-        reach.add([*found.timers, *filter(may_go_on, asyncio.all_tasks(loop))])
+        tasks = asyncio.all_tasks(loop)
+        if any(map(_may_end_all, [*found.timers, *(tasks - wanted)])):
+            return True
+        reach.add([*found.timers, *filter(may_go_on, tasks)])
     return not reach.is_all or any(one in reach for one in wanted)
+
+
+def _may_end_all(item: Any) -> bool:
+    """Whether the code of a task or a timer names what ends every task of its loop."""
+    if isinstance(item, asyncio.Task):
+        codes = [frame.f_code for frame in frames_of(item.get_coro())]
+        return any("all_tasks" in code.co_names for code in codes)
+    called = [one for one in gc.get_referents(item) if type(one) in (FunctionType, MethodType)]
+    return any(one.__name__ == "stop" or not _ENDS_ALL.isdisjoint(one.__code__.co_names) for one in called)
+
+
+_ENDS_ALL = {"all_tasks", "stop"}
 
 
 def goes_on(task: Any, frames: Mapping[int, FrameType]) -> bool:
