@@ -2,7 +2,8 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
-(the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works) and `counters` (see `Poll`).
+(the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `waits_too` and `counters` (see
+`Poll`).
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
 So its own calls are taken out, and it waits for these machines.
@@ -45,6 +46,8 @@ class Poll(NamedTuple):
     asked: tuple[Asked, ...]
     may_end: bool
     """Something beside the answer may end it, or change that soon."""
+    waits_too: bool
+    """Replies to its other calls may end it."""
     counters: tuple[str, ...] | None
     """Of those whom it asks, what counts its calls, if nothing else changes there, and the answers depend on nothing else."""
 
@@ -111,7 +114,16 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     may_end = bool(row["is_bounded"] or row["is_moving"])
     told = row.get("counters")
     counters = tuple(map(str, told)) if isinstance(told, list) else None
-    return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, counters)
+    return Poll(
+        str(row["machine"]),
+        call_id,
+        str(row["thread"]),
+        seconds,
+        tuple(asked),
+        may_end,
+        row.get("waits_too") is True,
+        counters,
+    )
 
 
 _TEXTS = "machine", "class", "method", "call_site", "answer"
@@ -135,6 +147,14 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who)
     rows["waits"] = [row for row in own if row["call_id"] not in gone]
     rows["waits"] += [_wait(snapshot, one, on) for one in polls for on in dict.fromkeys(by.machine for by in one.asked)]
+    sent = [(row["source"], row["target"], row["call_id"]) for row in rows["messages"] if row["call_id"] is not None]
+    sent += [(row["caller"], row["machine"], row["call_id"]) for row in rows["calls"] if row["call_id"] is not None]
+    rows["waits"] += [
+        _wait(snapshot, one, on) | {"on_call_id": call_id}
+        for one in polls
+        for source, on, call_id in sent
+        if one.waits_too and source == one.machine
+    ]
     waiting = {(row["machine"], row["call_id"]) for row in rows["waits"]}
     running: dict[str, list[bool]] = {}
     for row in rows["calls"]:

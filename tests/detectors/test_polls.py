@@ -57,6 +57,21 @@ def test_a_poll_is_a_sentence() -> None:
     ]
 
 
+def test_a_loop_that_waits_for_other_replies_too_ends_by_one_that_can_come() -> None:
+    work = {"call_id": "driver/0/Worker-0/1", "caller": "driver", "machine": "Worker-0", "method": "work"}
+    waits = [{"machine": "Worker-0", "call_id": work["call_id"], "on_machine": "Worker-0"}]
+    stuck = {"machine": "Worker-0", "status": "blocked"}
+    both = POLL | {"waits_too": True}
+    holds = {
+        name: verdict(told, machines=(DRIVER, BUFFER, worker), calls=[work], waits=rows).holds
+        for name, told, worker, rows in (
+            ("works", both, stuck | {"status": "active"}, []),
+            ("stuck", both, stuck, waits),
+        )
+    }
+    assert holds == {"works": False, "stuck": True}
+
+
 def test_where_nothing_goes_on_but_asking_it_cannot_be_told() -> None:
     found = verdict(POLL)
     assert found.holds is None

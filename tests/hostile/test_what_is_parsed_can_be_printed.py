@@ -100,7 +100,7 @@ def test_a_picture_is_drawn_of_any_name(tmp_path: Path, name: str) -> None:
     from ray_snapshot.views.charts import HELD, Points, Quantity, Span
 
     times = [datetime(2026, 1, 1, hour) for hour in (1, 2)]
-    series = {name: Points(times, [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])}
+    series = {name: Points(times, [1.0, 2.0])}
     charts.line_chart([(Quantity("held"), series)], name, [(times[0], name)]).savefig(tmp_path / "lines.png")
     charts.band_chart({name: [Span(*times, HELD)]}, name).savefig(tmp_path / "bands.png")
     assert len(list(tmp_path.glob("*.png"))) == 2

@@ -99,7 +99,7 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert re.search(
         r"\n    driver, \(the program\): \w+ \(deadlocks\.py:\d+\) < <module> \(deadlocks\.py", found.output
     )
-    assert [json.loads(line)["holds"] for line in as_json.output.splitlines()] == [True, False, False]
+    assert [json.loads(line)["holds"] for line in as_json.output.splitlines()] == [True, False, False, False]
     assert done.exit_code == 130
     diagnosed, _, trace = done.errors.partition("Traceback (most recent call last):")
     assert "driver in (the program)" in diagnosed, "the last diagnosis, of the moment of Ctrl-C"

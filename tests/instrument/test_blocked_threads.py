@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from lone_process import lone_process
+from started import started
 from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
@@ -196,10 +197,10 @@ def test_what_is_outside_of_a_process_may_end_a_wait_at_any_time(waits: Waits, f
 def test_a_socket_is_told_with_the_process_at_its_other_end(waits: Waits) -> None:
     code = "import socket, sys; one = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); input()"
     command = [sys.executable, "-c", code, str(waits.server.getsockname()[1])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=clean_environment()) as child:
+    with started(command, env=clean_environment(), takes_input=True) as child:
         from_there, _ = waits.server.accept()
         one = Worker(lambda _: from_there.recv(1), waits).blocked("from_there.recv")
-        child.communicate(b"\n")
+        child.communicate("\n")
         from_there.close()
     assert one.about.endswith(f" of process {child.pid}")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from types import FrameType
@@ -16,9 +19,12 @@ import uvloop
 from lone_process import BOUND_S, lone_process
 from until import until
 
+from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process.coroutines import first_seen
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
 from ray_snapshot.instrument.process.other_loops import is_at_rest, loop_between_steps
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.protocol.calls import CallWait, Header, MachineReport
 from ray_snapshot.protocol.commands import Overdue, Request
 from ray_snapshot.runtime.here import frames_of_threads
@@ -45,8 +51,16 @@ class LoopThread:
         return frames_of_threads()[self.thread.ident or 0]
 
     def end(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.run(_end_here())
         self.thread.join(BOUND_S)
+
+
+async def _end_here() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for one in left:
+        one.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    asyncio.get_running_loop().stop()
 
 
 class App:
@@ -190,7 +204,41 @@ async def _beside_a_thread_that_acts(app: App) -> None:
     await app.asks()
 
 
-@pytest.mark.parametrize("body", [_within, _cancelled_by_another, _beside_a_thread_that_acts])
+async def _in_a_group_that_fails_later(app: App) -> None:
+    async def fails() -> None:
+        await app.asks(OTHER)
+        raise ValueError
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails())
+        await app.asks()
+
+
+async def _cancelled_when_another_ends(app: App) -> None:
+    own, other = (asyncio.ensure_future(app.asks(one)) for one in (ASKED, OTHER))
+    other.add_done_callback(lambda _: own.cancel())
+    await own
+
+
+async def _on_a_loop_that_stands_in_a_callback(app: App) -> None:
+    async def asks() -> None:
+        asyncio.get_running_loop().call_soon(app.ends.wait)
+        await _within(app)
+
+    await asyncio.wrap_future(app.two.run(asks()))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _within,
+        _cancelled_by_another,
+        _cancelled_when_another_ends,
+        _in_a_group_that_fails_later,
+        _on_a_loop_that_stands_in_a_callback,
+        _beside_a_thread_that_acts,
+    ],
+)
 def test_what_else_may_end_that_is_told_as_not_known(
     app: App, body: Callable[[App], Coroutine[Any, Any, None]]
 ) -> None:
@@ -273,18 +321,96 @@ async def _works_in_a_pool(app: App) -> None:
     await app.awaits(asyncio.get_running_loop().run_in_executor(None, works))
 
 
-@pytest.mark.parametrize("body", [_sleeps, _works_in_a_pool, _of_nobody_known])
-def test_a_long_wait_is_told_unless_the_coroutine_is_seen_to_go_on(
+def test_a_loop_acts_that_selects_inside_a_callback(app: App) -> None:
+    here, there = socket.socketpair()
+
+    def selects() -> None:
+        with selectors.DefaultSelector() as own:
+            own.register(here, selectors.EVENT_READ)
+            own.select()
+
+    app.one.loop.call_soon_threadsafe(selects)
+    until(lambda: getattr(app.one.frame.f_back, "f_code", None) is selects.__code__)
+    assert loop_between_steps(app.one.frame) is None
+    there.send(b"now")
+    until(lambda: loop_between_steps(app.one.frame) is app.one.loop)
+    here.close()
+    there.close()
+
+
+def test_a_loop_is_looked_at_while_what_it_waits_for_comes_and_goes(app: App) -> None:
+    loop, pairs = app.one.loop, [socket.socketpair() for _ in range(100)]
+
+    def come_and_go() -> None:
+        for one, _ in pairs:
+            loop.add_reader(one, one.fileno)
+        for one, _ in pairs:
+            loop.remove_reader(one)
+        if not app.ends.is_set():
+            loop.call_soon(come_and_go)
+
+    loop.call_soon_threadsafe(come_and_go)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert all(loops.pending(loop) is not None for _ in range(2_000))
+    finally:
+        sys.setswitchinterval(before)
+        app.ends.set()
+        until(lambda: is_at_rest(app.one.frame))
+        for here, there in pairs:
+            here.close()
+            there.close()
+
+
+@pytest.mark.parametrize("body", [_sleeps, _works_in_a_pool])
+def test_a_long_wait_is_not_told_if_the_coroutine_is_seen_to_go_on(
     app: App, body: Callable[[App], Coroutine[Any, Any, None]]
 ) -> None:
+    assert _told(app, body(app)) == ()
+
+
+class _Wrapped(Coroutine[Any, Any, None]):
+    """A coroutine that a compiled library, or `aiohttp`, has made: it has no name."""
+
+    __slots__ = ("_body",)
+
+    def __init__(self, body: Coroutine[Any, Any, None]) -> None:
+        self._body = body
+
+    def send(self, value: Any) -> Any:
+        return self._body.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._body.throw(*error)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._body.__await__()
+
+
+def test_a_long_wait_is_told_with_the_name_of_the_coroutine(app: App) -> None:
+    told, *_ = _told(app, _of_nobody_known(app))
+    assert told.call_site.startswith(f"{__file__}:")
+    assert told.what.endswith("for _of_nobody_known, which runs on another event loop")
+
+
+def test_a_long_wait_is_told_for_a_coroutine_without_a_name(app: App) -> None:
+    told, *_ = _told(app, _Wrapped(_of_nobody_known(app)))
+    assert told.what.endswith("for a coroutine, which runs on another event loop")
+
+
+def _told(app: App, body: Coroutine[Any, Any, None]) -> tuple[LongWait, ...]:
+    """What is told of a call that waits for the result of `body` for long."""
     now, process = time.time(), app.process
-    with app.waiting_for(body(app)):
+    with app.waiting_for(body):
         for later in (0.0, LONG_S, 2 * LONG_S):
             for wait_id in process.blocked.park(now + later):
                 process.ledger.wake(wait_id)
-        told = process.blocked.long_waits
-    if body is not _of_nobody_known:
-        assert told == ()
-    else:
-        assert told[0].call_site.startswith(f"{__file__}:")
-        assert told[0].what.endswith("for _of_nobody_known, which runs on another event loop")
+        return process.blocked.long_waits
+
+
+def test_what_a_task_awaits_may_come_before_it_is_asked_since_when() -> None:
+    async def asks() -> float:
+        return first_seen(asyncio.current_task(), LONG_S)
+
+    assert asyncio.run(asks()) == LONG_S

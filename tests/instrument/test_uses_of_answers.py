@@ -41,6 +41,7 @@ CASES = {
     "left = 60\nwhile left:\n    if ask():\n        break\n    left -= 1\n    time.sleep(0)": Use.BOUNDED,
     "while not ask():\n    tries += 1\n    if tries > 60:\n        raise TimeoutError\n    time.sleep(0)": Use.BOUNDED,
     "found = ask()\nprint(found)": Use.ONCE,
+    "while not wait(seen):\n    if ask():\n        raise RuntimeError": Use.WAITS,
     "while not late():\n    time.sleep(0)": Use.OPEN,
     "while tries < 60:\n    found = ask()\n    if found is None:\n        continue\n    tries += 1": Use.OPEN,
     "while tries < 60:\n    found = ask()\n    tries += 1": Use.BOUNDED,
@@ -83,7 +84,7 @@ def run():
         def is_set(self) -> bool:
             return False
 
-    names: dict[str, Any] = {"ask": ask, "time": time, "clock": lambda: 0.0, "stop": Stop()}
+    names: dict[str, Any] = {"ask": ask, "time": time, "clock": lambda: 0.0, "stop": Stop(), "wait": [].count}
     exec(compile(whole, str(file), "exec", dont_inherit=True), names)
     with pytest.raises(Asked) as raised:
         names["run"]()

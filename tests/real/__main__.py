@@ -16,7 +16,7 @@ from pathlib import Path
 from catalogue import ALL, named
 from clean import hear_signals
 from comparing import Result, compare
-from hanging import answer_to
+from planted_hangs import answer_to
 from real_page import cells, hang_cells, page
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import Program
-from hanging import Answer
+from planted_hangs import Answer
 from real_runs import Ended, installed, plainly, watched
 from shares import Share, shares
 from surroundings import around

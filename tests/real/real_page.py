@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from comparing import Result
-from hanging import AFTER_S, Answer
+from planted_hangs import AFTER_S, Answer
 from shares import KINDS, Share
 
 HEAD = """# Programs of others

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import ALL, Hang, Program
-from hanging import answer_to, marked
+from planted_hangs import answer_to, marked
 
 PAGE = (Path(__file__).parents[2] / "docs" / "start" / "rl-hangs.md").read_text()
 PLANTED = {f"{one.name}-{hang.name}": (one, hang) for one in ALL for hang in one.hangs}

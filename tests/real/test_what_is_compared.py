@@ -7,7 +7,7 @@ import re
 import pytest
 from catalogue import ALL, PROGRAMS
 from comparing import Result, differences_between
-from hanging import Answer, judged, marked
+from planted_hangs import Answer, judged, marked
 from real_page import page
 from real_runs import Ended
 from shares import KINDS, Share, causes_of

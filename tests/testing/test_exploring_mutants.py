@@ -104,7 +104,6 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
     "who is lost answers nobody": (
         calls.Calls, "refuse", lambda *_: None, exact.test_a_call_to_a_machine_that_has_crashed_is_answered
     ),
-    "nobody is held": (Space, "_is_held", lambda *_: False, tests.test_full_mailboxes_hold_their_senders_in_a_circle),
     "chance comes out in one way": (
         space, "MOST_CHANCES", 1, tests.test_the_clock_is_virtual_and_chance_comes_out_in_every_way
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clean import clean_environment
+from started import started
 
 from ray_snapshot import Snapshot
 from ray_snapshot.instrument.diagnosis import stack_lines
@@ -33,8 +34,7 @@ main()
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     (tmp_path / "engine.py").write_text(PROGRAM)
-    command, pipe = [sys.executable, str(tmp_path / "engine.py")], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(), text=True) as found:
+    with started([sys.executable, tmp_path / "engine.py"], env=clean_environment(), takes_input=True) as found:
         assert found.stdout is not None
         found.stdout.readline()
         yield found

@@ -36,8 +36,10 @@ class Use(Enum):
     """A loop asks for it, and ends by itself as well."""
     OPEN = "open"
     """A loop asks for it in which nothing else is seen that ends it."""
+    WAITS = "waits"
+    """So, and it waits for other replies between (`ray.wait`)."""
     UNTIL = "until"
-    """So, and the loop ends with another answer alone, and does nothing but ask, sleep and say so."""
+    """A loop asks for it that ends with another answer alone, and does nothing but ask, sleep and say so."""
     UNKNOWN = "unknown"
     """Its source cannot be read."""
 
@@ -157,7 +159,10 @@ def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use
     if not endless:
         return Use.BOUNDED if loops else Use.ONCE
     is_until = passed is Use.RETURNED and len(loops) == 1 and _ends_by_answer(endless[0], node, statement)
-    return Use.UNTIL if is_until else Use.OPEN
+    if is_until:
+        return Use.UNTIL
+    others = (one for one in ast.walk(endless[0]) if isinstance(one, ast.Call) and one is not node)
+    return Use.WAITS if any(ast.unparse(one.func) in ("ray.wait", "wait") for one in others) else Use.OPEN
 
 
 def _place(node: ast.expr) -> tuple[int, int, int | None, int | None]:

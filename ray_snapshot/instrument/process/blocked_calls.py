@@ -206,5 +206,5 @@ class BlockedCalls:
 
 def _of_coroutine(one: BlockedThread, coroutine: Any) -> BlockedThread:
     """The wait of a thread that waits for a coroutine on another loop, which tells more: where that is."""
-    about = f"{coroutine.__qualname__}, which runs on another event loop"
+    about = f"{getattr(coroutine, '__qualname__', 'a coroutine')}, which runs on another event loop"
     return replace(one, call_site=site_of(coroutine) or one.call_site, about=about)

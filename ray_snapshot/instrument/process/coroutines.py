@@ -46,7 +46,8 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
 
 def first_seen(task: Any, now: float) -> float:
     """Since when a task that does not go on has been known to await what it awaits now."""
-    return _FIRST_SEEN.setdefault(task._fut_waiter, now)
+    waiter = task._fut_waiter  # on the loop of another thread it may have come meanwhile
+    return now if waiter is None else _FIRST_SEEN.setdefault(waiter, now)
 
 
 def site_of(coroutine: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 No loop shows that in public. asyncio's own have attributes for it. uvloop keeps it in members of a compiled class, which the
 garbage collector lists (`gc.get_referents`); that is tried on a loop of our own before it is relied on. Of any other kind
-of loop nothing is known. Reads only, on the loop's own thread or while that thread is blocked. Standard library only.
+of loop nothing is known. Reads only, each container in one piece, for another thread may run the loop. Standard library only.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def pending(loop: Any) -> Pending | None:
 
 def _of_asyncio(loop: Any) -> Pending | None:
     try:
-        ready, timers, selector = list(loop._ready), list(loop._scheduled), loop._selector
-        sockets = [key for key in selector.get_map().values() if key.fd != loop._ssock.fileno()]
+        ready, timers = list(loop._ready), list(loop._scheduled)
+        sockets = {*loop._selector._fd_to_key} - {loop._ssock.fileno()}
         signals = loop._signal_handlers
     except AttributeError:  # a proactor, or a subclass that keeps them elsewhere
         return None
@@ -61,12 +61,13 @@ def _of_uvloop(loop: Any) -> Pending | None:
     kept, attributes = gc.get_referents(loop), getattr(loop, "__dict__", None)
     pipe = {item.fileno() for item in kept if isinstance(item, socket.socket)}
     queues = [item for item in kept if isinstance(item, deque)]
-    sets = [item for item in kept if isinstance(item, (set, WeakValueDictionary))]
+    sets: list[Any] = [list(item) for item in kept if isinstance(item, set)]
+    sets += [item.valuerefs() for item in kept if isinstance(item, WeakValueDictionary)]
     maps = [item for item in kept if isinstance(item, dict) and item is not attributes]
     if len(queues) != 1:
         return None
-    timers = [one for item in sets for one in list(item) if hasattr(one, "when")]
-    others: list[Any] = [one for item in sets for one in list(item) if not hasattr(one, "when")]
+    timers = [one for item in sets for one in item if hasattr(one, "when")]
+    others: list[Any] = [one for item in sets for one in item if not hasattr(one, "when")]
     for item in maps:
         others += [key for key, value in list(item.items()) if key not in pipe or hasattr(value, "cancelled")]
     return _pending(list(queues[0]), timers, has_sockets=bool(others))

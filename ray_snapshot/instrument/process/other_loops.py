@@ -15,11 +15,11 @@ from typing import Any
 
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.called import awaited_object, call_names, local_variable
-from ray_snapshot.instrument.process.coroutines import frames_of, may_go_on, tasks_before
+from ray_snapshot.instrument.process.coroutines import REPLIES, frames_of, held_up_by, may_go_on, tasks_before
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
 from ray_snapshot.instrument.process.reach import Reach
 
-_RUNS_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
+_STEP = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 _MAIN = {asyncio.BaseEventLoop.run_until_complete.__code__: "future", asyncio.Runner.run.__code__: "task"}
 """What runs a loop until a task has ended, and which variable that is."""
 
@@ -27,8 +27,8 @@ _MAIN = {asyncio.BaseEventLoop.run_until_complete.__code__: "future", asyncio.Ru
 def loop_between_steps(frame: FrameType) -> Any:
     """The loop that a thread with this innermost frame runs, while it waits for something to run; None if it does not."""
     if frame.f_globals.get("__name__") == "selectors":
-        running = (one for one, _ in walk_stack(frame) if one.f_code is _RUNS_FOREVER)
-        return next((local_variable(one, "self") for one in running), None)
+        outer = frame.f_back
+        return local_variable(outer, "self") if outer is not None and outer.f_code is _STEP else None
     names = call_names(frame.f_code, frame.f_lasti)
     found = None
     if frame.f_code is asyncio.Runner.run.__code__:  # a loop in C
@@ -66,13 +66,16 @@ def thread_of(task: Any, frames: Mapping[int, FrameType]) -> int | None:
 
 
 def may_cancel(task: Any, frames: Mapping[int, FrameType]) -> bool:
-    """Whether anything but replies may end what a task awaits on loops of threads: a timer, a socket, another task.
+    """Whether anything but the replies that a task needs may end what it awaits: a timer, a socket, another task or reply.
 
     What the loop of the calls may do, on which this is asked, is looked at elsewhere.
     """
     standing = {loop_between_steps(frame) for frame in frames.values()} - {None}
-    wanted = {one for one in tasks_before(task) if one.get_loop() in standing}
-    reach = Reach((), wanted)
+    wanted, needed = tasks_before(task), held_up_by(task, task.get_coro())
+    if any(one.get_loop() not in standing for one in wanted):
+        return True
+    reach, replies = Reach((), wanted), (one() for one in REPLIES.keyrefs())
+    reach.add(one for one in replies if one is not None and not one.done() and one not in needed)
     for loop in standing:
         found = loops.pending(loop)
         if found is None or found.has_callbacks or found.has_sockets:

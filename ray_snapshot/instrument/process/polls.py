@@ -232,7 +232,7 @@ class Polls:
         return found if now >= found.off_until else None
 
 
-_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN)
+_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN, Use.WAITS)
 
 
 _ATOMS = (type(None), bool, int, float, complex)
