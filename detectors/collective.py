@@ -43,15 +43,14 @@ class Collective:
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Put the waits of ranks into the wait-for graph, and reduce it."""
         if "collectives" not in snapshot.coverage:
-            unknown = "Whether a collective can complete cannot be told: the snapshot does not say where ranks stand."
-            return answer(self, snapshot, None, {}, unknown)
+            return answer(self, snapshot, None, {}, "The snapshot does not say where ranks stand in collectives.")
         if not (found := groups(snapshot)):
             return answer(self, snapshot, False, {}, "No rank has waited in a collective for long.")
         waits = [one for group in found for one in group.waits()]
         reduced = Deadlock().evaluate(_with_ranks(snapshot, waits))
         ends = [*reduced.evidence.get("members", ()), *reduced.evidence.get("stuck_behind", ())]
         names = {record["machine"] for record in ends} if reduced.holds else set()
-        stuck = {one.member.machine for one in waits if one.is_lost or (_is_row(one) and one.name in names)}
+        stuck = {one.member.machine for one in waits if one.is_lost or (one.is_known and one.name in names)}
         lines = [group.line(snapshot) for group in found]
         told, evidence = " | ".join(lines), {"groups": lines, "stuck": sorted(stuck)}
         if stuck:
@@ -65,24 +64,16 @@ class Collective:
         return answer(self, snapshot, False, evidence, f"A rank that others wait for goes on: {told}.")
 
 
-def _is_row(wait: Wait) -> bool:
-    """Whether it is known well enough for a row of `waits`."""
-    return wait.is_known and wait.member.call is not None
-
-
 def _doubts(wait: Wait) -> Iterator[str]:
     """What it depends on whether the collective that a rank waits in completes, beside what the rows of waits say."""
     member, missing = wait.member, wait.missing
+    is_open = member.call is None or member.number < 0 or (all(one.is_gone for one in missing) and not member.is_quiet)
     if wait.strange:
-        verb = "is" if wait.strange == 1 else "are"
-        yield f"{plural(wait.strange, 'rank')} of group {wait.group} that {verb} not observed"
+        be = "is" if wait.strange == 1 else "are"
+        yield f"{plural(wait.strange, 'rank')} of group {wait.group} that {be} not observed"
     elif member.is_quiet and not missing:
         yield f"what keeps {member.operation} of group {wait.group} from completing"
-    elif (
-        missing
-        and not wait.is_lost
-        and (member.call is None or member.number < 0 or (all(one.is_gone for one in missing) and not member.is_quiet))
-    ):
+    elif missing and not wait.is_lost and is_open:
         yield f"whether {listed(one.machine for one in missing)} did what {member.operation} of group {wait.group} needs"
 
 
@@ -94,10 +85,10 @@ def _with_ranks(snapshot: Snapshot, waits: Sequence[Wait]) -> Snapshot:
     table, machines = snapshot.tables["waits"], snapshot.tables["machines"]
     common: dict[str, Any] = {"alternative": 0, "k": 1, "satisfied": False}
     acting = {str(text).rpartition(" of ")[2] for text in snapshot.coverage.get("uncovered") or ()}
-    told = [one for one in waits if _is_row(one)]
+    told = [one for one in waits if one.is_known and one.member.call is not None]
     calls = [(one.member.machine, None if one.member.call == DRIVER else one.member.call, one.name) for one in told]
     added = [{"machine": machine, "call_id": call, "on_machine": name, **common} for machine, call, name in calls]
-    for name, one in {one.name: one for one in told}.items():
+    for (name, _), one in {(one.name, id(one.awaited)): one for one in told}.items():  # groups may have one name
         on = [other.machine for other in one.awaited] or [name]
         added += [{"machine": name, "on_machine": other, **common} for other in on]
         added += [{"machine": name, **common} for other in on if other in acting][:1]
@@ -113,10 +104,7 @@ def _with_ranks(snapshot: Snapshot, waits: Sequence[Wait]) -> Snapshot:
     machines = machines.set_column(at, machines.schema.field(at), pa.array(status, machines.schema.field(at).type))
     copied = snapshot.with_rows(machines=machines, waits=rows)
     sites = {(one.member.machine, one.member.call_site) for one in waits}
-    unknown = [
-        row
-        for row in snapshot.coverage.get("unexplained") or ()
-        if isinstance(row, Mapping) and (row.get("machine"), row.get("call_site")) not in sites
-    ]
+    whole = [row for row in snapshot.coverage.get("unexplained") or () if isinstance(row, Mapping)]
+    unknown = [row for row in whole if (row.get("machine"), row.get("call_site")) not in sites]
     copied.coverage = {**snapshot.coverage, "unexplained": unknown}
     return copied

@@ -77,7 +77,7 @@ class Wait(NamedTuple):
     @property
     def name(self) -> str:
         """What it waits for, as one of those that take part in the graph of waits."""
-        peer = f" with rank {self.member.among[0]} of {self.member.rank}" if self.member.operation in _PAIRS else ""
+        peer = f" of rank {self.member.rank}" if self.member.operation in _PAIRS else ""
         return f"{self.member.operation}{peer} number {self.member.number} of group {self.group}"
 
     @property
@@ -107,9 +107,8 @@ class Group(NamedTuple):
             key = one.operation, one.number, one.among, one.operation in _PAIRS and one.rank
             if one.waits and key not in found:
                 needed = [it for it in self.members if it is not one and (not one.among or it.rank in one.among)]
-                missing = [it for it in needed if not one.is_met_by(it)]
                 beside = (it for it in needed if not (it.is_gone or (one.is_with(it) and it.waits and it.is_quiet)))
-                found[key] = missing, [*beside]
+                found[key] = [it for it in needed if not one.is_met_by(it)], [*beside]
             if one.waits:
                 yield Wait(self.name, one, strange, *found[key])
 

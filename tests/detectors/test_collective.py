@@ -163,6 +163,7 @@ def test_send_and_recv_need_each_other_alone() -> None:
     assert Collective().evaluate(snapshot(*paired)).holds is None
     asleep = snapshot(waits, elsewhere(1, number=9), elsewhere(2))
     assert Collective().evaluate(asleep).holds is False, "rank 1 computes"
+    assert Collective().evaluate(snapshot({**waits, "among": []}, elsewhere(1), elsewhere(2))).holds is False
     gone = snapshot(waits, elsewhere(1, number=9, state="died"), elsewhere(2), status={"Rank-1": "gone"})
     assert Collective().evaluate(gone).holds is True
 
@@ -203,6 +204,13 @@ def test_a_number_is_no_proof_that_a_rank_that_goes_on_has_done_its_part() -> No
     idle = {"Rank-1": "passive", "Rank-2": "passive"}
     lost = Collective().evaluate(snapshot(*sends, elsewhere(2, number=3, state="left"), status=idle))
     assert (lost.holds, lost.evidence["stuck"]) == (True, ["Rank-0"])
+
+
+def test_groups_of_one_name_are_two() -> None:
+    lost = {"group": "world", "size": 2, "members": [stands(1), elsewhere(0, state="left")]}
+    slow = {"group": "world", "size": 2, "members": [stands(0), elsewhere(2)]}
+    for groups in ([lost, slow], [slow, lost]):
+        assert Collective().evaluate(snapshot(coverage={"collectives": groups})).evidence["stuck"] == ["Rank-1"]
 
 
 def test_another_thread_of_a_rank_that_waits_may_enter_the_collective() -> None:
