@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ray_snapshot.detectors.common import answer, check_name, listed, plural
 from ray_snapshot.detectors.deadlock import Deadlock
-from ray_snapshot.detectors.rank_groups import Group, Member, groups
+from ray_snapshot.detectors.rank_groups import Wait, groups
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -23,9 +23,10 @@ class Collective:
     """True iff ranks of a group have stood in a collective for ten seconds that can never complete.
 
     None where it is not known whether a rank can still come: it is not observed, or in a wait of which it cannot be told what
-    ends it; and where all ranks are there and none computes. Evidence: `groups` (a sentence for each group of which a rank
-    has waited so: who is in what, for how long, where the others are, and when a time-out ends it), `stuck` (machines), and
-    `depends_on` if None. Not stable: a time-out ends it. Cost: that of `Deadlock`, once a rank has waited for so long.
+    ends it; where torch counts nothing; where all ranks are there and none computes; and where the snapshot does not say where
+    ranks stand. Evidence: `groups` (a sentence for each group of which a rank has waited so: who is in what, for how long,
+    where the others are, and when a time-out ends it), `stuck` (machines), and `depends_on` if None. Not stable: a time-out
+    ends it. Cost: that of `Deadlock`, once a rank has waited for so long.
     """
 
     stable: bool = False
@@ -41,75 +42,69 @@ class Collective:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Put the waits of ranks into the wait-for graph, and reduce it."""
-        found = groups(snapshot)
-        if not found:
+        if "collectives" not in snapshot.coverage:
+            return answer(self, snapshot, None, {}, "The snapshot does not say where ranks stand in collectives.")
+        if not (found := groups(snapshot)):
             return answer(self, snapshot, False, {}, "No rank has waited in a collective for long.")
-        waits = [(group, member) for group in found for member in group.members if member.waits]
+        waits = [one for group in found for one in group.waits()]
         reduced = Deadlock().evaluate(_with_ranks(snapshot, waits))
         ends = [*reduced.evidence.get("members", ()), *reduced.evidence.get("stuck_behind", ())]
-        names = {record["machine"] for record in ends}
-        stuck = {one.machine for group, one in waits if _is_lost(group, one)}
-        if reduced.holds:
-            stuck |= {one.machine for group, one in waits if _rows(group, one) and one.machine in names}
+        names = {record["machine"] for record in ends} if reduced.holds else set()
+        stuck = {one.member.machine for one in waits if one.is_lost or (one.is_known and one.name in names)}
         lines = [group.line(snapshot) for group in found]
         told, evidence = " | ".join(lines), {"groups": lines, "stuck": sorted(stuck)}
         if stuck:
             return answer(self, snapshot, True, evidence, f"A collective cannot complete: {told}.")
-        doubts = [*dict.fromkeys(doubt for group, one in waits for doubt in _doubts(group, one))]
-        if reduced.holds is None:
-            doubts += reduced.evidence.get("depends_on", ())
+        doubts = [*dict.fromkeys(doubt for one in waits for doubt in _doubts(one))]
+        if reduced.holds is not False:
+            doubts += reduced.evidence.get("depends_on") or ["who is deadlocked beside it"]
         if doubts:
             text = f"Whether a collective can complete cannot be told, for it depends on {listed(doubts)}: {told}."
             return answer(self, snapshot, None, {**evidence, "depends_on": doubts}, text)
         return answer(self, snapshot, False, evidence, f"A rank that others wait for goes on: {told}.")
 
 
-def _is_lost(group: Group, member: Member) -> bool:
-    """Whether all that a rank waits for has died or left, whatever its process does beside."""
-    missing = group.missing(member)
-    return bool(missing) and not group.strange and member.is_quiet and all(one.is_gone for one in missing)
-
-
-def _rows(group: Group, member: Member) -> list[dict[str, Any]]:
-    """What a rank waits for, as rows of `waits`; none if that is not known well enough."""
-    missing = group.missing(member)
-    if member.call is None or not member.is_quiet or not missing or group.strange:
-        return []
-    call = None if member.call == DRIVER else member.call
-    on: list[dict[str, Any]] = [{"on_machine": one.machine} for one in missing if not one.is_gone]
-    common = {"machine": member.machine, "call_id": call, "alternative": 0, "k": 1, "satisfied": False}
-    return [{**common, **one} for one in on or [{"on_machine": member.machine, "on_call_id": call}]]
-
-
-def _doubts(group: Group, member: Member) -> Iterator[str]:
+def _doubts(wait: Wait) -> Iterator[str]:
     """What it depends on whether the collective that a rank waits in completes, beside what the rows of waits say."""
-    missing = group.missing(member)
-    if group.strange:
-        yield f"{plural(group.strange, 'rank')} of group {group.name} that {'is' if group.strange == 1 else 'are'} not observed"
+    member, missing = wait.member, wait.missing
+    is_open = member.call is None or member.number < 0 or (all(one.is_gone for one in missing) and not member.is_quiet)
+    if wait.strange:
+        be = "is" if wait.strange == 1 else "are"
+        yield f"{plural(wait.strange, 'rank')} of group {wait.group} that {be} not observed"
     elif member.is_quiet and not missing:
-        yield f"what keeps {member.operation} of group {group.name} from completing"
-    elif member.call is None and missing and not _is_lost(group, member):
-        yield f"whether {listed(one.machine for one in missing)} comes to {member.operation} of group {group.name}"
+        yield f"what keeps {member.operation} of group {wait.group} from completing"
+    elif missing and not wait.is_lost and is_open:
+        yield f"whether {listed(one.machine for one in missing)} did what {member.operation} of group {wait.group} needs"
 
 
-def _with_ranks(snapshot: Snapshot, waits: Sequence[tuple[Group, Member]]) -> Snapshot:
-    """A copy with the waits of these ranks as rows of `waits`, and not as what cannot be told."""
+def _with_ranks(snapshot: Snapshot, waits: Sequence[Wait]) -> Snapshot:
+    """A copy with these waits as rows of `waits`, each for what stands for its collective; and not as what cannot be told.
+
+    That goes on as soon as any of those can that could do anything for it. A thread of one of these that acts may, or not.
+    """
     table, machines = snapshot.tables["waits"], snapshot.tables["machines"]
-    added = [row for group, member in waits for row in _rows(group, member)]
+    common: dict[str, Any] = {"alternative": 0, "k": 1, "satisfied": False}
+    acting = {str(text).rpartition(" of ")[2] for text in snapshot.coverage.get("uncovered") or ()}
+    told = [one for one in waits if one.is_known and one.member.call is not None]
+    calls = [(one.member.machine, None if one.member.call == DRIVER else one.member.call, one.name) for one in told]
+    added = [{"machine": machine, "call_id": call, "on_machine": name, **common} for machine, call, name in calls]
+    for (name, _), one in {(one.name, id(one.awaited)): one for one in told}.items():  # groups may have one name
+        on = [other.machine for other in one.awaited] or [name]
+        added += [{"machine": name, "on_machine": other, **common} for other in on]
+        added += [{"machine": name, **common} for other in on if other in acting][:1]
     rows = pa.concat_tables([table, pa.Table.from_pylist(added, schema=table.schema)])
     owners = {*zip(rows["machine"].to_pylist(), rows["call_id"].to_pylist(), strict=True)}
-    acting = {row["machine"] for row in snapshot.calls if (row["machine"], row["call_id"]) not in owners}
-    blocked = {row["machine"] for row in added} - acting
-    names, statuses = machines["machine"].to_pylist(), machines["status"].to_pylist()
-    status = ["blocked" if name in blocked else one for name, one in zip(names, statuses, strict=True)]
+    others = {row["machine"] for row in snapshot.calls if (row["machine"], row["call_id"]) not in owners}
+    blocked = {row["machine"] for row in added} - others
+    names = [{"machine": name, "status": "blocked"} for name in dict.fromkeys(one.name for one in told)]
+    machines = pa.concat_tables([pa.Table.from_pylist(names, schema=machines.schema), machines])
+    pairs = zip(machines["machine"].to_pylist(), machines["status"].to_pylist(), strict=True)
+    status = ["blocked" if name in blocked else one for name, one in pairs]
     at = machines.schema.get_field_index("status")
     machines = machines.set_column(at, machines.schema.field(at), pa.array(status, machines.schema.field(at).type))
     copied = snapshot.with_rows(machines=machines, waits=rows)
-    sites = {(member.machine, member.call_site) for _, member in waits}
-    told = [
-        row
-        for row in snapshot.coverage.get("unexplained") or ()
-        if isinstance(row, Mapping) and (row.get("machine"), row.get("call_site")) not in sites
-    ]
-    copied.coverage = {**snapshot.coverage, "unexplained": told}
+    sites = {(one.member.machine, one.member.call_site) for one in waits}
+    whole = [row for row in snapshot.coverage.get("unexplained") or () if isinstance(row, Mapping)]
+    unknown = [row for row in whole if (row.get("machine"), row.get("call_site")) not in sites]
+    copied.coverage = {**snapshot.coverage, "unexplained": unknown}
     return copied

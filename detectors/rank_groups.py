@@ -9,7 +9,7 @@ computes nothing).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ray_snapshot.detectors.common import lasted, plural
@@ -19,12 +19,7 @@ from ray_snapshot.detectors.unexplained import seconds_since
 from ray_snapshot.names import LONG_S, name_ranges
 from ray_snapshot.snapshot import Snapshot
 
-_PAIRS = {
-    "send": "recv",
-    "recv": "send",
-    "send_object_list": "recv_object_list",
-    "recv_object_list": "send_object_list",
-}
+_PAIRS = {"send": "recv", "recv": "send"}
 _STATES = {"died": "died", "left": "left the group", "unseen": "was not observed"}
 _PLURALS = {"is": "are", "runs": "run", "was": "were"}
 
@@ -55,13 +50,45 @@ class Member(NamedTuple):
         """Whether it will never do anything in this group again."""
         return self.state in ("died", "left")
 
-    def is_met_by(self, other: Member) -> bool:
-        """Whether a rank that waits here has what it needs of another."""
+    def is_with(self, other: Member) -> bool:
+        """Whether both are in one collective, or in the two halves of one."""
         if self.operation in _PAIRS:
             return other.operation == _PAIRS[self.operation] and (not other.among or self.rank in other.among)
-        if other.operation:
-            return other.operation == self.operation or other.number > self.number >= 0
-        return other.number >= self.number >= 0  # it has begun as many: this one it has behind it
+        return other.operation == self.operation
+
+    def is_met_by(self, other: Member) -> bool:
+        """Whether a rank that waits here has what it needs of another, as torch counts: no proof while that one goes on."""
+        done = other.number - bool(other.operation)
+        return self.is_with(other) or (self.operation not in _PAIRS and done >= self.number >= 0)
+
+
+class Wait(NamedTuple):
+    """A rank that has stood in a collective for long."""
+
+    group: str
+    member: Member
+    strange: int
+    """How many ranks of its group are not known, or twice."""
+    missing: list[Member]
+    """Those of which it may need something yet, as torch counts;"""
+    awaited: list[Member]
+    """and all that could do anything for it: they are there, and do not stand quietly beside it."""
+
+    @property
+    def name(self) -> str:
+        """What it waits for, as one of those that take part in the graph of waits."""
+        peer = f" of rank {self.member.rank}" if self.member.operation in _PAIRS else ""
+        return f"{self.member.operation}{peer} number {self.member.number} of group {self.group}"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be proven that it never ends: where torch counts nothing it may be one after the other."""
+        return self.member.is_quiet and self.member.number >= 0 and bool(self.missing) and not self.strange
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether all that a rank waits for has died or left, whatever its process does beside."""
+        return self.is_known and not self.awaited and all(one.is_gone for one in self.missing)
 
 
 class Group(NamedTuple):
@@ -71,16 +98,19 @@ class Group(NamedTuple):
     size: int
     members: tuple[Member, ...]
 
-    @property
-    def strange(self) -> int:
-        """How many ranks are not known, or twice."""
+    def waits(self) -> Iterator[Wait]:
+        """Of its ranks. What many wait for is looked for once."""
         known = [one.rank for one in self.members if one.state != "unseen"]
-        return self.size - len({*known}) + (len(known) - len({*known}))
-
-    def missing(self, member: Member) -> list[Member]:
-        """Those of which one that waits may need something yet."""
-        needed = (one for one in self.members if one is not member and (not member.among or one.rank in member.among))
-        return [one for one in needed if not member.is_met_by(one)]
+        strange = self.size - len({*known}) + (len(known) - len({*known}))
+        found: dict[Any, tuple[list[Member], list[Member]]] = {}
+        for one in self.members:
+            key = one.operation, one.number, one.among, one.operation in _PAIRS and one.rank
+            if one.waits and key not in found:
+                needed = [it for it in self.members if it is not one and (not one.among or it.rank in one.among)]
+                beside = (it for it in needed if not (it.is_gone or (one.is_with(it) and it.waits and it.is_quiet)))
+                found[key] = [it for it in needed if not one.is_met_by(it)], [*beside]
+            if one.waits:
+                yield Wait(self.name, one, strange, *found[key])
 
     def line(self, snapshot: Snapshot) -> str:
         """ "group world: 2 of 3 are in all_reduce number 412 (train.py:99) for 37 s; rank 2 (Rank-2) is in Rank.load
@@ -152,11 +182,8 @@ def _member(row: Any, now: datetime) -> Member | None:
             return None
     match row:
         case {"operation": str(operation), "since": str(since), "call_site": str(site), "among": list(among)}:
-            until, call = _time(row.get("until")), row.get("call")
+            left_s, call = seconds_since(row.get("until"), now), row.get("call")
+            until = None if left_s is None else now - timedelta(seconds=left_s)
             standing = (operation, seconds_since(since, now) or 0.0, call, site, until, tuple(among))
             return Member(rank, machine, state, number, *standing, is_quiet=row.get("is_quiet") is True)
     return Member(rank, machine, state, number)
-
-
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -124,7 +124,9 @@ def test_a_rank_that_is_gone_never_comes_whatever_its_process_does(state: str, w
 def test_what_the_others_need_of_a_rank_that_is_gone_may_be_done() -> None:
     computing = [stands(rank, is_quiet=False) for rank in range(2)]
     gone = elsewhere(2, state="left")
-    assert Collective().evaluate(snapshot(*computing, gone)).holds is False, "they may receive what it has sent"
+    assert Collective().evaluate(snapshot(*computing, gone)).holds is None, "they may receive what it has sent"
+    one = [stands(0), stands(1, is_quiet=False), gone]
+    assert Collective().evaluate(snapshot(*one)).holds is None, "and hand it on"
     done = elsewhere(2, number=412, state="died")
     assert Collective().evaluate(snapshot(stands(0), stands(1), done, status={"Rank-2": "gone"})).holds is None
 
@@ -161,6 +163,7 @@ def test_send_and_recv_need_each_other_alone() -> None:
     assert Collective().evaluate(snapshot(*paired)).holds is None
     asleep = snapshot(waits, elsewhere(1, number=9), elsewhere(2))
     assert Collective().evaluate(asleep).holds is False, "rank 1 computes"
+    assert Collective().evaluate(snapshot({**waits, "among": []}, elsewhere(1), elsewhere(2))).holds is False
     gone = snapshot(waits, elsewhere(1, number=9, state="died"), elsewhere(2), status={"Rank-1": "gone"})
     assert Collective().evaluate(gone).holds is True
 
@@ -170,6 +173,9 @@ def test_short_waits_are_not_told_and_what_has_another_form_is_left_out() -> Non
     assert Collective().evaluate(snapshot(short, elsewhere(1), elsewhere(2))).evidence == {}
     for told in (None, 3, [3], [{"group": 1}], [{"group": "world", "size": 3, "members": [3, {"rank": 1}]}]):
         assert Collective().evaluate(snapshot(coverage={"collectives": told})).holds is False
+    soon = Collective().evaluate(snapshot(stands(0, until="soon"), stands(1, until=None), elsewhere(2)))
+    assert soon.evidence["groups"] == [f"{TWO}; {LOADS}"]
+    assert Collective().evaluate(rs.Snapshot.from_rows(machines=[{"machine": "a"}])).holds is None, "it does not say"
 
 
 def test_a_stall_says_where_ranks_stand_unless_their_collective_cannot_complete() -> None:
@@ -182,3 +188,62 @@ def test_a_stall_says_where_ranks_stand_unless_their_collective_cannot_complete(
     assert verdict.evidence["places"][0].startswith("group world: 2 of 3 are in all_reduce number 412")
     lost = snapshot(*({**stands(n), "call_site": "data.py:12"} for n in range(2)), elsewhere(2, state="left"), **rows)
     assert "a collective cannot complete" in Stall().evaluate(lost).sentence
+
+
+ASKS = {"machine": "Rank-2", "call_id": call(2), "on_machine": "Rank-0", "on_call_id": call(0), "k": 1}
+WAITS = {"status": {"Rank-2": "blocked"}, "waits": [ASKS]}
+"""Rank 2 is in `ray.get(rank0.step)`."""
+
+
+def test_a_number_is_no_proof_that_a_rank_that_goes_on_has_done_its_part() -> None:
+    gathers = [stands(0, "gather", number=0), stands(1, number=0), elsewhere(2, number=0)]
+    assert Collective().evaluate(snapshot(*gathers)).holds is False, "rank 0 may wait for rank 2"
+    sends = [stands(0, "broadcast", number=20), elsewhere(1, number=500)]
+    assert Collective().evaluate(snapshot(*sends, elsewhere(2, number=3), **WAITS)).holds is False, "rank 1 computes"
+    assert Collective().evaluate(snapshot(*sends, elsewhere(2, number=3, state="left"))).holds is False
+    idle = {"Rank-1": "passive", "Rank-2": "passive"}
+    lost = Collective().evaluate(snapshot(*sends, elsewhere(2, number=3, state="left"), status=idle))
+    assert (lost.holds, lost.evidence["stuck"]) == (True, ["Rank-0"])
+
+
+def test_groups_of_one_name_are_two() -> None:
+    lost = {"group": "world", "size": 2, "members": [stands(1), elsewhere(0, state="left")]}
+    slow = {"group": "world", "size": 2, "members": [stands(0), elsewhere(2)]}
+    for groups in ([lost, slow], [slow, lost]):
+        assert Collective().evaluate(snapshot(coverage={"collectives": groups})).evidence["stuck"] == ["Rank-1"]
+
+
+def test_another_thread_of_a_rank_that_waits_may_enter_the_collective() -> None:
+    acts = snapshot(stands(0), stands(1), elsewhere(2), uncovered=("thread trainer of Rank-2",), **WAITS)
+    assert Collective().evaluate(acts).holds is None
+    beside = snapshot(stands(0), stands(1), elsewhere(2), uncovered=("thread pump of Rank-0",), **WAITS)
+    assert Collective().evaluate(beside).holds is True
+
+
+def test_where_torch_counts_nothing_it_may_be_one_after_the_other() -> None:
+    members = [stands(0, number=-1), stands(1, number=-1), elsewhere(2, number=-1)]
+    assert Collective().evaluate(snapshot(*members, **WAITS)).holds is None
+    gone = elsewhere(2, number=-1, state="died")
+    assert Collective().evaluate(snapshot(*members[:2], gone, status={"Rank-2": "gone"})).holds is None
+
+
+def test_another_call_that_is_stuck_says_nothing_of_the_collective_nor_hides_what_is_not_known() -> None:
+    beside = {"machine": "Rank-0", "method": "stop", "call_id": "driver/0/Rank-0/2"}
+    itself = {"machine": "Rank-0", "call_id": beside["call_id"], "on_machine": "Rank-0", "k": 1}
+    itself["on_call_id"] = beside["call_id"]
+    rows: dict[str, Any] = {"calls": [beside], "waits": [itself]}
+    slow = snapshot(stands(0), stands(1), elsewhere(2), **rows)
+    assert Collective().evaluate(slow).holds is None, "rank 2 computes"
+    whole = Collective().evaluate(snapshot(*map(stands, range(3)), **rows))
+    assert whole.evidence["depends_on"][0] == "what keeps all_reduce of group world from completing"
+
+
+def test_a_thousand_ranks_in_two_collectives_are_told_soon() -> None:
+    members = [stands(n, "all_reduce" if n % 2 else "broadcast") for n in range(1_000)]
+    rows = [{"machine": f"Rank-{n}", "status": "active"} for n in range(1_000)]
+    calls = [{"machine": f"Rank-{n}", "method": "step", "call_id": call(n)} for n in range(1_000)]
+    told = {"uncovered": [], "collectives": [{"group": "world", "size": 1_000, "members": members}]}
+    many = rs.Snapshot.from_rows(started_at=NOW, machines=rows, calls=calls, coverage=told)
+    began = time.process_time()
+    assert Collective().evaluate(many).evidence["stuck"] == sorted(f"Rank-{n}" for n in range(1_000))
+    assert time.process_time() - began < 2.5, "no row for each two of them"

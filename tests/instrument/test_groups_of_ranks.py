@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,9 +27,18 @@ from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.here import frames_of_threads
 
 SOURCE = """
-__all__ = ["all_reduce", "recv", "init_process_group"]
+__all__ = ["all_reduce", "all_gather_into_tensor", "recv", "init_process_group", "destroy_process_group", "new_group"]
 
 def all_reduce(tensor, group=None, wait=None):
+    wait()
+
+def all_gather_into_tensor(tensor, group=None, wait=None):
+    all_reduce(tensor, group, wait)
+
+def destroy_process_group(group=None, wait=None):
+    wait()
+
+def new_group(ranks=None, wait=None):
     wait()
 
 def recv(tensor, src=None, group=None, wait=None):
@@ -44,18 +54,33 @@ def _create_c10d_store(hostname, port, rank, world_size, wait):
 """
 
 
+class Backend:
+    def __init__(self, group: Any, minutes: int) -> None:
+        self.group, self.options = group, SimpleNamespace(_timeout=timedelta(minutes=minutes))
+
+    def _get_sequence_number_for_group(self) -> int:
+        number: int = self.group.number
+        return number
+
+
 class Group:
-    group_name, group_desc, _device_types = "0", "default_pg", ("cpu",)
-    number = 411
+    group_name, group_desc = "0", "default_pg"
+    number, devices, answers_after_s = 411, ("cpu",), 0.0
+
+    def __init__(self) -> None:
+        self.backends = {"cpu": Backend(self, 30), "cuda": Backend(self, 60)}
 
     def rank(self) -> int:
         return 1
 
-    def _get_sequence_number_for_group(self) -> int:
-        return self.number
+    @property
+    def _device_types(self) -> tuple[str, ...]:
+        return self.devices
 
     def _get_backend(self, device: str) -> Any:
-        return SimpleNamespace(options=SimpleNamespace(_timeout=timedelta(minutes=30)))
+        end = time.monotonic() + self.answers_after_s
+        until(lambda: time.monotonic() >= end, seconds=10.0)
+        return self.backends[device]
 
 
 Group.__module__ = "torch.of_this_test"
@@ -133,6 +158,36 @@ def test_a_process_that_computes_meanwhile_is_not_quiet(c10d: Any) -> None:
         (one,) = looks.look(frames_of_threads(), {}, 20.0, -1.0) or ()
         assert one.stand is not None
         assert not one.stand.is_quiet
+
+
+def test_what_no_rank_waits_for_is_no_collective_and_of_two_names_the_inner_one_is_told(c10d: Any) -> None:
+    with inside(c10d.destroy_process_group):
+        assert told(Collectives(), 1.0).stand is None
+    with inside(c10d.all_gather_into_tensor, Tensor()):
+        assert told(Collectives(), 1.0).stand.operation == "all_reduce"  # type: ignore[union-attr]
+
+
+def test_the_number_is_that_of_all_backends_and_none_where_one_counts_nothing(c10d: Any) -> None:
+    group = c10d.GroupMember.WORLD
+    with inside(c10d.new_group):
+        assert told(Collectives(), 1.0).number == -1, "it counts nothing"
+    group.devices = ("cpu", "cuda", "cpu")
+    with inside(c10d.all_reduce, Tensor()):
+        one = told(Collectives(), 0.0)
+        assert (one.number, one.stand and one.stand.until) == (822, 3_600.0)
+        group.number = 0
+        assert told(Collectives(), 1.0).number == -1, "it has begun one"
+    group.devices = ("cpu", "mps")
+    assert told(Collectives(), 1.0).number == -1
+
+
+def test_counters_are_asked_for_a_short_time_only(c10d: Any) -> None:
+    store = c10d.world.pg_map[c10d.GroupMember.WORLD]
+    slow = Group()
+    slow.group_name, slow.answers_after_s = "1", 0.05
+    c10d.world.pg_map = {slow: store, c10d.GroupMember.WORLD: store}
+    c10d.world.pg_group_ranks[slow] = {0: 0, 1: 1, 5: 2}
+    assert [one.number for one in Collectives().look({}, {}, 1.0, 0.0) or ()] == [411, -1]
 
 
 def test_recv_needs_one_rank_and_who_joins_has_no_group_yet(c10d: Any) -> None:

@@ -33,7 +33,7 @@ def snapshot_of(**coverage: Any) -> rs.Snapshot:
         ],
         waits=[wait],
         system="app",
-        coverage={"uncovered": [], **coverage},
+        coverage={"uncovered": [], "collectives": [], **coverage},
     )
 
 

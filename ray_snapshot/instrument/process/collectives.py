@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import sys
 import time
@@ -22,10 +23,18 @@ from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import outward, place
 
 _C10D = "torch.distributed.distributed_c10d"
+_UNCOUNTED = frozenset({"init_process_group", "new_group", "monitored_barrier"})
+_COLLECTIVES = re.compile(
+    rf"{'|'.join(sorted(_UNCOUNTED))}|all_(gather|reduce|to_all)\w*|reduce(_scatter\w*)?|barrier"
+    r"|(broadcast|gather|scatter|send|recv)(_object\w*)?"
+)
+"""Functions that wait for other ranks; those that no backend counts are of these."""
 _JOINS, _CONNECTS = "init_process_group", "_create_c10d_store"
 """The function that makes the first group, and the one inside that connects to its store."""
 _PEERS = {"send": ("dst", "group_dst"), "recv": ("src", "group_src")}
 """Functions that need one other rank, with the variables that hold it: its rank in the world, or in the group."""
+_ASKING_S = 0.02
+"""Longest time in which counters are asked in one look: each gives up the interpreter, beside a busy thread for 5 ms."""
 JOINING = "joining "
 """How the keys of groups begin that are not made yet."""
 
@@ -34,7 +43,7 @@ class Stand(NamedTuple):
     """A thread inside a collective."""
 
     operation: str
-    """What the app called: "all_reduce"."""
+    """What waits, inside what the app called: of two names of one function the one that does it."""
     call_site: str
     since: float
     """When it was first seen there."""
@@ -59,7 +68,7 @@ class Membership(NamedTuple):
     rank: int
     """In the world."""
     number: int = -1
-    """How many operations it has begun there (gloo counts send and recv, too); -1: not known."""
+    """How many operations it has begun there, on all its backends (gloo counts send and recv, too); -1: not known."""
     stand: Stand | None = None
 
     @property
@@ -85,7 +94,9 @@ class Collectives:
             return ()
         used_s, before, self.seen = time.process_time() - recording_s, self.seen, {}
         try:
-            groups = {group: _membership(world, group) for group in list(world.pg_map)[: LIMITS.process_groups + 1]}
+            until = time.perf_counter() + _ASKING_S
+            asked = list(world.pg_map)[: LIMITS.process_groups + 1]
+            groups = {group: _membership(world, group, until) for group in asked}
             found = {one.key: one for one in groups.values()}
             for ident, inner in frames.items():
                 if (inside := _inside(c10d, inner)) is None:
@@ -98,7 +109,9 @@ class Collectives:
                 _, since, used = self.seen[ident] = last if last is not None and last[0] == key else (key, now, used_s)
                 is_alone = one.key not in found or found[one.key].stand is None
                 is_quiet = is_alone and used_s - used <= LIMITS.idle_cpu_share * (now - since)
-                found[one.key] = one._replace(stand=inside.stand(world, calls.get(ident), since, is_quiet=is_quiet))
+                number = -1 if inside.inner in _UNCOUNTED or one.number == 0 else one.number
+                stand = inside.stand(world, calls.get(ident), since, is_quiet=is_quiet)
+                found[one.key] = one._replace(stand=stand, number=number)
         except Exception:  # a torch of another shape, or a group that is just made or destroyed
             return None
         return tuple(found.values()) if len(groups) <= LIMITS.process_groups else None
@@ -128,13 +141,13 @@ class _Inside(NamedTuple):
         seconds = bound.total_seconds() if isinstance(bound, timedelta) else _timeout_s(self.group)
         at = place(self.frame)
         site = "" if at is None else at.call_site
-        return Stand(self.frame.f_code.co_name, site, since, since + seconds, tuple(ranks or ()), is_quiet, call)
+        return Stand(self.inner, site, since, since + seconds, tuple(ranks or ()), is_quiet, call)
 
 
 def _inside(c10d: Any, inner: FrameType) -> _Inside | None:
     """None if a thread with this innermost frame is in nothing of torch.distributed."""
     functions = [frame for frame in outward(inner) if frame.f_globals is vars(c10d)]
-    public = [frame for frame in functions if frame.f_code.co_name in c10d.__all__]
+    public = [frame for frame in functions if _COLLECTIVES.fullmatch(frame.f_code.co_name)]
     if not public:
         return None
     names = local_variables(
@@ -150,14 +163,18 @@ def _inside(c10d: Any, inner: FrameType) -> _Inside | None:
     return _Inside(public[-1], name, names, names.get("group") or c10d.GroupMember.WORLD, joins)
 
 
-def _membership(world: Any, group: Any) -> Membership:
+def _membership(world: Any, group: Any, until: float) -> Membership:
     ranks, about, number = _ranks(world, group), str(group.group_desc or ""), -1
-    if type(group).__module__.startswith("torch."):  # what it counts is asked of no code of the app
+    if type(group).__module__.startswith("torch.") and time.perf_counter() < until:  # it is asked of no code of the app
         with suppress(Exception):  # a backend that counts nothing
-            number = group._get_sequence_number_for_group()
+            number = sum(one._get_sequence_number_for_group() for one in _backends(group))
     name = "world" if about == "default_pg" else group.group_name if about in ("", "undefined") else about
     key = f"{_address(world.pg_map[group][1])} {group.group_name} {len(ranks)} {hash(ranks)}"
     return Membership(key, str(name), len(ranks), ranks[group.rank()], number)
+
+
+def _backends(group: Any) -> set[Any]:
+    return {group._get_backend(device) for device in group._device_types}
 
 
 def _ranks(world: Any, group: Any) -> tuple[int, ...]:
@@ -183,6 +200,5 @@ def _host(host: str, port: int) -> str:
 def _timeout_s(group: Any) -> float:
     """The time-out of a group's operations; infinite if it is not known."""
     with suppress(Exception):
-        bounds = (group._get_backend(device).options._timeout for device in group._device_types)
-        return float(min(bound.total_seconds() for bound in bounds))
+        return float(max(one.options._timeout.total_seconds() for one in _backends(group)))
     return math.inf

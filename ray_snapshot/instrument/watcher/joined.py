@@ -192,9 +192,8 @@ class Tables:
             coverage |= {"unbegun": self._unbegun()}
         if self.collected.happened:
             coverage |= {"happened": list(map(self._happened, self.collected.happened))}
-        if self.collected.groups:
-            told = [{**one, "members": list(map(self._member, one["members"]))} for one in self.collected.groups]
-            coverage |= {"collectives": told}
+        told = [{**one, "members": list(map(self._member, one["members"]))} for one in self.collected.groups]
+        coverage |= {"collectives": told}
         if self.collected.still_since:
             coverage |= {"still_since": datetime.fromtimestamp(self.collected.still_since, UTC).isoformat()}
         if self.collected.tells_callers:
