@@ -144,7 +144,7 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     rows["messages"] = [row for row in rows["messages"] if row["call_id"] not in gone]
     left = {row["machine"] for row in rows["calls"] if row["call_id"] in gone}
     rows["calls"] = [row for row in rows["calls"] if row["call_id"] not in gone]
-    own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who)
+    own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who or row["satisfied"])
     rows["waits"] = [row for row in own if row["call_id"] not in gone]
     rows["waits"] += [_wait(snapshot, one, on) for one in polls for on in dict.fromkeys(by.machine for by in one.asked)]
     sent = [(row["source"], row["target"], row["call_id"]) for row in rows["messages"] if row["call_id"] is not None]

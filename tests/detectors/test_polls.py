@@ -72,6 +72,13 @@ def test_a_loop_that_waits_for_other_replies_too_ends_by_one_that_can_come() -> 
     assert holds == {"works": False, "stuck": True}
 
 
+def test_a_reply_that_has_come_to_who_asks_is_a_step() -> None:
+    """Its actor records later than who asks, so it has ended by then."""
+    worker = {"machine": "Worker-0", "status": "passive"}
+    has_come = {"machine": "driver", "on_machine": "Worker-0", "on_call_id": "driver/0/Worker-0/1", "satisfied": True}
+    assert verdict(POLL, machines=(DRIVER, BUFFER, worker), waits=[has_come]).holds is False
+
+
 def test_where_nothing_goes_on_but_asking_it_cannot_be_told() -> None:
     found = verdict(POLL)
     assert found.holds is None
