@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ray_snapshot.instrument.process import other_loops
@@ -29,7 +30,7 @@ from ray_snapshot.instrument.process.coroutines import (
     site_of,
     task_behind,
 )
-from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait, executed
+from ray_snapshot.instrument.process.handed import HandedWork, Look, ThreadWait, executed
 from ray_snapshot.instrument.process.primitives import Primitives
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 from ray_snapshot.runtime.here import frames_of_threads
@@ -147,6 +148,7 @@ class ActorLoop:
         waits_of_threads = {one: handed.waits[by_thread[one]] for one in by_thread if by_thread[one] in handed.waits}
         found: list[int] = []
         primitives = Primitives(self._all_coroutines())
+        look = cache(lambda: Look(handed.waits))
         for call_id, (task, coroutine) in self.coroutines.items():
             running = ledger.running.get(call_id)
             site = parked_at(task, coroutine) if running is not None and not running.waits else None
@@ -157,7 +159,7 @@ class ActorLoop:
             elif running is not None and not running.waits:
                 for future in awaited_itself(task):
                     elsewhere = None if is_tracked(future) else task_behind(future)
-                    wait = waits_of_threads.get(future) if elsewhere is None else handed.behind(elsewhere)
+                    wait = waits_of_threads.get(future) if elsewhere is None else handed.behind(elsewhere, look())
                     if wait is not None:
                         found.append(self._await_thread(ledger, call_id, future, wait))
                     elif elsewhere is not None and not other_loops.goes_on(elsewhere, frames):

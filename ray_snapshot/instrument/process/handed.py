@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import thread as executors
 from dataclasses import dataclass, replace
+from functools import cached_property
 from traceback import walk_stack
 from types import FrameType
 from typing import Any
@@ -77,8 +78,8 @@ class HandedWork:
         `calls`: (call, None for the program; the thread that runs it).
         """
         found: dict[int, Sequence[Any]] = {}
-        frames, of_threads = frames_of_threads(), {*map(id, self.waits.values())}
-        waits = [(one, None if is_timer_set(thread) else self._wait_behind(thread, frames)) for one, thread in calls]
+        look, of_threads = Look(self.waits), {*map(id, self.waits.values())}
+        waits = [(one, None if is_timer_set(thread) else self._wait_behind(thread, look)) for one, thread in calls]
         for call_id, wait in waits:
             if wait is not None:  # a call that acts may cancel a coroutine, but no thread
                 on = wait.on if id(wait) in of_threads or all(one for _, one in waits) else (*wait.on, None)
@@ -88,7 +89,7 @@ class HandedWork:
                 found[noted] = wait.refs
         return found
 
-    def _wait_behind(self, thread: int, frames: Mapping[int, FrameType]) -> ThreadWait | None:
+    def _wait_behind(self, thread: int, look: Look) -> ThreadWait | None:
         """What the last of the threads waits for that wait for each other, from this one on."""
         seen: set[int | None] = set()
         awaited: int | None = thread
@@ -96,32 +97,51 @@ class HandedWork:
             if awaited in self.waits:
                 return self.waits[awaited]
             seen.add(awaited)
-            task = awaited_task(awaited, frames)
-            if task is not None and (wait := self.behind(task)) is not None:
+            task = awaited_task(awaited, look.frames)
+            if task is not None and (wait := self.behind(task, look)) is not None:
                 return wait
-            awaited = awaited_thread(awaited, frames) if task is None else other_loops.thread_of(task, frames)
+            awaited = awaited_thread(awaited, look.frames) if task is None else other_loops.thread_of(task, look.frames)
         return None
 
-    def behind(self, task: Any) -> ThreadWait | None:
+    def behind(self, task: Any, look: Look) -> ThreadWait | None:
         """What a task on the loop of a thread waits for: any one of replies; None if not for these alone."""
-        own = own_threads()
-        before, frames = _switches(own), frames_of_threads()
         futures = held_up_by(task, task.get_coro())
         waits: list[ThreadWait] = [wait for one in futures if (wait := reply_of(one)) is not None]
         if not waits or len(waits) < len(futures):
             return None
         on: list[Awaited | str | None] = [item for wait in waits for item in wait.on]
-        acts = any(self._acts(one, frames) for one in own) or unlisted(frames)
-        is_all = not (acts or other_loops.may_cancel(task, frames))
-        if not is_all or -1 in before or before != _switches(own):
+        if look.may_end(task):
             on.append(None)
         refs = [ref for wait in waits for ref in wait.refs]
         return replace(waits[0], refs=refs, on=tuple(on), k=1, since=min(wait.since for wait in waits), raises=False)
 
-    def _acts(self, thread: threading.Thread, frames: Mapping[int, FrameType]) -> bool:
+
+class Look:
+    """What the threads of the app's own do, looked at once for a report; it holds while none of them has run."""
+
+    def __init__(self, waiting: Collection[int]) -> None:
+        """`waiting`: threads that only go on when a reply comes."""
+        self._own, self._waiting = own_threads(), waiting
+        self._before = _switches(self._own)
+        self.frames = frames_of_threads()
+
+    def may_end(self, task: Any) -> bool:
+        """Whether anything but the replies that a task on the loop of a thread needs may end what it awaits, or may have."""
+        may_act = self._acts or self._loops.may_cancel(task)
+        return may_act or -1 in self._before or self._before != _switches(self._own)
+
+    @cached_property
+    def _loops(self) -> other_loops.LoopsOfThreads:
+        return other_loops.LoopsOfThreads(self.frames)
+
+    @cached_property
+    def _acts(self) -> bool:
         """Whether a thread may run now; what a loop has to run that stands between two steps is looked at by itself."""
-        frame = frames.get(thread.ident or 0)
-        if frame is None or thread.ident in self.waits:
+        return bool(unlisted(self.frames)) or any(map(self._may_run, self._own))
+
+    def _may_run(self, thread: threading.Thread) -> bool:
+        frame = self.frames.get(thread.ident or 0)
+        if frame is None or thread.ident in self._waiting:
             return frame is None
         return not (is_parked(frame) or joins(frame) or other_loops.loop_between_steps(frame) is not None)
 

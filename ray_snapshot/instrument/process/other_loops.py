@@ -66,26 +66,39 @@ def thread_of(task: Any, frames: Mapping[int, FrameType]) -> int | None:
     return next(running, None)
 
 
-def may_cancel(task: Any, frames: Mapping[int, FrameType]) -> bool:
-    """Whether anything but the replies that a task needs may end what it awaits: a timer, a socket, another task or reply.
+class LoopsOfThreads:
+    """What may end the tasks on loops of threads, looked at once for a report; it holds while none of these threads has run.
 
     What the loop of the calls may do, on which this is asked, is looked at elsewhere.
     """
-    standing = {loop_between_steps(frame) for frame in frames.values()} - {None}
-    wanted, needed = tasks_before(task), held_up_by(task, task.get_coro())
-    if any(one.get_loop() not in standing for one in wanted):
-        return True
-    reach, replies = Reach((), wanted), (one() for one in REPLIES.keyrefs())
-    reach.add(one for one in replies if one is not None and not one.done() and one not in needed)
-    for loop in standing:
-        found = loops.pending(loop)
-        if found is None or found.has_callbacks or found.has_sockets:
+
+    def __init__(self, frames: Mapping[int, FrameType]) -> None:
+        self._standing = {loop_between_steps(frame) for frame in frames.values()} - {None}
+        found = [loops.pending(one) for one in self._standing]
+        self._acts = any(one is None or one.has_callbacks or one.has_sockets for one in found)
+        tasks: set[Any] = set().union(*map(asyncio.all_tasks, self._standing))
+        own = [*(timer for one in found if one is not None for timer in one.timers), *tasks]
+        self._end_all = {one for one in own if _may_end_all(one)}
+        self._reach = Reach((), (self,))
+        self._reached = self._reach.anew([one for one in own if one not in tasks or may_go_on(one)])
+        self._by_reply: dict[Any, Mapping[int, Any]] = {}
+
+    def may_cancel(self, task: Any) -> bool:
+        """Whether anything but the replies that a task needs may end what it awaits: a timer, a socket, another task or
+        reply."""
+        wanted, needed = tasks_before(task), held_up_by(task, task.get_coro())
+        if self._acts or any(one.get_loop() not in self._standing for one in wanted) or self._end_all - wanted:
             return True
-        tasks = asyncio.all_tasks(loop)
-        if any(map(_may_end_all, [*found.timers, *(tasks - wanted)])):
-            return True
-        reach.add([*found.timers, *filter(may_go_on, tasks)])
-    return not reach.is_all or any(one in reach for one in wanted)
+        replies = (one() for one in REPLIES.keyrefs())
+        others = (one for one in replies if one is not None and not one.done() and one not in needed)
+        reached = (self._reached, *map(self._from, others))
+        return any(id(one) in each for each in reached for one in wanted) or not self._reach.is_all
+
+    def _from(self, reply: Any) -> Mapping[int, Any]:
+        """What this reply may end or wake, by id."""
+        if self._reach.is_all and reply not in self._by_reply:
+            self._by_reply[reply] = self._reach.anew([reply])
+        return self._by_reply.get(reply, {})
 
 
 def _may_end_all(item: Any) -> bool:

@@ -64,6 +64,13 @@ class Reach:
         self._small.clear()
         self._large.clear()
 
+    def anew(self, roots: Iterable[Any]) -> dict[int, Any]:
+        """What is within reach of these alone, by id; under the same bound."""
+        self._seen.clear()
+        self._found = {}
+        self.add(roots)
+        return self._found
+
     def _next(self) -> Any:
         """What to open next, the small before the large; None if nothing is left or the bound is hit."""
         item = self._small.popleft() if self._small else heappop(self._large)[-1] if self._large else None
