@@ -83,7 +83,10 @@ def test_a_suspicion_ends_the_program_if_that_is_wanted(runner: Runner) -> None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_what_goes_on_by_itself_or_next_to_others_that_work_is_no_deadlock(healthy: dict[str, Path], name: str) -> None:
-    verdicts = [row for row in rs.History(healthy[name]).verdicts() if row["detector"] == "deadlock"]
+    history = rs.History(healthy[name])
+    verdicts = [row for row in history.verdicts() if row["detector"] == "deadlock"]
     assert len(verdicts) >= 20, "hardly looked at"
     assert {row["grade"] for row in verdicts} <= {"does not hold", "cannot be told"}
-    assert [row["sentence"] for row in verdicts if " asks " in row["sentence"]] == []
+    asking = [row for row in verdicts if " asks " in row["sentence"]]
+    gone = [" died while " in str(history.load(row["snapshot_id"]).coverage["uncovered"]) for row in asking]
+    assert all(gone), "only where the program has ended before all had reported"
