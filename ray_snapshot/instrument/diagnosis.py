@@ -61,7 +61,8 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.detectors.unexplained import remedies, seconds_still, unexplained
 
-    detectors, pending = (Deadlock(), Termination(), Infeasible(), Collective()), why_pending(snapshot)
+    ranks = (Collective(),) if "collectives" in snapshot.coverage else ()  # of machines it is not looked for
+    detectors, pending = (Deadlock(), Termination(), Infeasible(), *ranks), why_pending(snapshot)
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
     is_alarm = first.grade == SUSPECTED or any(one.alarm for one in verdicts)
