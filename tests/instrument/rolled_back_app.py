@@ -384,7 +384,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "ids_in_use", set)
     patch.setattr(shape, "call_again", app.make_again)
     patch.setattr(recording, "own_threads", tuple)
-    patch.setattr(blocked_threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
+    patch.setattr(blocked_threads, "unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
     patch.setattr(reloading, "own_threads", tuple)
     patch.setattr(reloading.Reloading, "_look", lambda *_: None)
     patch.setattr(reloading.Reloading, "_begin_load", reloading.Reloading.load)

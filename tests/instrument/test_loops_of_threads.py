@@ -20,6 +20,7 @@ import uvloop
 from lone_process import BOUND_S, lone_process
 from until import until
 
+from ray_snapshot.instrument.here import HARNESS
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.coroutines import first_seen
 from ray_snapshot.instrument.process.handed import unlisted
@@ -29,6 +30,7 @@ from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.protocol.calls import CallWait, Header, MachineReport
 from ray_snapshot.protocol.commands import Overdue, Request
+from ray_snapshot.pytest_plugin.watching import HARNESS as OF_PYTEST
 from ray_snapshot.runtime.here import frames_of_threads
 
 LONG_S = 600.0
@@ -135,10 +137,13 @@ def _stands(thread: threading.Thread) -> bool:
 
 @pytest.fixture(params=LOOPS)
 def app(request: pytest.FixtureRequest, refs_are_calls: None) -> Iterator[App]:
+    ours = OF_PYTEST - HARNESS  # threads of whatever runs the tests are not the app's
+    HARNESS.update(ours)
     with lone_process() as process:
         found = App(process, LOOPS[request.param])
         yield found
         found.end()
+    HARNESS.difference_update(ours)
 
 
 async def _in_a_task(app: App) -> None:
