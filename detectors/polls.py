@@ -149,12 +149,9 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     rows["waits"] += [_wait(snapshot, one, on) for one in polls for on in dict.fromkeys(by.machine for by in one.asked)]
     sent = [(row["source"], row["target"], row["call_id"]) for row in rows["messages"] if row["call_id"] is not None]
     sent += [(row["caller"], row["machine"], row["call_id"]) for row in rows["calls"] if row["call_id"] is not None]
-    rows["waits"] += [
-        _wait(snapshot, one, on) | {"on_call_id": call_id}
-        for one in polls
-        for source, on, call_id in sent
-        if one.waits_too and source == one.machine
-    ]
+    for one in (each for each in polls if each.waits_too):
+        others = [_wait(snapshot, one, on) | {"on_call_id": call} for by, on, call in sent if by == one.machine]
+        rows["waits"] += others or [_wait(snapshot, one, one.machine) | {"satisfied": True}]  # all have come
     waiting = {(row["machine"], row["call_id"]) for row in rows["waits"]}
     running: dict[str, list[bool]] = {}
     for row in rows["calls"]:

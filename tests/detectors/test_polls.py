@@ -70,6 +70,7 @@ def test_a_loop_that_waits_for_other_replies_too_ends_by_one_that_can_come() -> 
         )
     }
     assert holds == {"works": False, "stuck": True}
+    assert verdict(both).holds is False, "the other reply has come"
 
 
 def test_a_reply_that_has_come_to_who_asks_is_a_step() -> None:
