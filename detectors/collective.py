@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import answer, check_name, listed, plural
+from ray_snapshot.detectors.common import answer, check_name, listed, plural, with_statuses
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.rank_groups import Wait, groups
 from ray_snapshot.names import DRIVER
@@ -44,24 +44,24 @@ class Collective:
         """Put the waits of ranks into the wait-for graph, and reduce it."""
         if "collectives" not in snapshot.coverage:
             return answer(self, snapshot, None, {}, "The snapshot does not say where ranks stand in collectives.")
-        if not (found := groups(snapshot)):
+        if not (standing := groups(snapshot)):
             return answer(self, snapshot, False, {}, "No rank has waited in a collective for long.")
-        waits = [one for group in found for one in group.waits()]
+        waits = [one for group in standing for one in group.waits()]
         reduced = Deadlock().evaluate(_with_ranks(snapshot, waits))
         ends = [*reduced.evidence.get("members", ()), *reduced.evidence.get("stuck_behind", ())]
         names = {record["machine"] for record in ends} if reduced.holds else set()
         stuck = {one.member.machine for one in waits if one.is_lost or (one.is_known and one.name in names)}
-        lines = [group.line(snapshot) for group in found]
-        told, evidence = " | ".join(lines), {"groups": lines, "stuck": sorted(stuck)}
+        lines = [group.line(snapshot) for group in standing]
+        text, evidence = " | ".join(lines), {"groups": lines, "stuck": sorted(stuck)}
         if stuck:
-            return answer(self, snapshot, True, evidence, f"A collective cannot complete: {told}.")
+            return answer(self, snapshot, True, evidence, f"A collective cannot complete: {text}.")
         doubts = [*dict.fromkeys(doubt for one in waits for doubt in _doubts(one))]
         if reduced.holds is not False:
             doubts += reduced.evidence.get("depends_on") or ["who is deadlocked beside it"]
         if doubts:
-            text = f"Whether a collective can complete cannot be told, for it depends on {listed(doubts)}: {told}."
-            return answer(self, snapshot, None, {**evidence, "depends_on": doubts}, text)
-        return answer(self, snapshot, False, evidence, f"A rank that others wait for goes on: {told}.")
+            why = f"Whether a collective can complete cannot be told, for it depends on {listed(doubts)}: {text}."
+            return answer(self, snapshot, None, {**evidence, "depends_on": doubts}, why)
+        return answer(self, snapshot, False, evidence, f"A rank that others wait for goes on: {text}.")
 
 
 def _doubts(wait: Wait) -> Iterator[str]:
@@ -85,10 +85,10 @@ def _with_ranks(snapshot: Snapshot, waits: Sequence[Wait]) -> Snapshot:
     table, machines = snapshot.tables["waits"], snapshot.tables["machines"]
     common: dict[str, Any] = {"alternative": 0, "k": 1, "satisfied": False}
     acting = {str(text).rpartition(" of ")[2] for text in snapshot.coverage.get("uncovered") or ()}
-    told = [one for one in waits if one.is_known and one.member.call is not None]
-    calls = [(one.member.machine, None if one.member.call == DRIVER else one.member.call, one.name) for one in told]
+    known = [one for one in waits if one.is_known and one.member.call is not None]
+    calls = [(one.member.machine, None if one.member.call == DRIVER else one.member.call, one.name) for one in known]
     added = [{"machine": machine, "call_id": call, "on_machine": name, **common} for machine, call, name in calls]
-    for (name, _), one in {(one.name, id(one.awaited)): one for one in told}.items():  # groups may have one name
+    for (name, _), one in {(one.name, id(one.awaited)): one for one in known}.items():  # groups may have one name
         on = [other.machine for other in one.awaited] or [name]
         added += [{"machine": name, "on_machine": other, **common} for other in on]
         added += [{"machine": name, **common} for other in on if other in acting][:1]
@@ -96,13 +96,9 @@ def _with_ranks(snapshot: Snapshot, waits: Sequence[Wait]) -> Snapshot:
     owners = {*zip(rows["machine"].to_pylist(), rows["call_id"].to_pylist(), strict=True)}
     others = {row["machine"] for row in snapshot.calls if (row["machine"], row["call_id"]) not in owners}
     blocked = {row["machine"] for row in added} - others
-    names = [{"machine": name, "status": "blocked"} for name in dict.fromkeys(one.name for one in told)]
+    names = [{"machine": name, "status": "blocked"} for name in dict.fromkeys(one.name for one in known)]
     machines = pa.concat_tables([pa.Table.from_pylist(names, schema=machines.schema), machines])
-    pairs = zip(machines["machine"].to_pylist(), machines["status"].to_pylist(), strict=True)
-    status = ["blocked" if name in blocked else one for name, one in pairs]
-    at = machines.schema.get_field_index("status")
-    machines = machines.set_column(at, machines.schema.field(at), pa.array(status, machines.schema.field(at).type))
-    copied = snapshot.with_rows(machines=machines, waits=rows)
+    copied = snapshot.with_rows(machines=with_statuses(machines, dict.fromkeys(blocked, "blocked")), waits=rows)
     sites = {(one.member.machine, one.member.call_site) for one in waits}
     whole = [row for row in snapshot.coverage.get("unexplained") or () if isinstance(row, Mapping)]
     unknown = [row for row in whole if (row.get("machine"), row.get("call_site")) not in sites]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,14 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise SettingError(f"a detector's name is a text that is not empty, not {name!r}")
     return name
+
+
+def with_statuses(machines: pa.Table, statuses: Mapping[str, str]) -> pa.Table:
+    """Rows of `machines` in which these machines have these statuses; those that are not named keep theirs."""
+    at = machines.schema.get_field_index("status")
+    pairs = zip(machines["machine"].to_pylist(), machines["status"].to_pylist(), strict=True)
+    changed = pa.array([statuses.get(name, status) for name, status in pairs], pa.string())
+    return machines.set_column(at, machines.schema.field(at), changed.cast(machines.schema.field(at).type))
 
 
 _WORKER = re.compile(r"\bray-worker-(\d+)(?:-\d+)?\b")

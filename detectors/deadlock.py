@@ -127,11 +127,11 @@ class Deadlock:
         advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
         evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
         if asking and asking.unless and len(asking.polls) == len(waits):
-            text = f"Deadlock suspected: {listed(waits)}; {asking.nobody}; unless {asking.unless}."
-            found = answer(self, snapshot, None, evidence, text)
-            return found.model_copy(update={"grade": SUSPECTED, "unless": asking.unless})
-        nobody = f"; {asking.nobody}" if asking else ""
-        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}{nobody}.")
+            text = f"Deadlock suspected: {listed(waits)}. {asking.nothing_else}, unless {asking.unless}."
+            suspicion = answer(self, snapshot, None, evidence, text)
+            return suspicion.model_copy(update={"grade": SUSPECTED, "unless": asking.unless})
+        more = f" {asking.nothing_else}." if asking else ""
+        return answer(self, snapshot, None, evidence, f"Deadlock cannot be told: {listed(waits)}.{more}")
 
     def _only_asking(self, snapshot: Snapshot) -> OnlyAsking | None:
         """The callers that only ask and get equal answers, if nothing but asking goes on."""

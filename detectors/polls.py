@@ -11,13 +11,13 @@ So its own calls are taken out, and it waits for these machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.detectors.common import lasted, listed, with_statuses
 from ray_snapshot.evidence import needs_in
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOT_TABLES
@@ -61,13 +61,11 @@ class Poll(NamedTuple):
             of = f" of {len({one.machine for one in those}):,} actors" if len(those) > 1 else ""
             answers = list(dict.fromkeys(one.answer for one in those if one.answer))
             always = f"always {answers[0]}" if len(answers) == 1 else "always the same"
-            parts.append(f"{name}{of} ({site}) {sum(one.times for one in those):,} times in {self._lasted}, {always}")
+            parts.append(
+                f"{name}{of} ({site}) {sum(one.times for one in those):,} times in {lasted(self.seconds)}, {always}"
+            )
         who = f"thread {self.thread} of {self.machine}" if self.thread else self.machine
         return f"{who} asks {listed(parts)}"
-
-    @property
-    def _lasted(self) -> str:
-        return lasted(self.seconds)
 
     @property
     def depends_on(self) -> str:
@@ -95,7 +93,7 @@ class OnlyAsking:
         """`as_waits`: the verdict on the snapshot in which each is a wait."""
         self.polls = polls
         asked = dict.fromkeys(by.machine for one in polls for by in one.asked)
-        self.nobody = f"nobody goes on who could change {listed(list(asked))} otherwise"
+        self.nothing_else = f"Nothing else that runs can change {listed(list(asked))}"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
         is_known = all(one.counters is not None for one in polls) and as_waits.holds
         is_told = is_known and DRIVER in stuck and not needs_in(as_waits.evidence)  # for which a node may join
@@ -112,8 +110,8 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end = bool(row["is_bounded"] or row["is_moving"])
-    told = row.get("counters")
-    counters = tuple(map(str, told)) if isinstance(told, list) else None
+    counters = row.get("counters")
+    names = tuple(map(str, counters)) if isinstance(counters, list) else None
     return Poll(
         str(row["machine"]),
         call_id,
@@ -122,7 +120,7 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
         tuple(asked),
         may_end,
         row.get("waits_too") is True,
-        counters,
+        names,
     )
 
 
@@ -165,16 +163,10 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
             status[name] = "blocked"
         elif status[name] != "stopped":
             status[name] = "active" if those else "passive"
-    at = machines.schema.get_field_index("status")
-    field = machines.schema.field(at)
-    machines = machines.set_column(at, field, pa.array(list(status.values()), pa.string()).cast(field.type))
-    return snapshot.with_rows(machines=machines, **{name: _table(name, found) for name, found in rows.items()})
+    tables = {name: pa.Table.from_pylist(changed, schema=SNAPSHOT_TABLES[name]) for name, changed in rows.items()}
+    return snapshot.with_rows(machines=with_statuses(machines, status), **tables)
 
 
 def _wait(snapshot: Snapshot, poll: Poll, on: str) -> dict[str, Any]:
     row = {"machine": poll.machine, "call_id": poll.call_id, "alternative": 0, "k": 1, "on_machine": on}
     return {**row, "snapshot_id": snapshot.snapshot_id, "run_id": snapshot.run_id, "satisfied": False}
-
-
-def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
-    return pa.Table.from_pylist(list(rows), schema=SNAPSHOT_TABLES[name])

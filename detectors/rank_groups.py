@@ -102,15 +102,15 @@ class Group(NamedTuple):
         """Of its ranks. What many wait for is looked for once."""
         known = [one.rank for one in self.members if one.state != "unseen"]
         strange = self.size - len({*known}) + (len(known) - len({*known}))
-        found: dict[Any, tuple[list[Member], list[Member]]] = {}
+        needs: dict[Any, tuple[list[Member], list[Member]]] = {}
         for one in self.members:
             key = one.operation, one.number, one.among, one.operation in _PAIRS and one.rank
-            if one.waits and key not in found:
+            if one.waits and key not in needs:
                 needed = [it for it in self.members if it is not one and (not one.among or it.rank in one.among)]
                 beside = (it for it in needed if not (it.is_gone or (one.is_with(it) and it.waits and it.is_quiet)))
-                found[key] = [it for it in needed if not one.is_met_by(it)], [*beside]
+                needs[key] = [it for it in needed if not one.is_met_by(it)], [*beside]
             if one.waits:
-                yield Wait(self.name, one, strange, *found[key])
+                yield Wait(self.name, one, strange, *needs[key])
 
     def line(self, snapshot: Snapshot) -> str:
         """ "group world: 2 of 3 are in all_reduce number 412 (train.py:99) for 37 s; rank 2 (Rank-2) is in Rank.load
@@ -164,14 +164,14 @@ def _named(crowd: Iterable[Member]) -> str:
 
 def groups(snapshot: Snapshot) -> list[Group]:
     """Those of the coverage. What is of another form is left out."""
-    told = snapshot.coverage.get("collectives")
-    found = []
-    for one in told if isinstance(told, list) else []:
+    rows_of_groups = snapshot.coverage.get("collectives")
+    read = []
+    for one in rows_of_groups if isinstance(rows_of_groups, list) else []:
         match one:
             case {"group": str(name), "size": int(size), "members": list(members)}:
-                read = tuple(_member(row, snapshot.started_at) for row in members)
-                found.append(Group(name, size, tuple(row for row in read if row is not None)))
-    return [one for one in found if any(member.waits for member in one.members)]
+                ranks = (_member(row, snapshot.started_at) for row in members)
+                read.append(Group(name, size, tuple(rank for rank in ranks if rank is not None)))
+    return [one for one in read if any(member.waits for member in one.members)]
 
 
 def _member(row: Any, now: datetime) -> Member | None:
