@@ -25,7 +25,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Asked(NamedTuple):
+class PolledRow(NamedTuple):
     """Whom it asks."""
 
     machine: str
@@ -43,7 +43,7 @@ class Poll(NamedTuple):
     call_id: str | None
     thread: str
     seconds: float
-    asked: tuple[Asked, ...]
+    asked: tuple[PolledRow, ...]
     may_end: bool
     """Something beside the answer may end it, or change that soon."""
     waits_too: bool
@@ -53,7 +53,7 @@ class Poll(NamedTuple):
 
     def __str__(self) -> str:
         """ "driver asks Buffer.sample (polling.py:17) 150 times in 30 s, always None"."""
-        groups: dict[tuple[str, str], list[Asked]] = {}
+        groups: dict[tuple[str, str], list[PolledRow]] = {}
         for one in self.asked:
             groups.setdefault((f"{one.kind}.{one.method}" if one.kind else one.method, one.call_site), []).append(one)
         parts = []
@@ -106,7 +106,7 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     asked = []
     for one in row["asked"]:
         machine, kind, method, site, answer = (str(one[name]) for name in _TEXTS)
-        asked.append(Asked(machine, kind, method, site, int(one["times"]), answer))
+        asked.append(PolledRow(machine, kind, method, site, int(one["times"]), answer))
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end = bool(row["is_bounded"] or row["is_moving"])

@@ -19,19 +19,19 @@ _CHILD = re.compile(r"(child process (\d+) \(.*\)), which is alive")
 
 def stacks_of_children(snapshot: Snapshot) -> Iterator[tuple[str, Stack]]:
     """(machine whose child it is, a stack); without frames where there are none to be had: its `of` says why."""
-    found = ((one.machine, told) for one in unexplained(snapshot) if (told := _CHILD.search(one.what)))
-    for machine, (of, pid) in list(dict.fromkeys((machine, one.groups()) for machine, one in found))[
+    children = ((one.machine, child) for one in unexplained(snapshot) if (child := _CHILD.search(one.what)))
+    for machine, (of, pid) in list(dict.fromkeys((machine, one.groups()) for machine, one in children))[
         : LIMITS.node_stacks
     ]:
         yield from ((machine, one) for one in _stacks(of, int(pid)))
 
 
 def _stacks(of: str, pid: int) -> Iterator[Stack]:
-    told: dict[str, Any] = {"why": "it is not on this machine, or has ended"}
+    spied: dict[str, Any] = {"why": "it is not on this machine, or has ended"}
     if described_child(pid).startswith(f"{of}, which is alive"):
-        told = evidence.stacks(evidence.spy(), pid)
-    if "why" in told:
-        yield Stack(f"{of}, whose stack py-spy does not show: {told['why']}", None, ())
-    for thread in told.get("threads", ()):
+        spied = evidence.stacks(evidence.spy(), pid)
+    if "why" in spied:
+        yield Stack(f"{of}, whose stack py-spy does not show: {spied['why']}", None, ())
+    for thread in spied.get("threads", ()):
         frames = own_frames(thread["frames"]) if thread["frames"] else ()
         yield Stack(of, None, tuple(StackFrame(one.function, one.file, one.line, None, one.inside) for one in frames))

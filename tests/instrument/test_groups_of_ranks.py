@@ -232,7 +232,7 @@ def states(
     groups: RankGroups, reports: list[ProcessReport], lives: dict[str, Life] = ALIVE
 ) -> dict[tuple[int, str], str]:
     by_name = {one.report.machine: one for one in reports}
-    found = groups.told(by_name, lives, {f"key-{n}": f"Rank:{n}" for n in range(3)}, NOW)
+    found = groups.rows(by_name, lives, {f"key-{n}": f"Rank:{n}" for n in range(3)}, NOW)
     return {(row["rank"], row["machine"]): row["state"] for one in found for row in one["members"]}
 
 

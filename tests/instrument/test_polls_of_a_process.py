@@ -203,14 +203,14 @@ def _at(state: Any, own: int, others: int = 0) -> CompletedCallSnapshot:
 
 def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> dict[str, Any]:
     """What is told of a poll in the last of these."""
-    asked = polls.Asked("b", "sample", "app.py:7", 9, about.get("answer", "None"))
+    asked = polls.PolledMethod("b", "sample", "app.py:7", 9, about.get("answer", "None"))
     poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside)
     program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
     plain, threads = about.get("plain", ("sample",)), Threads(acting=about.get("threads", ()))
     buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=plain, threads=threads)
     over, rows = OverSnapshots(), []
     for number, calls in enumerate(snapshots):
-        rows = list(over.told(calls, {"driver": program, "b": buffer}, about.get("worked", {}), 1_000.0 + number))
+        rows = list(over.rows(calls, {"driver": program, "b": buffer}, about.get("worked", {}), 1_000.0 + number))
     return rows[0]
 
 
@@ -276,19 +276,19 @@ class Buffer:
 
 
 def test_of_two_who_ask_one_actor_neither_is_anybody_else() -> None:
-    asked = polls.Asked("b", "sample", "app.py:7", 9, "None")
+    asked = polls.PolledMethod("b", "sample", "app.py:7", 9, "None")
     program = {
         name: ProcessReport(MachineReport(name, 0, 1, 0), 0.0, polls=(Poll(None, "", 0.0, (asked,), "until", ()),))
         for name in ("driver", "feeder")
     }
     buffer = {"b": ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=("sample",))}
     over = OverSnapshots()
-    list(over.told(_at({"asked": 2}, 1, 1), {"driver": program["driver"]} | buffer, {}, 1_000.0))
-    (alone,) = over.told(_at({"asked": 9}, 5, 4), {"driver": program["driver"]} | buffer, {}, 1_001.0)
+    list(over.rows(_at({"asked": 2}, 1, 1), {"driver": program["driver"]} | buffer, {}, 1_000.0))
+    (alone,) = over.rows(_at({"asked": 9}, 5, 4), {"driver": program["driver"]} | buffer, {}, 1_001.0)
     assert alone["counters"] is None
-    found = list(over.told(_at({"asked": 20}, 10, 10), program | buffer, {}, 1_002.0))
+    found = list(over.rows(_at({"asked": 20}, 10, 10), program | buffer, {}, 1_002.0))
     assert [one["counters"] for one in found] == [["asked"], None], "the second one is seen for the first time"
-    found = list(over.told(_at({"asked": 30}, 15, 15), program | buffer, {}, 1_003.0))
+    found = list(over.rows(_at({"asked": 30}, 15, 15), program | buffer, {}, 1_003.0))
     assert [one["counters"] for one in found] == [["asked"], ["asked"]]
 
 

@@ -69,15 +69,15 @@ def chain_here() -> Chain:
 
 def asking(chain: Chain) -> Asking:
     """Where the loop asks, as far as one is seen, and what it does; reads files."""
-    found, passed = Asking("", Use.UNKNOWN), Use.RETURNED
+    innermost, passed = Asking("", Use.UNKNOWN), Use.RETURNED
     for code, instruction in chain:
         line, use = _use_at(code, instruction, passed)
         site = Asking(f"{code.co_filename}:{line}", use)
         if use not in (Use.RETURNED, Use.PART, Use.ONCE):
             return site
-        found = found if found.call_site else site._replace(use=Use.ONCE)
+        innermost = innermost if innermost.call_site else site._replace(use=Use.ONCE)
         passed = max(passed, use, key=_PASSED.index)
-    return found
+    return innermost
 
 
 _PASSED = [Use.RETURNED, Use.PART, Use.ONCE]
@@ -117,12 +117,12 @@ def _codes(file: str) -> frozenset[CodeType]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)
-    found, to_look = {whole}, [whole]
+    codes, to_look = {whole}, [whole]
     while to_look:
         more = [item for item in to_look.pop().co_consts if isinstance(item, CodeType)]
-        found.update(more)
+        codes.update(more)
         to_look += more
-    return frozenset(found)
+    return frozenset(codes)
 
 
 def nodes(names: str) -> tuple[type[ast.AST], ...]:

@@ -47,18 +47,18 @@ def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | No
 
 def local_variable(frame: FrameType, name: str) -> Any:
     """A variable of a frame, or of its module."""
-    found = local_variables(frame, name)
-    return found[name] if found else frame.f_globals.get(name)
+    values = local_variables(frame, name)
+    return values[name] if values else frame.f_globals.get(name)
 
 
 def local_variables(frame: FrameType, *names: str) -> dict[str, Any]:
     """Those variables of a frame that it has. Up to Python 3.12 a frame keeps the dictionary of its locals: it is emptied
     again, unless the app has it, so that no object of the app lives longer than without us."""
     own = frame.f_locals
-    found = {name: own[name] for name in names if name in own}
+    values = {name: own[name] for name in names if name in own}
     if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(own) <= _REFS_OF_LOCALS:
         own.clear()
-    return found
+    return values
 
 
 _KEEPS_LOCALS = sys.version_info < (3, 13)

@@ -97,7 +97,7 @@ class Collectives:
             until = time.perf_counter() + _ASKING_S
             asked = list(world.pg_map)[: LIMITS.process_groups + 1]
             groups = {group: _membership(world, group, until) for group in asked}
-            found = {one.key: one for one in groups.values()}
+            memberships = {one.key: one for one in groups.values()}
             for ident, inner in frames.items():
                 if (inside := _inside(c10d, inner)) is None:
                     continue
@@ -107,14 +107,14 @@ class Collectives:
                 key = id(inside.frame), inside.frame.f_lasti, one.number
                 last = before.get(ident)
                 _, since, used = self.seen[ident] = last if last is not None and last[0] == key else (key, now, used_s)
-                is_alone = one.key not in found or found[one.key].stand is None
+                is_alone = one.key not in memberships or memberships[one.key].stand is None
                 is_quiet = is_alone and used_s - used <= LIMITS.idle_cpu_share * (now - since)
                 number = -1 if inside.inner in _UNCOUNTED or one.number == 0 else one.number
                 stand = inside.stand(world, calls.get(ident), since, is_quiet=is_quiet)
-                found[one.key] = one._replace(stand=stand, number=number)
+                memberships[one.key] = one._replace(stand=stand, number=number)
         except Exception:  # a torch of another shape, or a group that is just made or destroyed
             return None
-        return tuple(found.values()) if len(groups) <= LIMITS.process_groups else None
+        return tuple(memberships.values()) if len(groups) <= LIMITS.process_groups else None
 
 
 class _Inside(NamedTuple):

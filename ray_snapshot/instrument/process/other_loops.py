@@ -31,22 +31,22 @@ def loop_between_steps(frame: FrameType) -> Any:
         outer = frame.f_back
         return local_variable(outer, "self") if outer is not None and outer.f_code is _STEP else None
     names = call_names(frame.f_code, frame.f_lasti)
-    found = None
+    loop = None
     if frame.f_code is asyncio.Runner.run.__code__:  # a loop in C
-        found = getattr(local_variable(frame, "self"), "_loop", None)
+        loop = getattr(local_variable(frame, "self"), "_loop", None)
     elif frame.f_code is threading.Thread.run.__code__:
         target = getattr(local_variable(frame, "self"), "_target", None)
-        found = getattr(target, "__self__", None) if getattr(target, "__name__", "") == "run_forever" else None
+        loop = getattr(target, "__self__", None) if getattr(target, "__name__", "") == "run_forever" else None
     elif names is not None and names[0] == "run_forever":
-        found = awaited_object(frame, *names[1:])
-    return found if isinstance(found, asyncio.AbstractEventLoop) else None
+        loop = awaited_object(frame, *names[1:])
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
 def is_at_rest(frame: FrameType) -> bool:
     """Whether such a thread runs a loop that has nothing to run until a reply comes, or another thread wakes it."""
     loop = loop_between_steps(frame)
-    found = None if loop is None else loops.pending(loop)
-    if found is None or found.timers or found.has_callbacks or found.has_sockets:
+    pending = None if loop is None else loops.pending(loop)
+    if pending is None or pending.timers or pending.has_callbacks or pending.has_sockets:
         return False
     return not any(map(may_go_on, asyncio.all_tasks(loop)))
 
@@ -55,8 +55,8 @@ def main_task(frame: FrameType) -> Any:
     """The task for which alone a thread runs a loop, which waits for something to run; None if there is none."""
     if loop_between_steps(frame) is None:
         return None
-    found = (local_variable(one, _MAIN[one.f_code]) for one, _ in walk_stack(frame) if one.f_code in _MAIN)
-    return next((one for one in found if isinstance(one, asyncio.Task)), None)
+    mains = (local_variable(one, _MAIN[one.f_code]) for one, _ in walk_stack(frame) if one.f_code in _MAIN)
+    return next((one for one in mains if isinstance(one, asyncio.Task)), None)
 
 
 def thread_of(task: Any, frames: Mapping[int, FrameType]) -> int | None:
@@ -74,10 +74,10 @@ class LoopsOfThreads:
 
     def __init__(self, frames: Mapping[int, FrameType]) -> None:
         self._standing = {loop_between_steps(frame) for frame in frames.values()} - {None}
-        found = [loops.pending(one) for one in self._standing]
-        self._acts = any(one is None or one.has_callbacks or one.has_sockets for one in found)
+        pending = [loops.pending(one) for one in self._standing]
+        self._acts = any(one is None or one.has_callbacks or one.has_sockets for one in pending)
         tasks: set[Any] = set().union(*map(asyncio.all_tasks, self._standing))
-        own = [*(timer for one in found if one is not None for timer in one.timers), *tasks]
+        own = [*(timer for one in pending if one is not None for timer in one.timers), *tasks]
         self._end_all = {one for one in own if _may_end_all(one)}
         self._reach = Reach((), (self,))
         self._reached = self._reach.anew([one for one in own if one not in tasks or may_go_on(one)])

@@ -26,7 +26,7 @@ _LOOKS = 2
 """So many snapshots in a row have found more sent than the one before each."""
 
 
-class Asked(NamedTuple):
+class PolledMethod(NamedTuple):
     """What a caller asks an actor."""
 
     machine: str
@@ -46,7 +46,7 @@ class Poll(NamedTuple):
     thread: str
     """Of a thread that the app has started, its name."""
     since: float
-    asked: tuple[Asked, ...]
+    asked: tuple[PolledMethod, ...]
     use: str
     """What becomes of the answers (`answer_uses.Use`); of several the one that says least of an end."""
     sent: tuple[tuple[str, str], ...]
@@ -98,11 +98,11 @@ class _Caller:
 
     def asked(self, now: float) -> dict[tuple[str, str, Chain], _Question]:
         """What it asks again and again, if it has got nothing but equal answers for long, and goes on."""
-        found = {key: one for key, one in self.questions.items() if one.at > self.since}
-        rounds = min((one.count for one in found.values()), default=0)
+        repeated = {key: one for key, one in self.questions.items() if one.at > self.since}
+        rounds = min((one.count for one in repeated.values()), default=0)
         if rounds < LIMITS.poll_rounds or now - self.since < LIMITS.poll_s:
             return {}
-        return found if now - self.last <= max(LIMITS.poll_stopped_s, 3 * (now - self.since) / rounds) else {}
+        return repeated if now - self.last <= max(LIMITS.poll_stopped_s, 3 * (now - self.since) / rounds) else {}
 
 
 class Polls:
@@ -134,7 +134,7 @@ class Polls:
         stays = ledger.acts_unasked or bool(before & self.running) or any(call is None for call, _ in self.callers)
         self.risen = self.risen + 1 if has_risen and stays else 0
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        main, found = threading.main_thread().ident, []
+        main, polls = threading.main_thread().ident, []
         for key, one in [*self.callers.items()]:
             is_over = key[1] not in names if key[0] is None else key[0] not in self.running
             if is_over or now - one.last > LIMITS.poll_forgotten_s:
@@ -144,11 +144,11 @@ class Polls:
                 if self._is_dropped(question[2]):
                     del one.questions[question]
             if (asked := one.asked(now)) and all(chain in self.places for _, _, chain in asked):
-                found.append(self._poll(key[0], "" if key[0] or key[1] == main else names[key[1]], one, asked))
+                polls.append(self._poll(key[0], "" if key[0] or key[1] == main else names[key[1]], one, asked))
         self._arm(now)
         if not self.is_armed:
             self.unread.clear()
-        return tuple(found)
+        return tuple(polls)
 
     def _is_dropped(self, chain: Chain) -> bool:
         place = self.places.get(chain)
@@ -158,7 +158,7 @@ class Polls:
         self, call_id: str | None, thread: str, caller: _Caller, asked: Mapping[tuple[str, str, Chain], _Question]
     ) -> Poll:
         questions = tuple(
-            Asked(machine, method, self.places[chain].call_site, one.count + 1, one.text)
+            PolledMethod(machine, method, self.places[chain].call_site, one.count + 1, one.text)
             for (machine, method, chain), one in asked.items()
         )
         use = max((self.places[chain].use for _, _, chain in asked), key=_SAYS_LEAST.index)
@@ -225,11 +225,11 @@ class Polls:
     def _caller(self, now: float) -> _Caller | None:
         """Of this thread; None while it is left alone."""
         key = CURRENT.get(), threading.get_ident()
-        if (found := self.callers.get(key)) is None:
+        if (caller := self.callers.get(key)) is None:
             if len(self.callers) >= LIMITS.poll_callers:
                 return None
-            found = self.callers[key] = _Caller(now)
-        return found if now >= found.off_until else None
+            caller = self.callers[key] = _Caller(now)
+        return caller if now >= caller.off_until else None
 
 
 _SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN, Use.WAITS)

@@ -14,39 +14,39 @@ from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import MachineReport
 
 
-class _Asked(NamedTuple):
+class _Callee(NamedTuple):
     """One who is asked, between two calls."""
 
     state: str | None
     accepted: Mapping[str, int]
     """How many calls of each caller."""
 
-    def others_since(self, before: _Asked, callers: Collection[str]) -> int:
+    def others_since(self, before: _Callee, callers: Collection[str]) -> int:
         """How many calls it has accepted since then, but for those of these callers."""
         return sum(count - before.accepted.get(name, 0) for name, count in self.accepted.items() if name not in callers)
 
-    def counters(self, after: _Asked) -> list[str] | None:
+    def counters(self, after: _Callee) -> list[str] | None:
         """The numbers that have grown by the number of calls until then; None if anything else has changed, or is not known."""
         if self.state == after.state is not None:
             return []
         if self.state is None or after.state is None or len(after.state) > LIMITS.compared_state_bytes:
             return None
-        calls, found = sum(after.accepted.values()) - sum(self.accepted.values()), list[str]()
-        return found if _is_counted(json.loads(self.state), json.loads(after.state), calls, "", found) else None
+        calls, names = sum(after.accepted.values()) - sum(self.accepted.values()), list[str]()
+        return names if _is_counted(json.loads(self.state), json.loads(after.state), calls, "", names) else None
 
 
 class Polls:
     """Of one watched app."""
 
     def __init__(self) -> None:
-        self.asked: dict[tuple[Any, str], tuple[_Asked, _Asked]] = {}
+        self.callees: dict[tuple[Any, str], tuple[_Callee, _Callee]] = {}
         """By poll and machine: when it was seen first, and last."""
         self.moved: dict[Any, float] = {}
         """By poll: when somebody whom it asks has changed last, but for what counts calls."""
         self.plain: dict[str, tuple[str, ...]] = {}
         """By machine: its plain methods when it was seen between two calls last."""
 
-    def told(
+    def rows(
         self,
         calls: CompletedCallSnapshot,
         reports: Mapping[str, ProcessReport],
@@ -59,7 +59,7 @@ class Polls:
         """
         polls = {(name, *one[:3]): one for name, report in reports.items() for one in report.polls}
         self.moved = {key: at for key, at in self.moved.items() if key in polls}
-        before, self.asked = self.asked, {}
+        before, self.callees = self.callees, {}
         asks: dict[str, set[str]] = {}
         for key, poll in polls.items():
             for one in poll.asked:
@@ -72,12 +72,12 @@ class Polls:
                 seen, report = before.get((key, name)), calls.machines.get(name)
                 if report is not None and report.has_state:
                     self.plain[name] = reports[name].plain_methods if name in reports else ()
-                    found = _now(report)
-                    if seen is not None and seen[1].counters(found) is None:
+                    callee = _now(report)
+                    if seen is not None and seen[1].counters(callee) is None:
                         self.moved[key] = now
-                    seen = (found if seen is None else seen[0]), found
+                    seen = (callee if seen is None else seen[0]), callee
                 if seen is not None:
-                    self.asked[key, name] = seen
+                    self.callees[key, name] = seen
             yield _row(key[0], poll) | {
                 "is_moving": works or now - self.moved.get(key, 0.0) < LIMITS.poll_s,
                 "counters": self._counters(key, poll, asks),
@@ -90,9 +90,9 @@ class Polls:
         """
         if poll.use != Use.UNTIL.value or poll.sent or any(one.answer not in _NOT_YET for one in poll.asked):
             return None
-        found: list[str] = []
+        counting: list[str] = []
         for one in poll.asked:
-            seen = self.asked.get((key, one.machine))
+            seen = self.callees.get((key, one.machine))
             if (
                 one.method not in self.plain.get(one.machine, ())
                 or seen is None
@@ -102,30 +102,30 @@ class Polls:
             names = seen[0].counters(seen[1])
             if names is None or seen[1].others_since(seen[0], asks[one.machine]):
                 return None
-            found += names
-        return list(dict.fromkeys(found))
+            counting += names
+        return list(dict.fromkeys(counting))
 
 
 _NOT_YET = ("None", "False", "0", "0.0", "''", "[]", "{}", "()", "set()")
 """Answers for which a loop waits that they change; one that asks whether all is well gets another."""
 
 
-def _is_counted(before: Any, after: Any, calls: int, name: str, found: list[str]) -> bool:
+def _is_counted(before: Any, after: Any, calls: int, name: str, names: list[str]) -> bool:
     if type(before) is int and type(after) is int and after - before == calls:
-        found.append(name)
+        names.append(name)
         return True
     if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
-        return all(_is_counted(before[key], after[key], calls, str(key), found) for key in before)
+        return all(_is_counted(before[key], after[key], calls, str(key), names) for key in before)
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        return all(_is_counted(*pair, calls, name, found) for pair in zip(before, after, strict=True))
+        return all(_is_counted(*pair, calls, name, names) for pair in zip(before, after, strict=True))
     return type(before) is type(after) and bool(before == after)
 
 
-def _now(report: MachineReport) -> _Asked:
+def _now(report: MachineReport) -> _Callee:
     accepted: dict[str, int] = {}
     for one in report.inputs:
         accepted[one.source] = accepted.get(one.source, 0) + one.accepted_count
-    return _Asked(None if report.state is None or report.state.truncated else report.state.text, accepted)
+    return _Callee(None if report.state is None or report.state.truncated else report.state.text, accepted)
 
 
 def _row(machine: str, poll: Poll) -> dict[str, Any]:

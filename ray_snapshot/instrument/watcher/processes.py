@@ -391,7 +391,7 @@ class Processes:
         still_since = self.movement.still_since(
             calls, pending.recorded, header.started_at, is_covered=not (header.uncovered or hosted)
         )
-        happened += tuple(self.polls.told(calls, pending.recorded, self.movement.worked, header.started_at))
+        happened += tuple(self.polls.rows(calls, pending.recorded, self.movement.worked, header.started_at))
         collected = CollectedCalls(
             header,
             calls,
@@ -399,7 +399,7 @@ class Processes:
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             happened=happened,
-            groups=self.groups.told(pending.recorded, pending.seen.lives, keys, header.started_at),
+            groups=self.groups.rows(pending.recorded, pending.seen.lives, keys, header.started_at),
             delayed_replies=delayed[0],
             delayed_calls=delayed[1],
             still_since=still_since,

@@ -32,7 +32,7 @@ class RankGroups:
         self.ranks: dict[str, dict[tuple[int, str], Rank]] = {}
         """By group, rank and machine; forgotten with the last that is there."""
 
-    def told(
+    def rows(
         self, reports: Mapping[str, ProcessReport], lives: Mapping[str, Life], keys: Mapping[str, str], now: float
     ) -> tuple[dict[str, Any], ...]:
         """The groups with a rank that has stood in a collective for long. `keys`: machines by their keys in Ray."""
@@ -48,9 +48,9 @@ class RankGroups:
             self.ranks[key] = {at: rank for at, rank in ranks.items() if at not in gone}
             if not here:
                 del self.ranks[key]
-        return tuple(self._told(now))
+        return tuple(self._rows(now))
 
-    def _told(self, now: float) -> Iterator[dict[str, Any]]:
+    def _rows(self, now: float) -> Iterator[dict[str, Any]]:
         for ranks in self.ranks.values():
             stands = [rank.about.stand for rank in ranks.values() if not rank.state]
             if all(stand is None or now - stand.since < LONG_S for stand in stands):
