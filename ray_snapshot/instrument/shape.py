@@ -47,72 +47,43 @@ with importing():
 EXIT = "raise_sys_exit_with_custom_error_message"
 """What raises `SystemExit` for Ray; the module that handles signals has imported it."""
 
-_EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
-    (
-        "ActorHandle._actor_method_call",
-        lambda: ray.actor.ActorHandle._actor_method_call,
-        ("self", "method_name", "args", "kwargs"),
-    ),
-    ("ActorClass._remote", lambda: ray.actor.ActorClass._remote, ("self", "args", "kwargs")),
-    ("ActorHandle.__init__", lambda: ray.actor.ActorHandle.__init__, ("self", "actor_id")),
-    (
-        "ray.remote_function.get_runtime_env_info",
-        lambda: ray.remote_function.get_runtime_env_info,
-        ("runtime_env", "is_job_runtime_env", "serialize"),
-    ),
-    ("RemoteFunction._remote", lambda: RemoteFunction._remote, ("self", "args", "kwargs")),
-    ("RemoteFunction.__getstate__", lambda: RemoteFunction.__getstate__, ("self",)),
-    ("ray.actor._modify_class", lambda: ray.actor._modify_class, ("cls",)),
-    (
-        "FunctionActorManager._make_actor_method_executor",
-        lambda: FunctionActorManager._make_actor_method_executor,
-        ("self", "method_name", "method"),
-    ),
-    ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
-    ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
-    ("ray._private.worker.kill", lambda: _inside("kill").cell_contents, ("actor", "no_restart")),
-    ("ray._private.worker._unhandled_error_handler", lambda: ray_worker._unhandled_error_handler, ("e",)),
-    ("ray._private.worker.init", lambda: _inside("init").cell_contents, ("address", "runtime_env")),
-    ("ActorHandle._serialization_helper", lambda: ray.actor.ActorHandle._serialization_helper, ("self",)),
-    (
-        "SerializationContext.add_contained_object_ref",
-        lambda: SerializationContext.add_contained_object_ref,
-        ("self", "object_ref"),
-    ),
-    (
-        "SerializationContext._serialize_to_msgpack",
-        lambda: SerializationContext._serialize_to_msgpack,
-        ("self", "value"),
-    ),
-    ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
-    (
-        "ray._private.serialization._object_ref_deserializer",
-        lambda: serialization._object_ref_deserializer,
-        ("binary", "call_site"),
-    ),
-    (
-        "ray._common.signature.flatten_args",
-        lambda: signature.flatten_args,
-        ("signature_parameters", "args", "kwargs"),
-    ),
-    (
-        "ray._common.signature.validate_args",
-        lambda: signature.validate_args,
-        ("signature_parameters", "args", "kwargs"),
-    ),
-    ("ray._common.signature.recover_args", lambda: signature.recover_args, ("flattened_args",)),
-    ("PlacementGroup.__init__", lambda: PlacementGroup.__init__, ("self", "id")),
-    ("PlacementGroup.ready", lambda: PlacementGroup.ready, ("self",)),
-    ("ray.util.list_named_actors", lambda: ray.util.list_named_actors, ("all_namespaces",)),
-    ("ray._raylet._call_actor_shutdown", lambda: ray._raylet._call_actor_shutdown, ()),
-    *(
-        (f"{module.__name__}.{EXIT}", functools.partial(getattr, module, EXIT), ("ray_terminate_msg", "exit_code"))
-        for module in (ray._raylet, ray_worker)
-    ),
-    ("RayError.from_bytes", lambda: RayError.from_bytes, ("b",)),
-    ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
-)
+_PLACES: dict[str, tuple[Any, str, str]] = {
+    "call": (ray.actor.ActorHandle, "_actor_method_call", "self method_name args kwargs"),
+    "create": (ray.actor.ActorClass, "_remote", "self args kwargs"),
+    "arrive": (ray.actor.ActorHandle, "__init__", "self actor_id"),
+    "environment": (ray.remote_function, "get_runtime_env_info", "runtime_env is_job_runtime_env serialize"),
+    "task": (RemoteFunction, "_remote", "self args kwargs"),
+    "state": (RemoteFunction, "__getstate__", "self"),
+    "modify": (ray.actor, "_modify_class", "cls"),
+    "execution": (FunctionActorManager, "_make_actor_method_executor", "self method_name method"),
+    "unhandled": (ray_worker, "_unhandled_error_handler", "e"),
+    "pickled_handle": (ray.actor.ActorHandle, "_serialization_helper", "self"),
+    "pickled_ref": (SerializationContext, "add_contained_object_ref", "self object_ref"),
+    "packed": (SerializationContext, "_serialize_to_msgpack", "self value"),
+    "is_async": (ray.actor, "has_async_methods", "cls"),
+    "arrived": (serialization, "_object_ref_deserializer", "binary call_site"),
+    "flatten_args": (signature, "flatten_args", "signature_parameters args kwargs"),
+    "validate_args": (signature, "validate_args", "signature_parameters args kwargs"),
+    "recover_args": (signature, "recover_args", "flattened_args"),
+    "group_made": (PlacementGroup, "__init__", "self id"),
+    "group_ready": (PlacementGroup, "ready", "self"),
+    "named_actors": (ray.util, "list_named_actors", "all_namespaces"),
+    "actor_ends": (ray._raylet, "_call_actor_shutdown", ""),
+    "worker_exits": (ray._raylet, EXIT, "ray_terminate_msg exit_code"),
+    "program_exits": (ray_worker, EXIT, "ray_terminate_msg exit_code"),
+    "errors": (RayError, "from_bytes", "b"),
+    "actors": (ray._private.state, "actors", "actor_id job_id actor_state_name"),
+    "thread_caller": (threading, "_make_invoke_excepthook", ""),
+}
+"""What is replaced, or called: where it is, and the parameters that it must have."""
 
+_PUBLIC = {
+    "get": "object_refs timeout",
+    "wait": "ray_waitables num_returns timeout",
+    "kill": "actor no_restart",
+    "init": "address runtime_env",
+}
+"""Functions that Ray promises, which keep what they call in a cell, and its parameters."""
 
 _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray.ObjectRef", ray.ObjectRef, ("call_site", "owner_address", "task_id", "tensor_transport")),
@@ -152,91 +123,51 @@ def check() -> None:
     missing = [f"{owner}.{name}" for owner, found, names in _READ for name in names if not hasattr(found, name)]
     if missing:
         raise unsupported(f"there is no {', '.join(missing)}")
-    for name, find, parameters in _EXPECTED:
+    places = [
+        (f"{one.__name__}.{name}", functools.partial(getattr, one, name), text) for one, name, text in _PLACES.values()
+    ]
+    places += [(f"ray._private.worker.{name}", functools.partial(_own, name), text) for name, text in _PUBLIC.items()]
+    for name, find, parameters in places:
         try:
             found = tuple(inspect.signature(find()).parameters)
         except (AttributeError, TypeError, ValueError):
             found = ()
-        if any(item not in found for item in parameters):
-            raise unsupported(
-                f"{name} has not the parameters {', '.join(parameters)} (it has: {', '.join(found) or 'none'})"
-            )
+        if any(item not in found for item in parameters.split()):
+            expected = ", ".join(parameters.split())
+            raise unsupported(f"{name} has not the parameters {expected} (it has: {', '.join(found) or 'none'})")
 
 
-def replace_calls(
-    calling: Callable[[Callable[..., Any]], Callable[..., Any]],
-    create: Callable[..., Any],
-    modify: Callable[..., Any],
-    arrive: Callable[..., Any],
-    task: Callable[..., Any],
-    state: Callable[..., Any],
-) -> None:
-    """Put these in place of the funnels; each gets the original as its first argument.
+def replace(**ours: Callable[..., Any]) -> None:
+    """Put these in place of Ray's functions, by their names in `_PLACES`, or of `ray.get`, `ray.init` and the like; each gets
+    the original as its first argument."""
+    for name, replacement in ours.items():
+        if name in _PLACES:
+            _replace(name, *_PLACES[name][:2], replacement)
+        elif name not in _replaced:
+            own = _own(name)
+            _put(name, _inside(name), "cell_contents", _dressed(_with(replacement, own), own), own)
 
-    `calling` is given the original and returns what takes its place: every call of the app goes through that one.
+
+def replace_made(**makers: Callable[..., Any]) -> None:
+    """Put what these return in place of Ray's functions, by their names in `_PLACES`; each gets the original.
+
+    Every call of the app goes through what takes the place of `call`.
     """
-    _replace("arrive", ray.actor.ActorHandle, "__init__", arrive)
-    _replace("task", RemoteFunction, "_remote", task)
-    _replace("task's state", RemoteFunction, "__getstate__", state)
-    own = ray.actor.ActorHandle._actor_method_call
-    _put("call", ray.actor.ActorHandle, "_actor_method_call", _dressed(calling(own), own), own)
-    _replace("create", ray.actor.ActorClass, "_remote", create)
-    _replace("modify", ray.actor, "_modify_class", modify)
-
-
-def replace_arguments(flattening: Callable[..., Any], validating: Callable[..., Any]) -> None:
-    """Put what these return in place of what makes one list of a call's arguments, and of what tells whether they fit; each
-    gets the original."""
-    for name, make in (("flatten_args", flattening), ("validate_args", validating)):
-        own = getattr(signature, name)
-        _put(name, signature, name, _dressed(make(own), own), own)
+    for name, make in makers.items():
+        owner, attribute, _ = _PLACES[name]
+        if name not in _replaced:
+            own = getattr(owner, attribute)
+            _put(name, owner, attribute, _dressed(make(own), own), own)
 
 
 def replace_recovery(recovering: Callable[..., Any]) -> None:
-    """Put what this returns in place of what takes that list apart where the call runs; it gets the original, and what
-    stands there before each positional argument."""
-    if RECOVERY not in _replaced:
-        own = signature.recover_args
-        _put(RECOVERY, signature, "recover_args", _dressed(recovering(own, signature.DUMMY_TYPE), own), own)
+    """Put what this returns in place of what takes a call's list of arguments apart where it runs; it gets the original, and
+    what stands there before each positional argument."""
+    replace_made(recover_args=lambda own: recovering(own, signature.DUMMY_TYPE))
 
 
 RECOVERY = "recover_args"
 """What `restore` is to keep where calls may be on their way."""
-
-
-def replace_execution(executing: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put what this returns in place of what makes of an actor's method the function that Ray calls; it gets the original."""
-    own = FunctionActorManager._make_actor_method_executor
-    _put("execution", FunctionActorManager, "_make_actor_method_executor", _dressed(executing(own), own), own)
-
-
-def replace_pickling(pickled_handle: Callable[..., Any], pickled_ref: Callable[..., Any]) -> None:
-    """Put these in place of what pickles a handle, and of what notes a ref that is pickled."""
-    _replace("pickle handle", ray.actor.ActorHandle, "_serialization_helper", pickled_handle)
-    _replace("pickle ref", SerializationContext, "add_contained_object_ref", pickled_ref)
-
-
-def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callable[..., Any]) -> None:
-    """Put these in place of `ray.get`, `ray.wait` and `ray.put`; each gets the original as its first argument."""
-    for name, tracked in (("get", get), ("wait", wait), ("put", put)):
-        _replace_inside(name, tracked)
-
-
-def replace_kill(kill: Callable[..., Any]) -> None:
-    """Put this in place of `ray.kill`; it gets the original as its first argument."""
-    _replace_inside("kill", kill)
-
-
-def replace_ends(actor_ends: Callable[..., Any], exits: Callable[..., Any]) -> None:
-    """Put these in place of what Ray calls when an actor ends, and of what ends a worker; each gets the original first."""
-    _replace("actor ends", ray._raylet, "_call_actor_shutdown", actor_ends)
-    for module in (ray._raylet, ray_worker):
-        _replace(f"exit in {module.__name__}", module, EXIT, exits)
-
-
-def replace_unhandled(unhandled: Callable[..., Any]) -> None:
-    """Put this in place of what says that the error of a call was never asked for; it gets the original first."""
-    _replace("unhandled", ray_worker, "_unhandled_error_handler", unhandled)
 
 
 def replace_errors(read: Callable[..., Any]) -> None:
@@ -245,21 +176,8 @@ def replace_errors(read: Callable[..., Any]) -> None:
     _put("errors", RayError, "from_bytes", staticmethod(_dressed(_with(read, own), own)), staticmethod(own))
 
 
-def replace_ends_of_threads(caller_made: Callable[..., Any]) -> None:
-    """Put this in place of what makes a thread's caller of `threading.excepthook`; it gets the original first."""
-    _replace("end of a thread", threading, "_make_invoke_excepthook", caller_made)
-
-
-def replace_listing(named_actors: Callable[..., Any]) -> None:
-    """Put this in place of `ray.util.list_named_actors`; it gets the original as its first argument."""
-    if "named actors" not in _replaced:
-        BEHIND["named actors"] = ray.util.list_named_actors
-        _replace("named actors", ray.util, "list_named_actors", named_actors)
-
-
-def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> None:
-    """Put these in place of what makes refs that arrive, and what makes futures of them; each gets the original first."""
-    _replace("arrived", serialization, "_object_ref_deserializer", arrived)
+def replace_wrapping(future_of: Callable[..., Any]) -> None:
+    """Put this in place of what makes futures of refs; it gets the original first."""
     own = asyncio.wrap_future
     _replace("wrap_future", asyncio, "wrap_future", future_of)
     _put("futures.wrap_future", asyncio.futures, "wrap_future", asyncio.wrap_future, own)
@@ -278,12 +196,6 @@ def replace_futures(made: Callable[..., Any]) -> None:
             return getattr(own.futures, name)
 
     _put("futures", ray._raylet, "concurrent", SimpleNamespace(futures=Futures()), own)
-
-
-def replace_groups(made: Callable[..., Any], ready: Callable[..., Any]) -> None:
-    """Put these in place of `PlacementGroup.__init__` and `.ready`; each gets the original as its first argument."""
-    _replace("group", PlacementGroup, "__init__", made)
-    _replace("group's end", PlacementGroup, "ready", ready)
 
 
 def replace_environments(told: Callable[..., Any] | None) -> None:
@@ -315,12 +227,6 @@ def put_hook(variable: str, pickled: bytes) -> None:
 def is_replaced() -> bool:
     """Whether Ray's functions are replaced in this process."""
     return "call" in _replaced
-
-
-def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:
-    """Put these in place of `ray.init` and `ray.shutdown`; each gets the original as its first argument."""
-    for name, ours in (("init", init), ("shutdown", shutdown)):
-        _replace_inside(name, ours)
 
 
 def restore(keep: tuple[str, ...] = ()) -> None:
@@ -356,16 +262,12 @@ def original(name: str) -> Callable[..., Any]:
     if name in _replaced:
         found: Callable[..., Any] = _replaced[name][2]
         return found
-    return _inside(name).cell_contents  # type: ignore[no-any-return]
+    return _own(name)  # type: ignore[no-any-return]
 
 
-def _replace_inside(name: str, ours: Callable[..., Any]) -> None:
-    """Replace what a function of Ray's calls in the end: the function itself stays the one that modules have
-    imported."""
-    if name not in _replaced:
-        own = _inside(name).cell_contents
-        _put(name, _inside(name), "cell_contents", _dressed(_with(ours, own), own), own)
-        BEHIND[name] = own
+def _own(name: str) -> Any:
+    """What a function that Ray promises calls in the end: the function itself stays the one that modules have imported."""
+    return _inside(name).cell_contents
 
 
 def _inside(name: str) -> Any:
@@ -393,6 +295,7 @@ def _with(ours: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., An
 def _put(name: str, owner: Any, attribute: str, replacement: Any, own: Any) -> None:
     if name not in _replaced:
         _replaced[name] = owner, attribute, own
+        BEHIND[name] = own
         setattr(owner, attribute, replacement)
 
 

@@ -395,7 +395,7 @@ def install(
         **settings,
     }
     earlier, _plans[:] = _plans[:], [plan]
-    shape.replace_init(_init, _shutdown)
+    shape.replace(init=_init, shutdown=_shutdown)
     if not ray.is_initialized():
         return
     if not (earlier and _watches):

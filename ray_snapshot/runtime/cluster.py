@@ -85,7 +85,7 @@ def check_shared(history: str | None, *, is_shared: bool) -> None:
 
 def running_systems() -> list[str]:
     """The names of the systems that run on this cluster."""
-    names = BEHIND.get("named actors", ray.util.list_named_actors)(all_namespaces=True)
+    names = BEHIND.get("named_actors", ray.util.list_named_actors)(all_namespaces=True)
     found = [item["name"] for item in names if item["namespace"] == NAMESPACE]
     return sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
 

@@ -39,7 +39,7 @@ def _look(name: str) -> tuple[Any, ...]:
 def replaced() -> Iterator[dict[str, Any]]:
     before = {name: _look(name) for name in PUBLIC}
     attaching.replace_ray()
-    shape.replace_init(lambda own, *args, **kwargs: own(*args, **kwargs), lambda own, **kwargs: own(**kwargs))
+    shape.replace(init=lambda own, *args, **kwargs: own(*args, **kwargs), shutdown=lambda own, **kwargs: own(**kwargs))
     yield before
     shape.restore()
 

@@ -47,19 +47,17 @@ from ray_snapshot.stderr import say
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, tasks.start, tasks.state)
-    shape.replace_arguments(headers.flattening, headers.validating)
+    shape.replace(arrive=calls.arrive, task=tasks.start, state=tasks.state, create=calls.create, modify=calls.modify)
+    shape.replace_made(call=calls.calling, flatten_args=headers.flattening, validate_args=headers.validating)
     calls.take_headers()
-    shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
-    shape.replace_kill(tracking.kill)
-    shape.replace_unhandled(tracking.unhandled)
+    shape.replace(get=tracking.get, wait=tracking.wait, put=unfollowed.put)
+    shape.replace(kill=tracking.kill, unhandled=tracking.unhandled, thread_caller=ended_threads.caller_made)
     shape.replace_errors(failures.read)
-    shape.replace_ends_of_threads(ended_threads.caller_made)
-    shape.replace_ends(ends.actor_ends, ends.exits)
-    shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
-    shape.replace_listing(hiding.named_actors)
-    shape.replace_groups(capacity.made, tasks.ready)
-    shape.replace_refs(tracking.arrived, tracking.future_of)
+    shape.replace(actor_ends=ends.actor_ends, worker_exits=ends.exits, program_exits=ends.exits)
+    shape.replace(pickled_handle=unfollowed.pickled_handle, pickled_ref=unfollowed.pickled_ref)
+    shape.replace(named_actors=hiding.named_actors, group_made=capacity.made, group_ready=tasks.ready)
+    shape.replace(arrived=tracking.arrived)
+    shape.replace_wrapping(tracking.future_of)
     shape.replace_futures(callbacks.future_made)
 
 

@@ -219,7 +219,7 @@ _TAKES_HEADERS = _TakesHeaders()
 def take_headers() -> _TakesHeaders:
     """Put what takes headers off in place of Ray's functions. Raises nothing: it runs where the app's class is unpickled."""
     ours(shape.replace_recovery, recovering)
-    ours(shape.replace_execution, executing)
+    ours(lambda: shape.replace_made(execution=executing))
     return _TAKES_HEADERS
 
 
