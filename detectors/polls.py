@@ -1,12 +1,12 @@
 """Callers that ask again and again and get equal answers, in words and as waits.
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
-(since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer` of each), `is_bounded`
-(the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `waits_too` and `counters` (see
-`Poll`).
+(since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer`, `calls` of each),
+`is_bounded` (the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `counters` (see
+`Poll`). Without a `machine` Ray is asked: for the replies to `calls`, or for an actor by its name.
 
-In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks.
-So its own calls are taken out, and it waits for these machines.
+In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks,
+when a reply comes, or, of a name, when anything acts. So its own calls are taken out, and it waits for these.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ class PolledRow(NamedTuple):
     """Whom it asks."""
 
     machine: str
-    kind: str
+    """Empty: Ray is asked."""
     method: str
     call_site: str
-    times: int
     answer: str
+    name: str
+    """The method with its class."""
+    times: int
+    calls: tuple[tuple[str, str], ...]
+    """(machine, id) of those whose replies Ray is asked for."""
+
+    @property
+    def what(self) -> str:
+        """What would have to change."""
+        return self.machine or ("which replies have come" if self.calls else "which names are taken")
 
 
 class Poll(NamedTuple):
@@ -46,8 +55,6 @@ class Poll(NamedTuple):
     asked: tuple[PolledRow, ...]
     may_end: bool
     """Something beside the answer may end it, or change that soon."""
-    waits_too: bool
-    """Replies to its other calls may end it."""
     counters: tuple[str, ...] | None
     """Of those whom it asks, what counts its calls, if nothing else changes there, and the answers depend on nothing else."""
 
@@ -55,7 +62,7 @@ class Poll(NamedTuple):
         """ "driver asks Buffer.sample (polling.py:17) 150 times in 30 s, always None"."""
         groups: dict[tuple[str, str], list[PolledRow]] = {}
         for one in self.asked:
-            groups.setdefault((f"{one.kind}.{one.method}" if one.kind else one.method, one.call_site), []).append(one)
+            groups.setdefault((one.name, one.call_site), []).append(one)
         parts = []
         for (name, site), those in groups.items():
             of = f" of {len({one.machine for one in those}):,} actors" if len(those) > 1 else ""
@@ -70,13 +77,13 @@ class Poll(NamedTuple):
     @property
     def depends_on(self) -> str:
         """What would decide it, for the evidence of a verdict."""
-        names = dict.fromkeys(f"{one.method} of {one.machine}" for one in self.asked)
-        return f"what {listed(list(names))} depends on beside calls"
+        names = [*dict.fromkeys(f"{one.method} of {one.machine}" for one in self.asked if one.machine)]
+        return f"what {listed(names)} depends on beside calls" if names else f"whether {self.machine} gives up asking"
 
     @property
     def unless(self) -> str:
         """What would refute the suspicion that it asks for ever."""
-        names = listed(list(dict.fromkeys(f"{one.kind}.{one.method}" for one in self.asked)))
+        names = listed(dict.fromkeys(one.name for one in self.asked))
         counted = f", or on how often it is asked ({listed(self.counters)})" if self.counters else ""
         return f"{names} depends on something outside{counted}"
 
@@ -92,7 +99,7 @@ class OnlyAsking:
     def __init__(self, polls: Sequence[Poll], as_waits: Verdict) -> None:
         """`as_waits`: the verdict on the snapshot in which each is a wait."""
         self.polls = polls
-        asked = dict.fromkeys(by.machine for one in polls for by in one.asked)
+        asked = dict.fromkeys(by.what for one in polls for by in one.asked)
         self.nothing_else = f"Nothing else that runs can change {listed(list(asked))}"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
         is_known = all(one.counters is not None for one in polls) and as_waits.holds
@@ -105,51 +112,42 @@ def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     """What the coverage says of it."""
     asked = []
     for one in row["asked"]:
-        machine, kind, method, site, answer = (str(one[name]) for name in _TEXTS)
-        asked.append(PolledRow(machine, kind, method, site, int(one["times"]), answer))
+        name = ".".join(filter(None, (one["class"], one["method"])))
+        calls = tuple((str(by["machine"]), str(by["call_id"])) for by in one.get("calls", ()))
+        machine, method, site, answer = (str(one[key]) for key in PolledRow._fields[:4])
+        asked.append(PolledRow(machine, method, site, answer, name, int(one["times"]), calls))
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
-    may_end = bool(row["is_bounded"] or row["is_moving"])
-    counters = row.get("counters")
+    may_end, counters = bool(row["is_bounded"] or row["is_moving"]), row.get("counters")
     names = tuple(map(str, counters)) if isinstance(counters, list) else None
-    return Poll(
-        str(row["machine"]),
-        call_id,
-        str(row["thread"]),
-        seconds,
-        tuple(asked),
-        may_end,
-        row.get("waits_too") is True,
-        names,
-    )
-
-
-_TEXTS = "machine", "class", "method", "call_site", "answer"
+    return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, names)
 
 
 def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     """A copy in which each waits until one of those changes whom it asks."""
     rows = {name: snapshot.tables[name].to_pylist() for name in ("messages", "calls", "waits")}
+    open_calls = {row["call_id"] for name in ("messages", "calls") for row in rows[name]}
     who = {(one.machine, one.call_id) for one in polls}
     asked = {(one.machine, on.machine, on.method) for one in polls for on in one.asked}
     gone = {row["call_id"] for row in rows["messages"] if (row["source"], row["target"], row["method"]) in asked}
     gone |= {row["call_id"] for row in rows["calls"] if (row["caller"], row["machine"], row["method"]) in asked}
-    gone -= {None, *(call_id for _, call_id in who)}
-    more = {row["on_call_id"] for row in rows["waits"] if row["call_id"] in gone} - {None}
-    while not more <= gone:  # what these calls have called
-        gone |= more
-        more = {row["on_call_id"] for row in rows["waits"] if row["call_id"] in gone} - {None}
+    stay = (
+        {call for one in polls for on in one.asked for _, call in on.calls} | {call_id for _, call_id in who} | {None}
+    )
+    gone -= stay
+    while more := {row["on_call_id"] for row in rows["waits"] if row["call_id"] in gone} - gone - stay:
+        gone |= more  # what these calls have called
     rows["messages"] = [row for row in rows["messages"] if row["call_id"] not in gone]
     left = {row["machine"] for row in rows["calls"] if row["call_id"] in gone}
     rows["calls"] = [row for row in rows["calls"] if row["call_id"] not in gone]
     own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who or row["satisfied"])
     rows["waits"] = [row for row in own if row["call_id"] not in gone]
-    rows["waits"] += [_wait(snapshot, one, on) for one in polls for on in dict.fromkeys(by.machine for by in one.asked)]
-    sent = [(row["source"], row["target"], row["call_id"]) for row in rows["messages"] if row["call_id"] is not None]
-    sent += [(row["caller"], row["machine"], row["call_id"]) for row in rows["calls"] if row["call_id"] is not None]
-    for one in (each for each in polls if each.waits_too):
-        others = [_wait(snapshot, one, on) | {"on_call_id": call} for by, on, call in sent if by == one.machine]
-        rows["waits"] += others or [_wait(snapshot, one, one.machine) | {"satisfied": True}]  # all have come
+    about = {"snapshot_id": snapshot.snapshot_id, "run_id": snapshot.run_id, "alternative": _POLLED, "k": 1}
+    for one in polls:
+        mine = about | {"machine": one.machine, "call_id": one.call_id}
+        for on, call in dict.fromkeys(each for by in one.asked for each in by.calls or [(by.machine or _NAMES, None)]):
+            is_over = call is not None and call not in open_calls
+            rows["waits"].append(mine | {"on_machine": on, "on_call_id": call, "satisfied": is_over})
     waiting = {(row["machine"], row["call_id"]) for row in rows["waits"]}
     running: dict[str, list[bool]] = {}
     for row in rows["calls"]:
@@ -164,9 +162,13 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
         elif status[name] != "stopped":
             status[name] = "active" if those else "passive"
     tables = {name: pa.Table.from_pylist(changed, schema=SNAPSHOT_TABLES[name]) for name, changed in rows.items()}
-    return snapshot.with_rows(machines=with_statuses(machines, status), **tables)
+    names = Snapshot.from_rows(machines=[{"machine": _NAMES, "status": "passive"}]).tables["machines"]
+    machines = pa.concat_tables([with_statuses(machines, status), names]).sort_by("machine")
+    return snapshot.with_rows(machines=machines, **tables)
 
 
-def _wait(snapshot: Snapshot, poll: Poll, on: str) -> dict[str, Any]:
-    row = {"machine": poll.machine, "call_id": poll.call_id, "alternative": 0, "k": 1, "on_machine": on}
-    return {**row, "snapshot_id": snapshot.snapshot_id, "run_id": snapshot.run_id, "satisfied": False}
+_NAMES = "any other machine"
+"""In that copy: a machine that moves as soon as any does."""
+
+_POLLED = 1_000_000
+"""There, too: the alternative of what is asked, beside those of its waits."""

@@ -106,9 +106,9 @@ class Limits:
     poll_stopped_s: float = 5.0  # It has stopped if nothing was asked for this long, and for three rounds.
     poll_changes: int = 5  # After more answers that are no repeats their caller is left alone for a while,
     poll_pause_s: float = 10.0  # at most for this long.
-    poll_questions: int = 2_000  # Methods of actors that one caller may ask in turn.
+    poll_questions: int = 10_000  # Methods of actors that one caller may ask in turn.
     poll_callers: int = 100  # Callers in one process whose answers are compared.
-    poll_unread: int = 10_000  # Calls whose methods are remembered until their answers are read.
+    poll_unread: int = 20_000  # Calls whose methods are remembered until their answers are read.
     poll_forgotten_s: float = 600.0  # A caller is forgotten that has read nothing for this long.
     poll_items: int = 100  # Items of an answer that is compared; ten characters of a text are one.
     compared_state_bytes: int = 100_000  # A larger state is not compared with an earlier one.

@@ -80,6 +80,7 @@ _PLACES: dict[str, tuple[Any, str, str]] = {
 _PUBLIC = {
     "get": "object_refs timeout",
     "wait": "ray_waitables num_returns timeout",
+    "get_actor": "name namespace",
     "kill": "actor no_restart",
     "init": "address runtime_env",
 }

@@ -4,8 +4,10 @@ import asyncio
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import ray
+from ray.util.queue import Queue
 
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
 
@@ -69,6 +71,12 @@ class Worker:
     def step(self):
         self.steps += 1
 
+    def is_idle(self):
+        return False
+
+    def take(self, queue):
+        return queue.get()
+
     def work(self, seconds):
         time.sleep(seconds)
         return seconds
@@ -110,16 +118,57 @@ def awaiting():
     return ray.get(AsyncTrainer.remote().train.remote(buffer))
 
 
-def threaded():
-    buffer, _collector = made()
-    trainer = Trainer.options(max_concurrency=2).remote()
-    return ray.get([trainer.train.remote(buffer), trainer.train.remote(buffer)])
+def naming():
+    while True:
+        try:
+            return ray.get_actor("trainer")
+        except ValueError:
+            time.sleep(0.2)
 
 
-def two_by_turns():
-    buffers = [made(), made()]
-    while not all(ray.get(buffer.sample.remote(8)) for buffer, _ in buffers):
+def waiting():
+    """For workers that wait for what the program has not put into their queue."""
+    queue = Queue()
+    refs = [Worker.remote().take.remote(queue) for _ in range(2)]
+    while refs:
+        ready, refs = ray.wait(refs, timeout=0.2)
+        for one in ready:
+            queue.put(ray.get(one))
+
+
+def getting():
+    ref = Worker.remote().take.remote(Queue())
+    while True:
+        try:
+            return ray.get(ref, timeout=0.2)
+        except ray.exceptions.GetTimeoutError:
+            print("not yet")
+
+
+def pooled():
+    """On threads, for which the program waits."""
+    worker = Worker.remote()
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda _: _until_idle(worker), range(2)))
+
+
+def _until_idle(worker):
+    while not ray.get(worker.is_idle.remote()):
         time.sleep(0.2)
+
+
+def tasks():
+    """Beside each other on one event loop."""
+    worker = Worker.remote()
+
+    async def until_idle():
+        while not await worker.is_idle.remote():
+            await asyncio.sleep(0.2)
+
+    async def both():
+        await asyncio.gather(until_idle(), until_idle())
+
+    asyncio.run(both())
 
 
 # What only looks like it
@@ -172,6 +221,41 @@ def engine():
     while not ray.get(up.is_up.remote()):
         time.sleep(0.2)
     return "up"
+
+
+def loading():
+    """Waits for an engine by its name, which a task makes when it has loaded."""
+    load.remote(SECONDS)
+    while True:
+        try:
+            return ray.get(ray.get_actor("engine").ping.remote())
+        except ValueError:
+            time.sleep(0.2)
+
+
+@ray.remote
+def load(seconds):
+    time.sleep(seconds)
+    Worker.options(name="engine", lifetime="detached").remote()
+
+
+def progress():
+    """A bar over slow tasks."""
+    refs = [Worker.remote().work.remote(SECONDS) for _ in range(2)]
+    while refs:
+        refs = ray.wait(refs, timeout=0.2)[1]
+    return "done"
+
+
+def giving_up():
+    ref, tries = Worker.remote().take.remote(Queue()), 0
+    while True:
+        try:
+            return ray.get(ref, timeout=0.2)
+        except ray.exceptions.GetTimeoutError:
+            tries += 1
+            if tries > 5 * SECONDS:
+                return "without"
 
 
 def router():

@@ -22,6 +22,8 @@ SAMPLE = {
     "times": 150,
     "answer": "None",
 }
+WAIT = SAMPLE | {"machine": "", "class": "", "method": "ray.wait", "answer": "nothing ready"}
+NAME = WAIT | {"method": "ray.get_actor('x')", "answer": "ValueError"}
 POLL = {
     "kind": "poll",
     "machine": "driver",
@@ -57,20 +59,28 @@ def test_a_poll_is_a_sentence() -> None:
     ]
 
 
-def test_a_loop_that_waits_for_other_replies_too_ends_by_one_that_can_come() -> None:
+def test_a_loop_that_asks_for_replies_ends_by_one_that_can_come() -> None:
     work = {"call_id": "driver/0/Worker-0/1", "caller": "driver", "machine": "Worker-0", "method": "work"}
-    waits = [{"machine": "Worker-0", "call_id": work["call_id"], "on_machine": "Worker-0"}]
+    waits = [{"machine": "Worker-0", "call_id": work["call_id"], "on_machine": "Buffer-0"}]
     stuck = {"machine": "Worker-0", "status": "blocked"}
-    both = POLL | {"waits_too": True}
-    holds = {
-        name: verdict(told, machines=(DRIVER, BUFFER, worker), calls=[work], waits=rows).holds
-        for name, told, worker, rows in (
-            ("works", both, stuck | {"status": "active"}, []),
-            ("stuck", both, stuck, waits),
-        )
-    }
-    assert holds == {"works": False, "stuck": True}
-    assert verdict(both).holds is False, "the other reply has come"
+    replies = WAIT | {"calls": [{"machine": "Worker-0", "call_id": work["call_id"]}]}
+    late = {"machine": "driver", "on_machine": "Worker-0", "on_call_id": work["call_id"], "timeout_at": NOW}
+    for told in (POLL | {"asked": [replies]}, POLL | {"asked": [SAMPLE, replies]}):
+        works = verdict(told, machines=(DRIVER, BUFFER, stuck | {"status": "active"}), calls=[work], waits=[late])
+        assert works.holds is False
+        hangs = verdict(told, machines=(DRIVER, BUFFER, stuck), calls=[work], waits=[*waits, late])
+        assert hangs.holds is None
+        assert "ray.wait (polling.py:17) 150 times in 30 s, always nothing ready" in hangs.sentence
+        assert verdict(told).holds is False, "the reply has come"
+
+
+def test_a_loop_that_asks_for_a_name_ends_by_anything_that_acts() -> None:
+    named = POLL | {"asked": [NAME]}
+    found = verdict(named)
+    assert found.holds is None
+    assert "driver asks ray.get_actor('x') (polling.py:17) 150 times in 30 s, always ValueError" in found.sentence
+    assert found.sentence.endswith("Nothing else that runs can change which names are taken.")
+    assert verdict(named, machines=[DRIVER, {"machine": "Feeder-0", "status": "active"}]).holds is False
 
 
 def test_a_reply_that_has_come_to_who_asks_is_a_step() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +25,9 @@ from ray_snapshot.protocol.calls import CallLedger, InReport, MachineReport, cal
 
 CODE = (lambda: None).__code__
 UNTIL, DROPPED = ((CODE, 0),), ((CODE, 2),)
-PLACES = {UNTIL: Asking("app.py:7", Use.UNTIL), DROPPED: Asking("app.py:9", Use.DROPPED)}
+OPEN = Asking("app.py:8", Use.OPEN)
+PLACES = {(UNTIL, ""): Asking("app.py:7", Use.UNTIL), (DROPPED, ""): Asking("app.py:9", Use.DROPPED)}
+PLACES |= {(UNTIL, name): OPEN for name in ("ray.wait", "ray.get", "ray.get_actor")}
 
 
 class Program:
@@ -32,8 +37,26 @@ class Program:
         self.ledger = CallLedger("driver", acts_unasked=True)
         self.polls = Polls()
         self.polls.places = dict(PLACES)
+        self.behind: dict[int, str | None] = {}
         self.now = 0.0
-        self.has_tasks = False
+        self.task: Any = None
+
+    def wait(
+        self, *workers: str, answer: str = "nothing ready", function: str = "ray.wait", method: str = "step"
+    ) -> None:
+        """For a new call of each; `answer`: "" if the replies come."""
+        calls = []
+        for name in workers:
+            header = self.ledger.submit(name, method, (), self.now)
+            if self.polls.is_armed:
+                self.polls.sent(name, method, header.number, (), self.now)
+            calls.append(call_id_of("driver", header.incarnation, name, header.number))
+        self.now += 0.5
+        self.polls.missed += bool(answer)
+        if self.polls.is_armed and answer:
+            self.polls.missed_by(function, calls, answer, UNTIL, self.now)
+        elif self.polls.is_armed:
+            self.polls.came(calls, UNTIL, self.now)
 
     def ask(
         self, answer: Any, machine: str = "b", method: str = "sample", chain: Chain = UNTIL, arguments: Any = (8,)
@@ -44,7 +67,7 @@ class Program:
         self.now += 0.5
         if self.polls.is_armed:
             call = call_id_of("driver", header.incarnation, machine, header.number)
-            self.polls.read([call], [answer], chain, self.now, has_tasks=self.has_tasks)
+            self.polls.read([call], [answer], chain, self.now, self.task)
 
     def go_on(self, step: Callable[[], None], seconds: float) -> tuple[Poll, ...]:
         """With a snapshot every second; returns what the last has found."""
@@ -52,23 +75,23 @@ class Program:
         while self.now < until:
             step()
             step()
-            found = self.polls.look(self.ledger, self.now)
+            found = self.polls.look(self.ledger, self.now, self.behind)
         return found
 
 
 def test_nothing_is_noted_before_three_snapshots_have_found_calls() -> None:
     program = Program()
-    assert program.polls.look(program.ledger, 0.0) == ()
-    assert program.polls.look(program.ledger, 1.0) == ()
+    for now in (0.0, 1.0):
+        assert program.polls.look(program.ledger, now, {}) == ()
     program.ask(None)
-    program.polls.look(program.ledger, 2.0)
-    assert not program.polls.is_armed
-    program.polls.look(program.ledger, 3.0)
+    for now in (2.0, 3.0):
+        program.polls.look(program.ledger, now, {})
+        assert not program.polls.is_armed
     program.ask(None)
-    program.polls.look(program.ledger, 4.0)
-    assert not program.polls.is_armed, "not three in a row"
+    program.polls.look(program.ledger, 4.0 + LIMITS.poll_forgotten_s, {})
+    assert not program.polls.is_armed, "that was long ago"
     program.ask(None)
-    program.polls.look(program.ledger, 5.0)
+    program.polls.look(program.ledger, 5.0 + LIMITS.poll_forgotten_s, {})
     assert program.polls.is_armed
     assert not program.polls.unread
 
@@ -100,18 +123,95 @@ def test_over_several_by_turns_and_whatever_is_sent_beside() -> None:
 
 
 def test_what_is_not_known_of_it_makes_it_less() -> None:
-    """Other tasks of its loop, arguments with code of their own, and where it asks."""
-    program = Program()
-    program.has_tasks = True
-    (found,) = program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s)
-    assert found.use == "once"
+    """Arguments with code of their own, and where it asks."""
     program = Program()
     (found,) = program.go_on(lambda: program.ask(None, arguments=(object(),)), 2 * LIMITS.poll_s)
     assert found.use == "open"
     program = Program()
     program.polls.places.clear()
     assert program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s) == ()
-    assert program.polls.to_look_up(program.now) == [UNTIL]
+    assert program.polls.to_look_up(program.now) == [(UNTIL, "")]
+
+
+@pytest.mark.parametrize(("kind", "use"), [("waits", "until"), ("does else", "once"), ("bounds", "once")])
+def test_a_task_beside_those_that_ask_may_end_the_loop_unless_it_waits_for_them(kind: str, use: str) -> None:
+    async def both() -> str:
+        program, asking = Program(), asyncio.ensure_future(asyncio.sleep(9))
+        beside = asyncio.ensure_future(asyncio.Event().wait() if kind == "does else" else asyncio.wait([asking]))
+        timer = asyncio.get_running_loop().call_later(9, asking.cancel)
+        if kind != "bounds":
+            timer.cancel()
+        outer = asyncio.current_task()
+        await asyncio.sleep(0)
+
+        def ask() -> None:
+            for program.task in (asking, outer):
+                program.ask(None)
+
+        (found,) = program.go_on(ask, 2 * LIMITS.poll_s)
+        beside.cancel()
+        asking.cancel()
+        return found.use
+
+    assert asyncio.run(both()) == use
+
+
+def test_a_wait_that_ends_without_a_reply_again_and_again_is_a_poll() -> None:
+    """Whether it waits for one call, or for a new one each time."""
+    program = Program()
+    (found,) = program.go_on(lambda: program.wait("w"), 2 * LIMITS.poll_s)
+    (asked,) = found.asked
+    assert (asked.machine, asked.method, asked.call_site, asked.answer) == ("", "ray.wait", "app.py:8", "nothing ready")
+    assert asked.calls == (call_id_of("driver", 0, "w", program.ledger.outputs["w"].sent_count),)
+    assert found.use == "open"
+
+
+def test_asking_for_an_actor_by_a_name_that_there_is_not_is_a_poll() -> None:
+    program = Program()
+    name = "ray.get_actor('x')"
+    (found,) = program.go_on(lambda: program.wait(answer="ValueError", function=name), 2 * LIMITS.poll_s)
+    assert [(one.machine, one.method, one.answer) for one in found.asked] == [("", name, "ValueError")]
+
+
+def test_replies_that_come_now_and_then_are_none() -> None:
+    program, count = Program(), iter(range(1_000))
+    assert not program.go_on(
+        lambda: program.wait("w", answer="" if next(count) % 9 == 0 else "1 of 2"), 2 * LIMITS.poll_s
+    )
+    program = Program()
+    assert not program.go_on(lambda: program.wait(*"vw"[next(count) // 9 % 2 :]), 2 * LIMITS.poll_s), (
+        "others are missing"
+    )
+
+
+def test_who_waits_for_each_answer_with_a_timeout_asks_for_the_answers() -> None:
+    program = Program()
+
+    def step() -> None:
+        program.wait("b", answer="", method="sample")
+        program.ask(None)
+
+    program.ask(None)
+    (found,) = program.go_on(step, 2 * LIMITS.poll_s)
+    assert [(one.machine, one.method) for one in found.asked] == [("b", "sample")]
+
+
+def test_what_a_thread_asks_is_a_poll_of_the_call_that_waits_for_the_thread() -> None:
+    def found_behind(behind: dict[int, str | None]) -> list[tuple[str | None, str]]:
+        program, found = Program(), list[Any]()
+        program.behind = behind or {}
+        with ThreadPoolExecutor(1, "feed") as pool:
+            if behind:
+                program.behind = {pool.submit(threading.get_ident).result(): "driver/0/a/1"}
+            for _ in range(int(3 * LIMITS.poll_s)):
+                pool.submit(program.ask, None).result()
+                found = [
+                    (one.call_id, one.thread) for one in program.polls.look(program.ledger, program.now, program.behind)
+                ]
+        return found
+
+    assert found_behind({0: None}) == [("driver/0/a/1", "")]
+    assert found_behind({}) == [(None, "feed_0")]
 
 
 def test_what_it_called_before_is_not_beside_it() -> None:
@@ -119,7 +219,7 @@ def test_what_it_called_before_is_not_beside_it() -> None:
     program.go_on(lambda: program.ask(None), 5.0)
     program.ask("started", machine="collector", method="start")
     program.go_on(lambda: program.ask(None), 40 * LIMITS.poll_pause_s)
-    (found,) = program.polls.look(program.ledger, program.now)
+    (found,) = program.polls.look(program.ledger, program.now, {})
     assert found.sent == ()
     assert [one.machine for one in found.asked] == ["b"]
 
@@ -153,7 +253,7 @@ def test_a_poll_that_has_stopped_is_none() -> None:
     program = Program()
     assert program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s)
     program.now += 30.0
-    assert program.polls.look(program.ledger, program.now) == ()
+    assert program.polls.look(program.ledger, program.now, {}) == ()
 
 
 class Colour(enum.Enum):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import itertools
+import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,6 @@ CASES = {
     "left = 60\nwhile left:\n    if ask():\n        break\n    left -= 1\n    time.sleep(0)": Use.BOUNDED,
     "while not ask():\n    tries += 1\n    if tries > 60:\n        raise TimeoutError\n    time.sleep(0)": Use.BOUNDED,
     "found = ask()\nprint(found)": Use.ONCE,
-    "while not wait(seen):\n    if ask():\n        raise RuntimeError": Use.WAITS,
     "while not late():\n    time.sleep(0)": Use.OPEN,
     "while tries < 60:\n    found = ask()\n    if found is None:\n        continue\n    tries += 1": Use.OPEN,
     "while tries < 60:\n    found = ask()\n    tries += 1": Use.BOUNDED,
@@ -53,16 +54,56 @@ CASES = {
 }
 
 
+IN_VAIN = {
+    "while True:\n    try:\n        return ask()\n    except ValueError:\n        time.sleep(0)": Use.OPEN,
+    "while True:\n    try:\n        ask()\n        break\n    except ValueError:\n        continue": Use.OPEN,
+    "while True:\n    with suppress(ValueError):\n        return ask()\n    time.sleep(0)": Use.OPEN,
+    "while tries < 9:\n    try:\n        ask()\n        tries += 1\n    except ValueError:\n        pass": Use.OPEN,
+    "while tries < 9:\n    try:\n        tries += 1\n        ask()\n    except ValueError:\n        pass": Use.BOUNDED,
+    "while True:\n    try:\n        return ask()\n    except ValueError:\n        tries += 1\n"
+    "        if tries > 9:\n            raise": Use.BOUNDED,
+    "while seen:\n    try:\n        ask()\n    except ValueError:\n        tries += 1\n    else:\n        break\n"
+    "    if tries > 9:\n        break": Use.BOUNDED,
+    "for _ in range(9):\n    try:\n        return ask()\n    except ValueError:\n        pass": Use.BOUNDED,
+    "while True:\n    try:\n        ask()\n    except ValueError:\n        break": Use.ONCE,
+    "try:\n    while True:\n        ask()\nexcept ValueError:\n    pass": Use.ONCE,
+    "ask()": Use.ONCE,
+    "while True:\n    try:\n        return once()\n    except ValueError:\n        time.sleep(0)": Use.OPEN,
+    "while not attempt():\n    time.sleep(0)": Use.OPEN,
+}
+"""Where what is asked for is not there, which is an error."""
+
+LATE = {
+    "while seen:\n    ready, seen = ask()": Use.OPEN,
+    "while tries < 9:\n    ready, seen = ask()\n    tries += len(ready)": Use.OPEN,
+    "while tries < 9:\n    ready, seen = ask()\n    tries += 1": Use.BOUNDED,
+    "while True:\n    ready, seen = ask()\n    left = len(seen)\n    if left < 1:\n        break": Use.OPEN,
+    "while seen:\n    ask()": Use.DROPPED,
+}
+"""Where replies are asked for by `ray.wait`."""
+
+ALL = [(*one, "") for one in CASES.items()]
+ALL += [(*one, "ray.get") for one in IN_VAIN.items()] + [(*one, "ray.wait") for one in LATE.items()]
+
+
 class Asked(Exception):
     """In place of an answer."""
 
 
-@pytest.mark.parametrize("source", CASES)
-def test_a_loop_that_ends_by_its_answer_alone_is_told_from_others(tmp_path: Path, source: str) -> None:
+@pytest.mark.parametrize(("source", "use", "function"), ALL)
+def test_a_loop_that_ends_by_its_answer_alone_is_told_from_others(
+    tmp_path: Path, source: str, use: Use, function: str
+) -> None:
     file = tmp_path / "program.py"
     whole = """
 def once():
     return ask()
+
+def attempt():
+    try:
+        return ask()
+    except ValueError:
+        return None
 
 def handle():
     found = ask()
@@ -77,28 +118,22 @@ def run():
     file.write_text(whole)
     ast.parse(whole)
 
+    chain = []
+
     def ask(*_: Any) -> Any:
+        own = itertools.takewhile(lambda one: one.f_code.co_filename == str(file), outward(sys._getframe(1)))
+        chain.extend([(one.f_code, one.f_lasti) for one in own])
         raise Asked
 
     class Stop:
         def is_set(self) -> bool:
             return False
 
-    names: dict[str, Any] = {"ask": ask, "time": time, "clock": lambda: 0.0, "stop": Stop(), "wait": [].count}
+    names: dict[str, Any] = {"ask": ask, "time": time, "clock": lambda: 0.0, "stop": Stop(), "suppress": suppress}
     exec(compile(whole, str(file), "exec", dont_inherit=True), names)
-    with pytest.raises(Asked) as raised:
+    with pytest.raises(Asked):
         names["run"]()
-    frames = [one for one in iter_frames(raised.value) if one.f_code.co_filename == str(file)]
-    own = itertools.takewhile(lambda one: one.f_code.co_filename == str(file), outward(frames[-1]))
-    assert asking(tuple((one.f_code, one.f_lasti) for one in own)).use is CASES[source]
-
-
-def iter_frames(error: BaseException) -> list[Any]:
-    frames, trace = [], error.__traceback__
-    while trace is not None:
-        frames.append(trace.tb_frame)
-        trace = trace.tb_next
-    return frames
+    assert asking((tuple(chain), function)).use is use
 
 
 def test_without_a_source_it_is_not_known() -> None:
@@ -112,4 +147,4 @@ def test_without_a_source_it_is_not_known() -> None:
         names,
     )
     frame = names["run"]()
-    assert asking(((frame.f_code, frame.f_lasti),)).use is Use.UNKNOWN
+    assert asking((((frame.f_code, frame.f_lasti),), "")).use is Use.UNKNOWN

@@ -50,7 +50,7 @@ def replace_ray() -> None:
     shape.replace(arrive=calls.arrive, task=tasks.start, state=tasks.state, create=calls.create, modify=calls.modify)
     shape.replace_made(call=calls.calling, flatten_args=headers.flattening, validate_args=headers.validating)
     calls.take_headers()
-    shape.replace(get=tracking.get, wait=tracking.wait, put=unfollowed.put)
+    shape.replace(get=tracking.get, wait=tracking.wait, get_actor=tracking.get_actor, put=unfollowed.put)
     shape.replace(kill=tracking.kill, unhandled=tracking.unhandled, thread_caller=ended_threads.caller_made)
     shape.replace_errors(failures.read)
     shape.replace(actor_ends=ends.actor_ends, worker_exits=ends.exits, program_exits=ends.exits)

@@ -20,10 +20,9 @@ from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.answer_uses import chain_here
-from ray_snapshot.instrument.process.coroutines import forget_wait, note_wait
+from ray_snapshot.instrument.process.coroutines import current_task, forget_wait, note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
-from ray_snapshot.instrument.process.waiting import PlainWait
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
@@ -40,61 +39,92 @@ def get(
     original: Callable[..., Any], object_refs: Any, *args: Any, timeout: float | None = None, **options: Any
 ) -> Any:
     """In place of `ray.get`."""
-    process = process_here()
-    if process is None:
-        return original(object_refs, *args, timeout=timeout, **options)
+
+    def call(refs: Any, seconds: float | None) -> Any:
+        return original(refs, *args, timeout=seconds, **options)
+
+    if (process := process_here()) is None:
+        return call(object_refs, timeout)
+    try:
+        return _got_all(process, call, object_refs, timeout)
+    except GetTimeoutError as error:
+        if timeout is not None and not isinstance(error, RayTaskError):
+            ours(_not_all_came, process, object_refs)
+        raise
+
+
+_Call = Callable[[Any, float | None], Any]
+"""Ray's own function, of refs and a timeout."""
+
+
+def _got_all(process: Process, call: _Call, object_refs: Any, timeout: float | None) -> Any:
+    """What `ray.get` returns."""
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
-    try:
-        plain = ours(process.waiting.begin_plain, refs, len(refs), timeout, True) if refs else None
-        if plain is not None:
-            return _waited_plainly(process, plain, original, object_refs, args, timeout, options)
-    except BaseException:  # it may have come amid a step of ours, where nothing else ends the wait
-        process.waiting.forget_plain(threading.get_ident())
-        raise
+    if (plain := _plainly(process, call, object_refs, refs, len(refs), timeout, raises=True)) is not None:
+        return _compared(process, refs, plain[0], is_many)
     if not process.waiting.blocks():
-        plainly = functools.partial(original, object_refs, *args, timeout=timeout, **options)
+        plainly = functools.partial(call, object_refs, timeout)
         found = _beside(process, refs, len(refs), timeout, plainly, raises=True)
         return _compared(process, refs, found, is_many)
 
     def attempt(now: list[Any], left: float | None) -> Any:
         asked = object_refs if now is refs else now if is_many else now[0]
-
-        def work(seconds: float | None) -> Any:
-            return original(asked, *args, timeout=seconds, **options)
-
+        work = functools.partial(call, asked)
         return _compared(process, now, _followed(process, now, len(now), left, work, _got, raises=True), is_many)
 
     return _outliving(process, refs, timeout, attempt)
 
 
-def _waited_plainly(
-    process: Process,
-    plain: PlainWait,
-    original: Callable[..., Any],
-    object_refs: Any,
-    args: tuple[Any, ...],
-    timeout: float | None,
-    options: dict[str, Any],
-) -> Any:
+def _not_all_came(process: Process, object_refs: Any) -> None:
+    """A `ray.get` has not got within its timeout what it is for."""
+    refs = list(dict.fromkeys(object_refs if isinstance(object_refs, (list, tuple)) else [object_refs]))
+    if process.polls.is_armed:
+        _, refs = shape.original("wait")(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+    process.asked_ray("ray.get", "GetTimeoutError", refs)
+
+
+def get_actor(original: Callable[..., Any], name: str, *args: Any, **options: Any) -> Any:
+    """In place of `ray.get_actor`."""
     try:
-        found = original(object_refs, *args, timeout=timeout, **options)
-    except BaseException as error:
-        noted, end = ours(process.waiting.note_plain, plain), _End(len(plain.refs))
-        if noted is not None:
-            try:
-                end.met(error, noted[1])
-            finally:
-                process.guarded(lambda: process.waiting.end(noted[0], end.answered, end.colour, settled=end.settled))
+        return original(name, *args, **options)
+    except ValueError:
+        if (process := process_here()) is not None:
+            ours(process.asked_ray, f"ray.get_actor({name!r})", "ValueError", ())
         raise
-    ours(process.waiting.end_plain, plain, plain.raises)  # who has only waited has read no reply
-    return _compared(process, plain.refs, found, isinstance(object_refs, (list, tuple))) if plain.raises else found
+
+
+def _plainly(
+    process: Process, call: _Call, asked: Any, refs: list[Any], k: int, timeout: float | None, *, raises: bool
+) -> tuple[Any] | None:
+    """The result of a wait of which nothing is noted beforehand; None if it must be."""
+    try:
+        plain = ours(process.waiting.begin_plain, refs, k, timeout, raises) if refs else None
+        if plain is None:
+            return None
+        try:
+            found = call(asked, timeout)
+        except BaseException as error:
+            noted, end = ours(process.waiting.note_plain, plain), _End(len(refs))
+            if noted is not None:
+                try:
+                    end.met(error, noted[1])
+                finally:
+                    process.guarded(
+                        lambda: process.waiting.end(noted[0], end.answered, end.colour, settled=end.settled)
+                    )
+            raise
+        ours(process.waiting.end_plain, plain, raises)  # who has only waited has read no reply
+    except BaseException:  # it may have come amid a step of ours, where nothing else ends the wait
+        process.waiting.forget_plain(threading.get_ident())
+        raise
+    return (found,)
 
 
 def _compared(process: Process, refs: Sequence[Any], found: Any, is_many: bool) -> Any:
     """The result of a `ray.get`, as it is."""
     if process.polls.is_armed and refs:
-        ours(lambda: process.answers_read(refs, found if is_many else [found], chain_here()))
+        ours(lambda: process.answers_read(refs, found if is_many else [found], chain_here(), current_task()))
     return found
 
 
@@ -107,30 +137,35 @@ def wait(
     **options: Any,
 ) -> Any:
     """In place of `ray.wait`."""
+
+    def call(refs: Any, seconds: float | None) -> Any:
+        return original(refs, *args, num_returns=num_returns, timeout=seconds, **options)
+
     process = process_here()
-    options = {"num_returns": num_returns, **options}
     if process is None or not isinstance(ray_waitables, (list, tuple)):
-        return original(ray_waitables, *args, timeout=timeout, **options)
-    if not process.waiting.blocks():
-        plainly = functools.partial(original, ray_waitables, *args, timeout=timeout, **options)
-        return _beside(process, list(ray_waitables), num_returns, timeout, plainly)
+        return call(ray_waitables, timeout)
+    found = _ready(process, call, ray_waitables, num_returns, timeout)
+    if (is_late := len(found[0]) < num_returns) or process.polls.is_armed:
+        answer = f"{len(found[0]):,} of {len(ray_waitables):,} ready" if found[0] else "nothing ready"
+        ours(process.asked_ray, "ray.wait", answer if is_late else "", found[1], found[0])
+    return found
+
+
+def _ready(process: Process, call: _Call, ray_waitables: Any, k: int, timeout: float | None) -> Any:
+    """What `ray.wait` returns."""
     journal, refs = process.journal, list(ray_waitables)
-    try:
-        plain = ours(process.waiting.begin_plain, refs, num_returns, timeout, False) if refs else None
-        if plain is not None:
-            return _waited_plainly(process, plain, original, ray_waitables, args, timeout, options)
-    except BaseException:  # as in `get`
-        process.waiting.forget_plain(threading.get_ident())
-        raise
+    if not process.waiting.blocks():
+        return _beside(process, refs, k, timeout, functools.partial(call, ray_waitables, timeout))
+    if (plain := _plainly(process, call, ray_waitables, refs, k, timeout, raises=False)) is not None:
+        return plain[0]
     now = refs if journal is None else journal.all_current(refs)
     is_same = now == refs
-    asked = ray_waitables if is_same else now
-
-    def work(seconds: float | None) -> Any:
-        return original(asked, *args, timeout=seconds, **options)
-
-    found = _followed(process, now, num_returns, timeout, work, _waited(num_returns))
-    return found if is_same else _as_asked(found, refs, now)
+    work = functools.partial(call, ray_waitables if is_same else now)
+    found = _followed(process, now, k, timeout, work, _waited(k))
+    if is_same:
+        return found
+    asked = dict(zip(now, refs, strict=True))  # in the refs that the program has
+    return tuple([asked.get(ref, ref) for ref in part] for part in found)
 
 
 def _beside(
@@ -146,12 +181,6 @@ def _beside(
         raise
     finally:
         process.guarded(lambda: process.waiting.end_in_thread(before, colour))
-
-
-def _as_asked(found: Any, refs: list[Any], now: list[Any]) -> Any:
-    """The result of a `ray.wait`, in the refs that the program has."""
-    asked = dict(zip(now, refs, strict=True))
-    return tuple([asked.get(ref, ref) for ref in part] for part in found)
 
 
 def _outliving(
@@ -379,7 +408,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
     if process is None or not (is_elsewhere or process.waiting.follows()):
         return
     process.reloading.check_waiting([ref])
-    site, chain = place_here(), ours(chain_here) if process.polls.is_armed else None
+    site, task, chain = place_here(), current_task(), ours(chain_here) if process.polls.is_armed else None
     if is_elsewhere:
         replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site)) or []
 
@@ -388,7 +417,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
             end = _end_of(done, replies)
             process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))
             if chain is not None and not done.cancelled() and done._exception is None:
-                process.answers_read([ref], [done._result], chain)
+                process.answers_read([ref], [done._result], chain, task)
 
         awaited.add_done_callback(lambda done: ours(ended_elsewhere, done))
         return
@@ -410,7 +439,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
         end = _end_of(done, on)
         process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
         if chain is not None and end.answered and not done.cancelled() and done._exception is None:
-            process.answers_read([ref], [done._result], chain)
+            process.answers_read([ref], [done._result], chain, task)
 
     awaited.add_done_callback(lambda done: ours(ended, done))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -198,14 +198,16 @@ class ActorLoop:
         yield from (coroutine for _, coroutine in self.coroutines.values())
         yield from (task.get_coro() for task in asyncio.all_tasks(self.loop))
 
-    def background(self) -> str:
-        """What may act on the loop besides calls; "" if nothing can, as where a call blocks it."""
+    def background(self, asking: Collection[str | None]) -> str:
+        """What may act on the loop besides calls; "" if nothing can, as where a call blocks it. `asking`: calls that only
+        ask."""
         if not self.is_async or self.blocking_call is not None:
             return ""
         if self.has_many_loops:
             return "tasks and timers on the loops"
         calls = [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
-        return "" if self.loop is None else background(self.loop, calls)
+        asleep = (task for call, (task, _) in self.coroutines.items() if call in asking)
+        return "" if self.loop is None else background(self.loop, calls, asleep)
 
     def resolved(self, report: MachineReport) -> MachineReport:
         """The report, with what its calls wait for as their coroutines tell it."""

@@ -36,8 +36,6 @@ class Use(Enum):
     """A loop asks for it, and ends by itself as well."""
     OPEN = "open"
     """A loop asks for it in which nothing else is seen that ends it."""
-    WAITS = "waits"
-    """So, and it waits for other replies between (`ray.wait`)."""
     UNTIL = "until"
     """A loop asks for it that ends with another answer alone, and does nothing but ask, sleep and say so."""
     UNKNOWN = "unknown"
@@ -55,6 +53,12 @@ class Asking(NamedTuple):
 Chain = tuple[tuple[CodeType, int], ...]
 """The functions that lead to a call, the innermost first, each with the instruction that it is at."""
 
+Place = tuple[Chain, str]
+"""Where it is asked, and by which function of Ray's that has not given what it is asked for; "": by any that has."""
+
+_RAISE = ("ray.get", "ray.get_actor")
+"""Functions that raise if they cannot give it."""
+
 _HELPERS = 5
 """So many functions between the loop and the call are looked through."""
 
@@ -67,11 +71,12 @@ def chain_here() -> Chain:
     return tuple((one.f_code, one.f_lasti) for _, one in own)
 
 
-def asking(chain: Chain) -> Asking:
+def asking(place: Place) -> Asking:
     """Where the loop asks, as far as one is seen, and what it does; reads files."""
-    innermost, passed = Asking("", Use.UNKNOWN), Use.RETURNED
-    for code, instruction in chain:
-        line, use = _use_at(code, instruction, passed)
+    innermost, passed, function = Asking("", Use.UNKNOWN), Use.RETURNED, place[1]
+    for code, instruction in place[0]:
+        line, use = _use_at(code, instruction, passed, function)
+        function = "" if function in _RAISE and use is not Use.RETURNED else function
         site = Asking(f"{code.co_filename}:{line}", use)
         if use not in (Use.RETURNED, Use.PART, Use.ONCE):
             return site
@@ -83,13 +88,13 @@ def asking(chain: Chain) -> Asking:
 _PASSED = [Use.RETURNED, Use.PART, Use.ONCE]
 
 
-def _use_at(code: CodeType, instruction: int, passed: Use) -> tuple[int, Use]:
+def _use_at(code: CodeType, instruction: int, passed: Use, function: str) -> tuple[int, Use]:
     """The line, and the use of the expression that this instruction is in; `passed`: what of the answer that is."""
     line, last_line, column, last_column = next(itertools.islice(code.co_positions(), instruction // 2, None))
     try:
         if line is None or last_line is None or column is None or last_column is None:
             return line or 0, Use.UNKNOWN
-        use = use_in(_tree(code.co_filename), (line, column, last_line, last_column), passed)
+        use = use_in(_tree(code.co_filename), (line, column, last_line, last_column), passed, function)
         is_other = use is Use.UNTIL and code not in _codes(code.co_filename)
         return line, Use.OPEN if is_other else use
     except Exception:  # a source of whatever form; it is of no importance to the app
@@ -134,35 +139,41 @@ _FUNCTIONS, _LOOPS = nodes("FunctionDef AsyncFunctionDef Lambda"), nodes("While 
 _WHOLE, _ENDS, _ORDERS = nodes("Await NamedExpr"), nodes("Break Return Raise"), nodes("Lt LtE Gt GtE")
 
 
-def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use.RETURNED) -> Use:
-    """Of the call or `await` at (line, column, last line, last column); columns count bytes."""
+def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use.RETURNED, function: str = "") -> Use:
+    """Of the call or `await` at (line, column, last line, last column); columns count bytes. `function`: see `Place`."""
     calls = (one for one in ast.walk(tree) if isinstance(one, (ast.Call, ast.Await)))
     node = next((one for one in calls if _place(one) == place), None)
     if node is None:
         return Use.UNKNOWN
     above = list(_above(node))
     at, statement = next((at, one) for at, one in enumerate(above) if isinstance(one, (ast.stmt, ast.Lambda)))
-    if (
+    if function in _RAISE:
+        inside = itertools.takewhile(lambda one: not isinstance(one, _FUNCTIONS), above[at + 1 :])
+        caught = next((one for one in inside if _catches(one, [statement, *above])), None)
+        if caught is None:
+            return Use.RETURNED
+        handlers = getattr(caught, "handlers", ())
+        if handlers and all(isinstance(one.body[-1], _ENDS) for one in handlers):
+            return Use.ONCE
+        above = [caught, *_above(caught)]
+    elif (
         passed is not Use.ONCE
         and isinstance(statement, ast.Expr)
         and all(isinstance(one, _WHOLE) for one in above[:at])
     ):
         return Use.DROPPED
-    if isinstance(statement, (ast.Return, ast.Lambda)):
-        function = next((one for one in above if isinstance(one, _FUNCTIONS)), None)
-        body = getattr(function, "body", None)
+    elif isinstance(statement, (ast.Return, ast.Lambda)):
+        outer = next((one for one in above if isinstance(one, _FUNCTIONS)), None)
+        body = getattr(outer, "body", None)
         is_all = node in (body, statement.value) if isinstance(statement, ast.Return) else node is body
         return Use.RETURNED if is_all and body in (node, [statement]) else Use.PART
     inside = itertools.takewhile(lambda one: not isinstance(one, _FUNCTIONS), above)
     loops = [one for one in inside if isinstance(one, _LOOPS) and not _is_before(one, node)]
-    endless = [one for one in loops if not _ends_by_itself(one, node, statement)]
+    endless = [one for one in loops if not _ends_by_itself(one, node, statement, function)]
     if not endless:
         return Use.BOUNDED if loops else Use.ONCE
-    is_until = passed is Use.RETURNED and len(loops) == 1 and _ends_by_answer(endless[0], node, statement)
-    if is_until:
-        return Use.UNTIL
-    others = (one for one in ast.walk(endless[0]) if isinstance(one, ast.Call) and one is not node)
-    return Use.WAITS if any(ast.unparse(one.func) in ("ray.wait", "wait") for one in others) else Use.OPEN
+    is_until = not function and passed is Use.RETURNED and len(loops) == 1
+    return Use.UNTIL if is_until and _ends_by_answer(endless[0], node, statement) else Use.OPEN
 
 
 def _place(node: ast.expr) -> tuple[int, int, int | None, int | None]:
@@ -193,22 +204,48 @@ def _ends(loop: ast.AST) -> Iterator[tuple[list[ast.expr], ast.AST]]:
 _ENDLESS = re.compile(r"(itertools\.)?(count|cycle|repeat)\(|iter\(")
 
 
-def _ends_by_itself(loop: ast.AST, node: ast.AST, statement: ast.AST) -> bool:
+def _ends_by_itself(loop: ast.AST, node: ast.AST, statement: ast.AST, function: str = "") -> bool:
     """Whether a clock or a counter of its rounds ends it, or the end of what it goes through."""
     if not isinstance(loop, ast.While):
         return _ENDLESS.match(ast.unparse(loop.iter)) is None  # type: ignore[attr-defined]
-    counted = {
-        ast.unparse(target)
-        for one in itertools.takewhile(lambda one: not _may_skip(one), loop.body)
-        if isinstance(one, (ast.Assign, ast.AugAssign)) and one is not statement
-        for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
-    }
+    counted, of_replies = set[str](), _targets(statement) if function == "ray.wait" else set()
+    for one in itertools.takewhile(lambda one: not _may_skip(one), _round(loop.body, statement, function)):
+        if isinstance(one, (ast.Assign, ast.AugAssign)) and one is not statement:
+            is_counter = of_replies.isdisjoint(part.id for part in ast.walk(one.value) if isinstance(part, ast.Name))
+            (counted if is_counter else of_replies).update(_targets(one))
     tests = [loop.test, *(test for tests, _ in _ends(loop) for test in tests)]
     parts = [part for test in tests for part in ast.walk(test)]
     return any(isinstance(part, ast.Compare) and _is_bound(part, node, counted) for part in parts) or any(
         isinstance(part, ast.Name) and part.id in counted and not isinstance(part.parent, ast.Compare)  # type: ignore[attr-defined]
         for part in parts
     )
+
+
+def _targets(statement: ast.AST) -> set[str]:
+    """What a statement assigns to."""
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", ast.Tuple([]))]
+    return {ast.unparse(part) for one in targets for part in (one.elts if isinstance(one, ast.Tuple) else [one])}
+
+
+def _round(statements: list[ast.stmt], statement: ast.AST, function: str) -> Iterator[ast.stmt]:
+    """The statements of a round in their order; where `statement` raises, those before it, and what handles the error."""
+    for one in statements:
+        if not isinstance(one, (ast.Try, ast.With, ast.AsyncWith)):
+            yield one
+            continue
+        is_left = function in _RAISE and _catches(one, [statement, *_above(statement)])
+        body = itertools.takewhile(lambda part: not any(each is statement for each in ast.walk(part)), one.body)
+        yield from _round(list(body) if is_left else one.body, statement, function)
+        rest = [part for each in one.handlers for part in each.body] if is_left and isinstance(one, ast.Try) else []
+        rest += [*one.finalbody, *([] if is_left else one.orelse)] if isinstance(one, ast.Try) else []
+        yield from _round(rest, statement, function)
+
+
+def _catches(one: ast.AST, inside: list[ast.AST]) -> bool:
+    """Whether it goes on behind an error of what is, or is in, one of these, `inside` being parts in parts."""
+    if isinstance(one, (ast.With, ast.AsyncWith)):
+        return any(part is one for part in inside) and any("suppress(" in ast.unparse(item) for item in one.items)
+    return isinstance(one, ast.Try) and bool(one.handlers) and any(part in inside for part in one.body)
 
 
 def _may_skip(statement: ast.AST) -> bool:

@@ -9,6 +9,7 @@ Imports the protocol's plain data only.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
@@ -56,8 +57,11 @@ def site_of(coroutine: Any) -> str | None:
     return None if found is None else str(found)
 
 
-def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:
-    """What may act on the loop besides new calls and the tasks of `calls`, for the coverage; "" if nothing can."""
+def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any], asking: Iterable[Any] = ()) -> str:
+    """What may act on the loop besides new calls and the tasks of `calls`, for the coverage; "" if nothing can.
+
+    `asking`: tasks that do nothing but ask, whose own sleep is no timer.
+    """
     found = loops.pending(loop)
     if found is None:
         kind = type(loop)
@@ -66,12 +70,20 @@ def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:
     has_tasks = not all(_is_waiting(task) for task in asyncio.all_tasks(loop) if task not in known)
     acting = {
         "tasks": has_tasks,
-        "timers": found.timers,
+        "timers": has_timers(found, asking),
         "callbacks": found.has_callbacks,
         "sockets": found.has_sockets,
     }
     names = [name for name, acts in acting.items() if acts]
     return f"{' and '.join(names)} on the loop" if names else ""
+
+
+def has_timers(found: loops.Pending, asking: Iterable[Any]) -> bool:
+    """Whether a loop has timers, but for the sleep of these tasks."""
+    asleep = {id(one) for task in asking if (one := getattr(task, "_fut_waiter", None)) is not None}
+    held = (gc.get_referents(timer) for timer in found.timers)
+    parts = ([part for one in each for part in (one if type(one) is tuple else (one,))] for each in held)
+    return any(asleep.isdisjoint(map(id, each)) for each in parts)
 
 
 def _is_waiting(task: Any) -> bool:

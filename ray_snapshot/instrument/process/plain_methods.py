@@ -26,23 +26,8 @@ _NODES = nodes(
     " NamedExpr Starred keyword expr_context operator unaryop cmpop boolop"
 )
 _FUNCTIONS = frozenset(
-    {
-        "abs",
-        "all",
-        "any",
-        "bool",
-        "dict",
-        "enumerate",
-        "float",
-        "frozenset",
-        "int",
-        "isinstance",
-        "len",
-        "list",
-        "max",
-        "min",
-    }
-    | {"range", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "zip"}
+    {"abs", "all", "any", "bool", "dict", "enumerate", "float", "frozenset", "int", "isinstance", "len", "list"}
+    | {"max", "min", "range", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "zip"}
 )
 _ATOMS = (type(None), bool, int, float, str, bytes)
 _CONTAINERS = (list, tuple, dict, set, frozenset)

@@ -1,19 +1,24 @@
 """Callers that ask again and again and get equal answers, in one process.
 
-Nothing is noted until snapshots have armed it: three in a row between which this process has sent calls, with the driver or one
-and the same call running in it. A caller of which an answer is no repeat is left alone for a while, each time for longer.
+They ask actors, or Ray: for an actor by a name that there is not, or for replies that do not come within a timeout. Nothing
+is noted until snapshots have armed it: three between which this process has asked, with the driver or one and the same call
+running in it. A caller of which an answer is no repeat is left alone for a while, each time for longer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Use
+from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Place, Use
+from ray_snapshot.instrument.process.coroutines import has_timers, tasks_before
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -23,19 +28,22 @@ if TYPE_CHECKING:
 
 
 _LOOKS = 2
-"""So many snapshots in a row have found more sent than the one before each."""
+"""So many snapshots have found more asked than the one before each."""
 
 
 class PolledMethod(NamedTuple):
-    """What a caller asks an actor."""
+    """What a caller asks an actor, or Ray."""
 
     machine: str
+    """Empty: Ray is asked."""
     method: str
     call_site: str
     times: int
     """How many answers in a row were equal to the one before them."""
     answer: str
     """In a few characters; "" if it is longer."""
+    calls: tuple[str, ...] = ()
+    """Of which it asks Ray for the replies."""
 
 
 class Poll(NamedTuple):
@@ -54,11 +62,12 @@ class Poll(NamedTuple):
 
 
 class _Question:
-    """A method of one actor, asked at one place."""
+    """A method of one actor, or a function of Ray's, asked at one place."""
 
     def __init__(self, answer: Any, text: str, now: float) -> None:
         self.answer = answer
         self.text = text
+        self.calls: Sequence[str] = ()
         self.count = 0
         self.at = now
         self.has_plain_arguments = True
@@ -74,14 +83,15 @@ class _Caller:
         """Answers that were no repeat, or of no use, since it is looked at."""
         self.pause = 1.0
         self.off_until = 0.0
-        self.has_tasks = False
-        """Whether other tasks run on the loop on which it asks, of which no call tells."""
-        self.questions: dict[tuple[str, str, Chain], _Question] = {}
+        self.tasks: WeakSet[Any] = WeakSet()
+        """Those of an event loop that have asked since, but for an async actor's."""
+        self.questions: dict[tuple[str, str, Place], _Question] = {}
         self.sent: dict[tuple[str, str], float] = {}
         """By machine and method: when it was called last."""
 
     def begin_anew(self, now: float) -> None:
         self.since = now
+        self.tasks.clear()
         for one in self.questions.values():
             one.count = 0
 
@@ -96,7 +106,30 @@ class _Caller:
     def last(self) -> float:
         return max([self.since, self.off_until, *(one.at for one in self.questions.values())])
 
-    def asked(self, now: float) -> dict[tuple[str, str, Chain], _Question]:
+    def note(self, key: tuple[str, str, Place], answer: Any, text: str, now: float) -> _Question:
+        """It has got an answer, which is comparable."""
+        before = self.questions.get(key)
+        if before is not None and before.answer == answer:
+            before.count, before.at = before.count + 1, now
+            return before
+        self.questions[key] = _Question(answer, text, now)
+        self.begin_anew(now)
+        self.changes += before is not None
+        return self.questions[key]
+
+    @property
+    def has_others(self) -> bool:
+        """Whether the loop on which it asks has timers, or other tasks that do not wait for those that ask."""
+        asking = {*self.tasks}
+        for loop in {one.get_loop() for one in asking}:
+            found = loops.pending(loop)
+            if found is None or has_timers(found, asking):
+                return True
+            if any(not asking & tasks_before(one) for one in asyncio.all_tasks(loop)):
+                return True
+        return False
+
+    def asked(self, now: float) -> dict[tuple[str, str, Place], _Question]:
         """What it asks again and again, if it has got nothing but equal answers for long, and goes on."""
         repeated = {key: one for key, one in self.questions.items() if one.at > self.since}
         rounds = min((one.count for one in repeated.values()), default=0)
@@ -114,25 +147,32 @@ class Polls:
         self.callers: dict[tuple[str | None, int], _Caller] = {}
         self.unread: dict[tuple[str, int], tuple[str, bool]] = {}
         """The latest calls whose answers have not been read: method, and whether all arguments are numbers, texts, ..."""
-        self.sent_count = -1
+        self.missed = 0
+        """How often Ray was asked for what is not there."""
+        self.asked_count = -1
         self.risen = 0
-        """How many snapshots in a row have found calls sent since the one before."""
+        """How many snapshots have found more asked than the one before."""
+        self.risen_at = 0.0
         self.running: set[str] = set()
-        self.places: dict[Chain, Asking] = {}
+        self.places: dict[Place, Asking] = {}
         """Where polls ask, as far as that was looked up: that reads files, and is done beside the lock."""
 
-    def to_look_up(self, now: float) -> list[Chain]:
+    def to_look_up(self, now: float) -> list[Place]:
         """Where polls ask, as far as that is not known."""
-        every = {chain for one in self.callers.values() for _, _, chain in one.asked(now)}
+        every = {place for one in self.callers.values() for _, _, place in one.asked(now)}
         return [*(every - self.places.keys())]
 
-    def look(self, ledger: CallLedger, now: float) -> tuple[Poll, ...]:
-        """A snapshot is recorded: arm or disarm; returns the polls."""
-        sent = sum(output.sent_count for output in ledger.outputs.values())
-        has_risen, self.sent_count = self.sent_count >= 0 and sent > self.sent_count, sent
+    def look(self, ledger: CallLedger, now: float, behind: Mapping[int, str | None]) -> tuple[Poll, ...]:
+        """A snapshot is recorded: arm or disarm; returns the polls. `behind`: by thread of the app's own, the call that waits
+        for what it does (None: the program)."""
+        count = self.missed + sum(output.sent_count for output in ledger.outputs.values())
+        has_risen, self.asked_count = 0 <= self.asked_count < count, count
         before, self.running = self.running, {*ledger.running}
         stays = ledger.acts_unasked or bool(before & self.running) or any(call is None for call, _ in self.callers)
-        self.risen = self.risen + 1 if has_risen and stays else 0
+        if not stays or now - self.risen_at > LIMITS.poll_forgotten_s:
+            self.risen = 0
+        if has_risen and stays:
+            self.risen, self.risen_at = self.risen + 1, now
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         main, polls = threading.main_thread().ident, []
         for key, one in [*self.callers.items()]:
@@ -143,30 +183,35 @@ class Polls:
             for question in [*one.questions]:
                 if self._is_dropped(question[2]):
                     del one.questions[question]
-            if (asked := one.asked(now)) and all(chain in self.places for _, _, chain in asked):
-                polls.append(self._poll(key[0], "" if key[0] or key[1] == main else names[key[1]], one, asked))
+            if (asked := one.asked(now)) and all(place in self.places for _, _, place in asked):
+                call_id, is_own = key[0] or behind.get(key[1]), key[0] or key[1] == main or key[1] in behind
+                polls.append(self._poll(call_id, "" if is_own else names[key[1]], one, asked))
         self._arm(now)
         if not self.is_armed:
             self.unread.clear()
         return tuple(polls)
 
-    def _is_dropped(self, chain: Chain) -> bool:
-        place = self.places.get(chain)
-        return place is not None and place.use is Use.DROPPED
+    def _is_dropped(self, place: Place) -> bool:
+        asking = self.places.get(place)
+        return asking is not None and asking.use is Use.DROPPED
+
+    def asking(self, now: float) -> list[tuple[str | None, int]]:
+        """The calls (None: no call) and their threads that do nothing but ask, as far as is known."""
+        return [key for key, one in self.callers.items() if one.asked(now)]
 
     def _poll(
-        self, call_id: str | None, thread: str, caller: _Caller, asked: Mapping[tuple[str, str, Chain], _Question]
+        self, call_id: str | None, thread: str, caller: _Caller, asked: Mapping[tuple[str, str, Place], _Question]
     ) -> Poll:
         questions = tuple(
-            PolledMethod(machine, method, self.places[chain].call_site, one.count + 1, one.text)
-            for (machine, method, chain), one in asked.items()
+            PolledMethod(machine, method, self.places[place].call_site, one.count + 1, one.text, tuple(one.calls))
+            for (machine, method, place), one in asked.items()
         )
-        use = max((self.places[chain].use for _, _, chain in asked), key=_SAYS_LEAST.index)
+        use = max((self.places[place].use for _, _, place in asked), key=_SAYS_LEAST.index)
         if use is Use.UNTIL and not all(one.has_plain_arguments for one in asked.values()):
             use = Use.OPEN
         compared = {(machine, method) for machine, method, _ in asked}
         beside = tuple(pair for pair, at in caller.sent.items() if at > caller.since and pair not in compared)
-        return Poll(call_id, thread, caller.since, questions, (Use.ONCE if caller.has_tasks else use).value, beside)
+        return Poll(call_id, thread, caller.since, questions, (Use.ONCE if caller.has_others else use).value, beside)
 
     def sent(self, machine: str, method: str, number: int, arguments: Iterable[Any], now: float) -> None:
         """This thread is about to call a method."""
@@ -186,31 +231,55 @@ class Polls:
             self._arm(now)
 
     def read(
-        self, calls: Sequence[str | None], answers: Sequence[Any], chain: Chain, now: float, *, has_tasks: bool = False
+        self, calls: Sequence[str | None], answers: Sequence[Any], chain: Chain, now: float, task: Any = None
     ) -> None:
-        """This thread has read the answers to these calls (None: of something else)."""
+        """This thread, or a task of it, has read the answers to these calls (None: of something else)."""
         if (caller := self._caller(now)) is None:
             return
-        caller.has_tasks = has_tasks
+        place = chain, ""
         for call, answer in zip(calls, answers, strict=True):
-            target, number = (parsed(call).target, parsed(call).number) if call is not None else ("", 0)
+            target, number = _target(call)
             method, has_plain_arguments = self.unread.pop((target, number), ("", False))
-            if not chain or self._is_dropped(chain):
+            if not chain or self._is_dropped(place):
                 caller.changes += not caller.questions
             elif not method or is_task(target) or (plain := token(answer)) is None:
                 caller.begin_anew(now)
                 caller.changes += 1
             else:
-                before = caller.questions.get((target, method, chain))
-                if before is None or before.answer != plain:
-                    text = "" if redaction.is_redacted(method) else _text(answer)
-                    caller.questions[target, method, chain] = _Question(plain, text, now)
-                    caller.begin_anew(now)
-                    caller.changes += before is not None
-                    before = caller.questions[target, method, chain]
-                else:
-                    before.count, before.at = before.count + 1, now
-                before.has_plain_arguments &= has_plain_arguments
+                text = "" if redaction.is_redacted(method) else _text(answer)
+                question = caller.note((target, method, place), plain, text, now)
+                question.has_plain_arguments &= has_plain_arguments
+        self._noted(caller, now, task)
+
+    def missed_by(
+        self, function: str, calls: Collection[str | None], answer: str, chain: Chain, now: float, task: Any = None
+    ) -> None:
+        """This thread has asked Ray by a function of its: the replies of these calls have not come; no calls: a name."""
+        caller, place = self._caller(now), (chain, function.partition("(")[0])
+        if caller is None or not chain or self._is_dropped(place):
+            return
+        if None in calls:  # it may come at any time
+            caller.begin_anew(now)
+        else:
+            question = caller.note(("", function, place), [_target(one)[0] for one in calls], answer, now)
+            question.calls = [one for one in calls if one is not None]
+        self._noted(caller, now, task)
+
+    def came(self, calls: Iterable[str | None], chain: Chain, now: float) -> None:
+        """This thread has got what it asked Ray for. That is nothing new if it reads equal answers there, again and again."""
+        if (caller := self._caller(now)) is None:
+            return
+        asked = {(machine, method) for machine, method, _ in caller.questions}
+        new = (one for one in map(_target, calls) if (one[0], self.unread.get(one, ("", False))[0]) not in asked)
+        old = [key for key in caller.questions if not key[0] and key[2][0] == chain]
+        for key in old:
+            del caller.questions[key]
+        if old or next(new, None) is not None:
+            caller.begin_anew(now)
+
+    def _noted(self, caller: _Caller, now: float, task: Any) -> None:
+        if task is not None:
+            caller.tasks.add(task)
         if caller.changes > LIMITS.poll_changes or len(caller.questions) > LIMITS.poll_questions:
             caller.leave_alone(now)
             self._arm(now)
@@ -232,7 +301,12 @@ class Polls:
         return caller if now >= caller.off_until else None
 
 
-_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN, Use.WAITS)
+_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN)
+
+
+def _target(call: str | None) -> tuple[str, int]:
+    """The machine of a call, and its number there."""
+    return ("", 0) if call is None else (parsed(call).target, parsed(call).number)
 
 
 _ATOMS = (type(None), bool, int, float, complex)

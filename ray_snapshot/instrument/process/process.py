@@ -7,7 +7,6 @@ boundary between two calls, in a tracked wait, or on the loop of an async actor.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,10 +21,10 @@ from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
-from ray_snapshot.instrument.process.answer_uses import Chain, asking
+from ray_snapshot.instrument.process.answer_uses import Chain, asking, chain_here
 from ray_snapshot.instrument.process.blocked_calls import BlockedCalls
 from ray_snapshot.instrument.process.control import Control
-from ray_snapshot.instrument.process.coroutines import running_loop
+from ray_snapshot.instrument.process.coroutines import current_task
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
@@ -246,19 +245,31 @@ class Process:
             if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
                 self.ledger.retract(target, header.number)
 
-    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], chain: Chain) -> None:
-        """This thread has read the answers to these, while polls are looked for; `chain`: where."""
-        calls, loop = [call_of(ref) for ref in refs], None if self.actor_loop.is_async else running_loop()
-        has_tasks = loop is not None and len(asyncio.all_tasks(loop)) > 1
+    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], chain: Chain, task: Any) -> None:
+        """This thread, or a task of it, has read the answers to these, while polls are looked for; `chain`: where."""
+        task = None if self.actor_loop.is_async else task
         with self.lock:
-            self.polls.read(calls, answers, chain, time.time(), has_tasks=has_tasks)
+            self.polls.read([call_of(ref) for ref in refs], answers, chain, time.time(), task)
+
+    def asked_ray(self, function: str, answer: str, pending: Sequence[Any], ready: Sequence[Any] = ()) -> None:
+        """This thread has asked Ray; `answer`: what it has got in place of what it wants ("": it has got that)."""
+        self.polls.missed += bool(answer)
+        if not self.polls.is_armed:
+            return
+        chain, now = chain_here(), time.time()
+        with self.lock:
+            if answer:
+                task = None if self.actor_loop.is_async else current_task()
+                self.polls.missed_by(function, [call_of(ref) for ref in pending], answer, chain, now, task)
+            else:
+                self.polls.came([call_of(ref) for ref in ready], chain, now)
 
     def _look_beside(self) -> None:
         """What a snapshot needs that is looked up without the lock: calls go on meanwhile."""
         capacity.STORES.look()
         with self.lock:
-            chains = self.polls.to_look_up(time.time())
-        self.polls.places |= {chain: asking(chain) for chain in chains}
+            places = self.polls.to_look_up(time.time())
+        self.polls.places |= {place: asking(place) for place in places}
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from ray_snapshot.instrument.process.collectives import Collectives, Membership
 from ray_snapshot.instrument.process.coroutines import REPLIES
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import FAILURES
+from ray_snapshot.instrument.process.handed import awaited_thread
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
@@ -38,6 +39,7 @@ from ray_snapshot.runtime.here import frames_of_threads, place_of
 
 if TYPE_CHECKING:
     from ray_snapshot.encoding import Encoded
+    from ray_snapshot.instrument.process.blocked_threads import Threads
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.protocol.calls import CallWait, MachineReport
@@ -170,7 +172,7 @@ class Recording:
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
         groups = self._groups(now)
-        polls = process.polls.look(ledger, now) if numbers else ()
+        polls = process.polls.look(ledger, now, self._behind(threads)) if numbers else ()
         is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
         asked = self.asked_methods
         if numbers:
@@ -211,6 +213,20 @@ class Recording:
                 process.control.report(self.reports[number])
         self.meter.recording_s += time.thread_time() - began + LIMITS.look_cpu_s
         self._wake(parked)
+
+    def _behind(self, threads: Threads) -> dict[int, str | None]:
+        """By thread that does nothing but ask: the call (None: the program) that waits for what it does, if no other thread
+        acts."""
+        process = self.process
+        asking = {thread for call_id, thread in process.polls.asking(time.time()) if call_id is None}
+        names = {one.name for one in own_threads() if one.ident in asking}
+        if not names or not all(one.rpartition(" (")[0] in names for one in threads.acting):
+            return {}
+        frames, calls = frames_of_threads(), {} if process.actor_loop.is_async else process.threads
+        behind: dict[int | None, str | None] = {awaited_thread(one, frames): call for call, one in calls.items()}
+        if process.machine == DRIVER:
+            behind[awaited_thread(threading.main_thread().ident or 0, frames)] = None
+        return {thread: call_id for thread, call_id in behind.items() if thread in asking}
 
     def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
         """Who has got through a method in which other calls wait for a lock, and has called nothing here since."""
@@ -259,7 +275,8 @@ class Recording:
         process = self.process
         if (rest := process.blocked.wait_at_rest) is not None:
             return f"{rest.about or f'what ends {rest.function}'} at {rest.call_site}"
-        found = process.actor_loop.background() or process.program_loop.background()
+        asking = [call_id for call_id, _ in process.polls.asking(time.time())]
+        found = process.actor_loop.background(asking) or process.program_loop.background()
         return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
 
     def _quiet_since(self, now: float, *, is_quiet: bool) -> float:

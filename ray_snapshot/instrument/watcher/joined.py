@@ -281,21 +281,20 @@ class Tables:
             told["call_id"] = None if one["call_id"] is None else self.run_id(one["call_id"])
             if any(self.is_known_elsewhere(by["machine"]) for by in one["asked"]):
                 told["counters"] = None  # who else may change it is not known
-            told["asked"] = [
-                {
-                    **by,
-                    "machine": self.shown(by["machine"]),
-                    "class": self._class(by["machine"]),
-                    "call_site": self.place(by["call_site"]),
-                }
-                for by in one["asked"]
-            ]
+            told["asked"] = list(map(self._polled, one["asked"]))
         if "passed_through" in one:
             told["passed_through"] = [
                 {"machine": self.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
                 for by in one["passed_through"]
             ]
         return told
+
+    def _polled(self, by: Mapping[str, Any]) -> dict[str, Any]:
+        """What a poll asks an actor, or Ray."""
+        machine = by["machine"]
+        about = {"machine": self.shown(machine), "class": self._class(machine)} if machine else {"class": ""}
+        calls = [{"machine": self.shown(parsed(call).target), "call_id": self.call_id(call)} for call in by["calls"]]
+        return {**by, **about, "call_site": self.place(by["call_site"]), "calls": calls}
 
     def _member(self, one: Mapping[str, Any]) -> dict[str, Any]:
         """A rank of a group, with people's names, places and times."""

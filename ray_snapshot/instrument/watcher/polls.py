@@ -137,5 +137,4 @@ def _row(machine: str, poll: Poll) -> dict[str, Any]:
         "at": poll.since,
         "asked": [one._asdict() for one in poll.asked],
         "is_bounded": poll.use in (Use.BOUNDED.value, Use.ONCE.value),
-        "waits_too": poll.use == Use.WAITS.value,
     }
