@@ -53,10 +53,8 @@ class Program:
             calls.append(call_id_of("driver", header.incarnation, name, header.number))
         self.now += 0.5
         self.polls.missed += bool(answer)
-        if self.polls.is_armed and answer:
-            self.polls.missed_by(function, calls, answer, UNTIL, self.now)
-        elif self.polls.is_armed:
-            self.polls.came(calls, UNTIL, self.now)
+        if self.polls.is_armed:
+            self.polls.asked_ray(function, answer, calls, UNTIL, self.now)
 
     def ask(
         self, answer: Any, machine: str = "b", method: str = "sample", chain: Chain = UNTIL, arguments: Any = (8,)

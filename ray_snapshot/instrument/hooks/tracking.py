@@ -147,7 +147,7 @@ def wait(
     found = _ready(process, call, ray_waitables, num_returns, timeout)
     if (is_late := len(found[0]) < num_returns) or process.polls.is_armed:
         answer = f"{len(found[0]):,} of {len(ray_waitables):,} ready" if found[0] else "nothing ready"
-        ours(process.asked_ray, "ray.wait", answer if is_late else "", found[1], found[0])
+        ours(process.asked_ray, "ray.wait", answer if is_late else "", found[is_late])
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -122,10 +122,8 @@ class _Caller:
         """Whether the loop on which it asks has timers, or other tasks that do not wait for those that ask."""
         asking = {*self.tasks}
         for loop in {one.get_loop() for one in asking}:
-            found = loops.pending(loop)
-            if found is None or has_timers(found, asking):
-                return True
-            if any(not asking & tasks_before(one) for one in asyncio.all_tasks(loop)):
+            found, tasks = loops.pending(loop), asyncio.all_tasks(loop)
+            if found is None or has_timers(found, asking) or any(not asking & tasks_before(one) for one in tasks):
                 return True
         return False
 
@@ -215,10 +213,8 @@ class Polls:
 
     def sent(self, machine: str, method: str, number: int, arguments: Iterable[Any], now: float) -> None:
         """This thread is about to call a method."""
-        self.unread[machine, number] = (
-            method,
-            all(type(one) in _ATOMS or type(one) in (str, bytes) for one in arguments),
-        )
+        is_plain = all(type(one) in _ATOMS or type(one) in (str, bytes) for one in arguments)
+        self.unread[machine, number] = method, is_plain
         if len(self.unread) > LIMITS.poll_unread:
             del self.unread[next(iter(self.unread))]
         if (caller := self._caller(now)) is None:
@@ -251,31 +247,30 @@ class Polls:
                 question.has_plain_arguments &= has_plain_arguments
         self._noted(caller, now, task)
 
-    def missed_by(
-        self, function: str, calls: Collection[str | None], answer: str, chain: Chain, now: float, task: Any = None
+    def asked_ray(
+        self, function: str, answer: str, calls: Sequence[str | None], chain: Chain, now: float, task: Any = None
     ) -> None:
-        """This thread has asked Ray by a function of its: the replies of these calls have not come; no calls: a name."""
-        caller, place = self._caller(now), (chain, function.partition("(")[0])
-        if caller is None or not chain or self._is_dropped(place):
-            return
-        if None in calls:  # it may come at any time
-            caller.begin_anew(now)
-        else:
-            question = caller.note(("", function, place), [_target(one)[0] for one in calls], answer, now)
-            question.calls = [one for one in calls if one is not None]
-        self._noted(caller, now, task)
+        """This thread has asked Ray by a function of its for the replies of calls (none: for a name), and has got `answer` in
+        their place; "": it has got them.
 
-    def came(self, calls: Iterable[str | None], chain: Chain, now: float) -> None:
-        """This thread has got what it asked Ray for. That is nothing new if it reads equal answers there, again and again."""
+        These are nothing new if it goes on to read equal answers, again and again.
+        """
         if (caller := self._caller(now)) is None:
             return
-        asked = {(machine, method) for machine, method, _ in caller.questions}
-        new = (one for one in map(_target, calls) if (one[0], self.unread.get(one, ("", False))[0]) not in asked)
-        old = [key for key in caller.questions if not key[0] and key[2][0] == chain]
-        for key in old:
-            del caller.questions[key]
-        if old or next(new, None) is not None:
+        place, asked = (chain, function.partition("(")[0]), {key[:2] for key in caller.questions}
+        key, targets = ("", function, place), [_target(one) for one in calls]
+        if not chain or self._is_dropped(place):
+            caller.changes += not caller.questions
+        elif answer and None not in calls:
+            caller.note(key, [target for target, _ in targets], answer, now).calls = [*filter(None, calls)]
+        elif (
+            answer
+            or key in caller.questions
+            or any((one[0], self.unread.get(one, ("", False))[0]) not in asked for one in targets)
+        ):
             caller.begin_anew(now)
+            caller.changes += 1
+        self._noted(caller, now, task)
 
     def _noted(self, caller: _Caller, now: float, task: Any) -> None:
         if task is not None:

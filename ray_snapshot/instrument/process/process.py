@@ -251,18 +251,13 @@ class Process:
         with self.lock:
             self.polls.read([call_of(ref) for ref in refs], answers, chain, time.time(), task)
 
-    def asked_ray(self, function: str, answer: str, pending: Sequence[Any], ready: Sequence[Any] = ()) -> None:
-        """This thread has asked Ray; `answer`: what it has got in place of what it wants ("": it has got that)."""
+    def asked_ray(self, function: str, answer: str, refs: Sequence[Any]) -> None:
+        """This thread has asked Ray for these, and has got `answer` in their place; "": it has got them."""
         self.polls.missed += bool(answer)
-        if not self.polls.is_armed:
-            return
-        chain, now = chain_here(), time.time()
-        with self.lock:
-            if answer:
-                task = None if self.actor_loop.is_async else current_task()
-                self.polls.missed_by(function, [call_of(ref) for ref in pending], answer, chain, now, task)
-            else:
-                self.polls.came([call_of(ref) for ref in ready], chain, now)
+        if self.polls.is_armed:
+            chain, task = chain_here(), None if self.actor_loop.is_async else current_task()
+            with self.lock:
+                self.polls.asked_ray(function, answer, [call_of(ref) for ref in refs], chain, time.time(), task)
 
     def _look_beside(self) -> None:
         """What a snapshot needs that is looked up without the lock: calls go on meanwhile."""
