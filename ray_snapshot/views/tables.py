@@ -11,6 +11,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,17 @@ def console(*, stderr: bool = False) -> Console:
     if not made.is_terminal:
         made.soft_wrap = True
     return made
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None] | None]:
+    """On a terminal, stderr shows a text as long as this lasts; gives what changes it, None elsewhere."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield None
+        return
+    with out.status(text) as shown:
+        yield shown.update
 
 
 def print_table(
