@@ -115,9 +115,10 @@ def test_another_deadlock_is_told_and_one_that_grows_is_not() -> None:
 def test_each_alarm_that_begins_is_logged_and_no_end_of_one(caplog: pytest.LogCaptureFixture) -> None:
     log = AlarmLog("bank", News(ALARMS.get))
     for holds in (True, False, False, True):
-        alarm = {"alarm": not holds, "snapshot_id": "s-1", "sentence": "10 are missing."}
-        log.hear(1, verdict("money", holds).model_copy(update=alarm))
-    assert caplog.messages == ["ray-snapshot: alarm in bank (snapshot s-1): 10 are missing."]
+        log.hear(
+            1, Verdict(detector="money", holds=holds, alarm=not holds, snapshot_id="s", sentence="10 are missing.")
+        )
+    assert caplog.messages == ["ray-snapshot: alarm in bank (snapshot s): 10 are missing."]
 
 
 def test_detectors_do_not_hide_each_other() -> None:
