@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
-import sys
 import textwrap
 import time
 from contextlib import suppress
@@ -121,7 +121,8 @@ def run():
     chain = []
 
     def ask(*_: Any) -> Any:
-        own = itertools.takewhile(lambda one: one.f_code.co_filename == str(file), outward(sys._getframe(1)))
+        _, *callers = outward(inspect.currentframe())
+        own = itertools.takewhile(lambda one: one.f_code.co_filename == str(file), callers)
         chain.extend([(one.f_code, one.f_lasti) for one in own])
         raise Asked
 
