@@ -10,12 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_machines_at_rest import (
-    HOSTS,
-    World,
-    steps,
-    who_is_woken_is_not_copied_next_time,
-)
+from test_machines_at_rest import HOSTS, World, steps, who_is_woken_is_not_copied_next_time
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import ProtocolError
