@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
+from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, grade_of
 
@@ -168,6 +169,11 @@ def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most:
 def plural(count: int, word: str, words: str = "") -> str:
     """ "1 machine", "2 machines"; `words`: of more than one, if that is not `word` with an s."""
     return f"{count:,} {word if count == 1 else words or f'{word}s'}"
+
+
+def parties(snapshot: Snapshot, count: int) -> str:
+    """ "2 machines" of a system; "2 actors" of an app, whose driver counts as one."""
+    return plural(count, "actor" if snapshot.protocol == CALLS else "machine")
 
 
 def lasted(seconds: float) -> str:

@@ -51,7 +51,7 @@ from ray_snapshot.detectors.common import (
     texts,
     unsound,
 )
-from ray_snapshot.detectors.explain import advice, cycle_text, records
+from ray_snapshot.detectors.explain import advice, cycle_text, lost_callers, records, with_holders
 from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
@@ -63,6 +63,8 @@ from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict
 
@@ -160,12 +162,12 @@ class Deadlock:
         rows = snapshot.tables["waits"].num_rows
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
         if not (rows or told or _anybody_blocked(snapshot)):
-            return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
+            return answer(self, snapshot, False, _nothing_blocked(), f"No deadlock: {_nobody_waits(snapshot)}.")
         snapshot = _concerned(snapshot)
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not _is_anybody_stuck(waits, moves):
-            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
+            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(snapshot, waits))
         certain, doubts = moves, _doubts(waits, moves)
         if waits.unseen or waits.undeclared.any() or doubts:
             help = Help(is_unseen=bool(waits.unseen or waits.undeclared.any()), is_doubted=True)
@@ -294,19 +296,25 @@ class _Stuck:
     """Nodes in waiting order, also those that only pass on what others do (`WaitGraph.inner`)."""
     stuck: Integers
     """All nodes that cannot move: members, those behind them, and those of `WaitGraph.inner`."""
+    cause: Integers
+    """Of the members those that keep all others of their cores."""
 
     @classmethod
     def nobody(cls) -> _Stuck:
         none = np.zeros(0, np.int64)
-        return cls(none, none, [], 0, [], none)
+        return cls(none, none, [], 0, [], none, none)
 
     def evidence(self, snapshot: Snapshot, waits: WaitGraph) -> dict[str, Any]:
         names = waits.names
+        cause = _listed(names, self.cause)
+        members = np.union1d(_listed(names, self.members), cause)
+        cause = with_holders(snapshot, waits, cause, members)
         return {
-            "members": records(snapshot, waits, _listed(names, self.members)),
+            "members": records(snapshot, waits, members, cause if len(cause) < len(members) else ()),
             "stuck_behind": records(snapshot, waits, _listed(names, self.behind)),
             "cores": [_distinct_names(names, _listed(names, core)) for core in self.cores],
             "cycle": _round(names.take(self._round(waits)[: LIMITS.told_members]).to_pylist()),
+            "callers": lost_callers(snapshot, waits, cause),
             "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
             "member_count": len(self.members),
             "stuck_behind_count": len(self.behind),
@@ -361,10 +369,12 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     groups = _split(members, label[members])
     inside = found.in_core[source]  # and so is the target: no edge leads out of a core
     source, target = source[inside], target[inside]
-    tells = ~_is_own_machine(waits, nodes[source], nodes[target])
-    cycle = _cycle(groups, found.in_core, source[tells], target[tells])
+    is_own = _is_own_machine(waits, nodes[source], nodes[target])
+    cause = _most_waited_for(waits, nodes, members, label, (source, target, is_own)) if is_own.any() else members
+    starts = _split(cause, label[cause])
+    cycle = _cycle(starts, found.in_core, source[~is_own], target[~is_own])
     if not len(cycle):
-        cycle = _cycle(groups, found.in_core, source, target)
+        cycle = _cycle(starts, found.in_core, source, target)
     return _Stuck(
         members=nodes[members],
         behind=nodes[np.flatnonzero(~found.in_core & blocked[nodes])],
@@ -372,7 +382,27 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
         core_count=len(groups),
         cycle=nodes[cycle].tolist(),
         stuck=nodes,
+        cause=nodes[cause],
     )
+
+
+def _most_waited_for(
+    waits: WaitGraph, nodes: Integers, members: Integers, label: Integers, edges: tuple[Integers, Integers, Booleans]
+) -> Integers:
+    """Of each core with calls that wait inside their own actors: these, of the actor for whose calls most others wait; of other
+    cores all. Who might make such a call is only stuck behind it.
+
+    `edges`: source, target and whether it leads from a call to its own actor.
+    """
+    source, target, is_own = edges
+    parked, machine = source[is_own], target[is_own]
+    is_waiting = ~np.isin(source, parked) & (waits.blocked[nodes[source]] | (nodes[source] >= waits.first_call))
+    waiting = np.bincount(target[is_waiting], minlength=len(nodes))[parked]
+    by_machine = np.bincount(machine, waiting, minlength=len(nodes))[machine]
+    most = np.full(len(label), -1.0)
+    np.maximum.at(most, label[parked], by_machine)
+    chosen = parked[by_machine == most[label[parked]]]
+    return np.union1d(chosen, members[most[label[members]] < 0])
 
 
 def _but(some: Booleans, others: Booleans) -> Booleans:
@@ -447,14 +477,17 @@ def _nothing_blocked() -> dict[str, Any]:
     return {"members": [], "stuck_behind": [], "cores": [], "cycle": [], "advice": [], **dict.fromkeys(counts, 0)}
 
 
-def _all_clear(waits: WaitGraph) -> str:
+def _all_clear(snapshot: Snapshot, waits: WaitGraph) -> str:
     blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
-    return f"No deadlock: {_still_come(waits, blocked)}{_may_still_come(waits)}."
+    still = _still_come(waits, blocked) if len(blocked) else _nobody_waits(snapshot)
+    return f"No deadlock: {still}{_may_still_come(waits)}."
+
+
+def _nobody_waits(snapshot: Snapshot) -> str:
+    return "nothing waits" if snapshot.protocol == CALLS else "no machine is blocked"
 
 
 def _still_come(waits: WaitGraph, blocked: Integers) -> str:
-    if not len(blocked):
-        return "no machine is blocked"
     return (
         f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
     )
@@ -483,10 +516,12 @@ def _half_begun(snapshot: Snapshot, waits: WaitGraph) -> list[str]:
 
 
 def _counted(waits: WaitGraph, nodes: Integers) -> str:
-    """ "2 machines", "3 calls", "1 machine and 3 calls"."""
+    """ "2 machines", "3 calls", "the program and 3 calls"."""
     calls = int((nodes >= waits.first_call).sum())
     machines = len(nodes) - calls
-    parts = [plural(machines, "machine")] * bool(machines or not calls) + [plural(calls, "call")] * bool(calls)
+    is_program = machines == 1 and waits.calls.call_count and waits.names[int(nodes.min())].as_py() == DRIVER
+    parts = ["the program" if is_program else plural(machines, "machine")] * bool(machines or not calls)
+    parts += [plural(calls, "call")] * bool(calls)
     return " and ".join(parts)
 
 

@@ -20,6 +20,7 @@ from ray_snapshot.detectors.common import (
     is_any_of,
     lasted,
     listed,
+    parties,
     plural,
     positions,
     texts,
@@ -32,6 +33,7 @@ from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -96,7 +98,8 @@ class Termination:
             evidence["uncovered"] = unseen
             text = f"Termination cannot be told: all is quiet, but this was not observed: {listed(unseen)}."
             return answer(self, snapshot, None, evidence, text)
-        text = f"Terminated: {plural(evidence['machines'], 'machine')} passive or stopped, nothing in flight."
+        state = "at rest or ended" if snapshot.protocol == CALLS else "passive or stopped"
+        text = f"Terminated: {parties(snapshot, evidence['machines'])} {state}, nothing in flight."
         return answer(self, snapshot, True, evidence, text)
 
 

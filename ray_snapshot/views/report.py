@@ -43,19 +43,58 @@ def _beginnings() -> re.Pattern[str]:
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
-    """The report of a deadlock verdict: which machine waits for which, which are stuck behind them, what to change."""
-    members, behind = evidence.get("members", []), evidence.get("stuck_behind", [])
+    """The report of a deadlock verdict: what keeps all others, what is stuck behind it, what to change."""
     lines = [f"ray-snapshot: deadlock in {system} (snapshot {snapshot_id}): these can never move again"]
-    lines += wait_lines(members, evidence.get("member_count", len(members)))
+    cause, behind = deadlock_lines(evidence)
+    lines += cause
     if behind:
-        lines.append("  stuck behind them:")
-        lines += wait_lines(behind, evidence.get("stuck_behind_count", len(behind)))
-    if any(record.get("needs") for record in (*members, *behind)):
+        lines += ["  stuck behind them:", *behind]
+    if any(record.get("needs") for name in ("members", "stuck_behind") for record in evidence.get(name, ())):
         lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
     lines += happened_lines(evidence.get("happened", ()))
     advice = (short_sites(text) for text in evidence.get("advice", ()))
     lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
     return "\n".join(lines)
+
+
+def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The smallest set that cannot move by itself, and what is stuck behind it."""
+    members, behind = [*evidence.get("members", ())], [*evidence.get("stuck_behind", ())]
+    callers = evidence.get("callers", ())
+    cause = [one for one in members if one.get("is_cause")] or members
+    parked = [one for one in cause if one.get("waits_for_later_call") and not one.get("held_by")] if callers else []
+    others = [one for one in members if one not in cause]
+    counts = [
+        evidence.get(f"{name}_count", len(those)) for name, those in (("member", members), ("stuck_behind", behind))
+    ]
+    lines = [f"    {line}" for line in _parked_lines(parked)]
+    rest = [one for one in cause if one not in parked]
+    if others:
+        return [*lines, *wait_lines(rest), *_caller_lines(callers)], wait_lines(
+            [*others, *behind], sum(counts) - len(cause)
+        )
+    lines += wait_lines(rest, counts[0] - len(parked))
+    return [*lines, *_caller_lines(callers)], wait_lines(behind, counts[1])
+
+
+def _caller_lines(callers: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in callers]
+
+
+def _parked_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """ "buffer: 4 calls of ReplayBuffer.add (app.py:45) and 1 of ReplayBuffer.sample (app.py:53) wait inside it"."""
+    places: dict[str, Counter[str]] = {}
+    for one in records:
+        place = machine_place({**one, "machine": ""}).removeprefix(" in ")
+        places.setdefault(str(one["machine"]), Counter())[place] += 1
+    return [f"{machine}: {_counted(where)} inside it for a later call" for machine, where in places.items()]
+
+
+def _counted(places: Counter[str]) -> str:
+    (first, count), *more = places.most_common()
+    texts = [f"{count:,} call{'s' * (count > 1)} of {first}", *(f"{count:,} of {place}" for place, count in more)]
+    *most, last = texts
+    return f"{', '.join(most)} and {last} wait" if most else f"{last} wait{'s' * (count == 1)}"
 
 
 def stall_report(sentence: str, evidence: Mapping[str, Any], diagnose: str) -> str:
@@ -189,7 +228,8 @@ def _targets(record: Mapping[str, Any]) -> str:
 
 
 def _later_call(to: str, callers: list[str], more: int = 0) -> str:
-    by = f"by {'any of ' * (len(callers) > 1)}{_some(callers, more)}"
+    named = name_ranges(callers) + (f" and {more:,} more" if more > 0 else "")
+    by = f"by {'any of ' * (len(callers) > 1)}{named}"
     return f"a later call to {to}, {by if callers else 'and none can begin there'}"
 
 

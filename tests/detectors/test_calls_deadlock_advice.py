@@ -33,9 +33,9 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
         "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a later call to Queue-0, by any of A-0, B-0;"
         " A-0 in A.work (app.py:2) waits for Queue.put of Queue-0;"
     )
-    assert verdict.evidence["advice"] == [
-        "Queue-0 in Queue.put (queue.py:1), Queue-1 in Queue.put (queue.py:1) wait for later calls to them, which were never"
-        " made, or can never come: A-0 is stuck in A.work (app.py:2), B-0 is stuck in B.work (app.py:2)."
+    assert verdict.evidence["advice"] == [], "what would help is not known"
+    assert verdict.evidence["callers"] == [
+        f"nobody is left to call {queue}: A-0, B-0 are stuck" for queue in ("Queue-0", "Queue-1")
     ]
     put = verdict.evidence["members"][0]
     assert (put["waits_for"], put["waits_for_later_call"]) == (["Queue-0", "A-0", "B-0"], True)
@@ -65,14 +65,13 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
     ]
     sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
     verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
-    assert verdict.evidence["advice"] == [
-        "Queue-0 in Queue.get (queue.py:1) waits for a later call to Queue-0, which was never made, or can never come:"
-        " Gone-0 has ended, Idle-0 does nothing, driver is stuck in (the program) (main.py:3); tasks that have ended make no"
-        " more calls."
+    assert deadlock_report(verdict.evidence, "app", "s").splitlines()[1:] == [
+        "    Queue-0: 1 call of Queue.get (queue.py:1) waits inside it for a later call",
+        "    nobody is left to call Queue-0: Gone-0, tasks that called it have ended; Idle-0 does nothing until it is called;"
+        " driver is stuck",
+        "  stuck behind them:",
+        "    driver in (the program) (main.py:3) waits for Queue-0 (Queue.get)",
     ]
-    assert "waits for a later call to Queue-0, by any of Gone-0, Idle-0, driver" in deadlock_report(
-        verdict.evidence, "app", "s"
-    )
 
 
 @pytest.mark.contract
@@ -122,8 +121,7 @@ def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advise
     app.messages = [one for one in app.messages if one["method"] != "wake_up"]
     app.waits = [one for one in app.waits if one["machine"] != "Caller-0"]
     app.waits_for("Caller-0", generate)
-    (advice,) = app.verdict().evidence["advice"]
-    assert "Raise" not in advice, "what stands behind another actor is no cause"
+    assert app.verdict().evidence["advice"] == [], "what stands behind another actor is no cause"
 
 
 def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None:
@@ -166,9 +164,11 @@ def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> Non
     app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), takes["Lock-0"])
     app.waits_for(app.runs("B-0", "driver", "work", "app.py:2"), takes["Lock-1"])
     app.coverage["primitives"] = dict.fromkeys(takes.values(), kind)
-    (advice,) = app.verdict().evidence["advice"]
-    assert advice.endswith("Take them in the same order everywhere.") is ("Queue" not in kind)
-    assert f"Lock-0 in Lock.take (lock.py:1, in {kind})" in advice
+    evidence = app.verdict().evidence
+    assert evidence["advice"] == ["Take Lock-0, Lock-1 in the same order everywhere."] * ("Queue" not in kind)
+    assert f"Lock-0: 1 call of Lock.take (lock.py:1, in {kind}) waits inside it" in deadlock_report(
+        evidence, "app", "s"
+    )
 
 
 @pytest.mark.contract
