@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
-from ray_snapshot.protocol.choosing import CALLS
+from ray_snapshot.names import CALLS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, grade_of
 

@@ -63,8 +63,7 @@ from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.choosing import CALLS
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict
 
@@ -74,14 +73,15 @@ _REMEDY = "declare who sends to each port by system.connect(source, target, port
 class Deadlock:
     """True iff some blocked machine or waiting call can never move again.
 
-    Evidence: `members` (the core: all in a knot, a set out of which no wait leads), `stuck_behind` (those that
-    only wait for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
-    empty if the core waits for stopped machines, or for passive ones that no machine is left to wake),
-    `advice` (what a person can change, a sentence each), `happened` (deaths, restarts and errors that nobody has read,
-    before it, a sentence each; if there are any), `member_count`, `stuck_behind_count`, `core_count`; lists
-    stop at 1,000 records and 100 cores. Where machines run calls there is a record for each call. If None:
-    the same for what would be stuck if nothing unobserved acts, and `depends_on`. Callers that only ask may be `suspected`
-    (the verdict's `grade`), `unless` something is so that no snapshot shows.
+    Evidence: `members` (the core: all in a knot, a set out of which no wait leads; `is_cause` of those that keep all others),
+    `callers` (why nobody can end the waits of the cause, a sentence for each actor), `stuck_behind` (those that only wait
+    for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order; empty if the core
+    waits for stopped machines, or for passive ones that no machine is left to wake), `advice` (what a person can change, a
+    sentence each), `happened` (deaths, restarts and errors that nobody has read, before it, a sentence each; if there are
+    any), `member_count`, `stuck_behind_count`, `core_count`; lists stop at 1,000 records and 100 cores. Where machines run
+    calls there is a record for each call. If None: the same for what would be stuck if nothing unobserved acts, and
+    `depends_on`. Callers that only ask may be `suspected` (the verdict's `grade`), `unless` something is so that no snapshot
+    shows.
 
     Cost: O(V + E) of machines, calls, rows of waits and messages, and a sort of the rows. Source: reduction after
     Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).

@@ -606,7 +606,9 @@ def _nobody_left(about: _About, machine: str, parked: list[int]) -> str:
     channels = about.snapshot.tables["channels"]
     if (is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
         fates.setdefault("ended", {})["tasks that called it"] = None
-    told = [f"{name_ranges(names)} {_FATES[fate][len(names) > 1]}" for fate, names in sorted(fates.items())]
+    told = [
+        f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
+    ]
     if not told:
         return f"no call to {machine} can begin: every slot is taken, and nothing else in the process may end that"
     return f"nobody is left to call {machine}: {'; '.join(told)}"
@@ -615,8 +617,8 @@ def _nobody_left(about: _About, machine: str, parked: list[int]) -> str:
 _FATES = {
     "died": ("has died", "have died"),
     "ended": ("has ended", "have ended"),
-    "idle": ("does nothing until it is called", "do nothing until they are called"),
     "stuck": ("is stuck", "are stuck"),
+    "idle": ("does nothing until it is called", "do nothing until they are called"),
 }
 
 

@@ -32,8 +32,7 @@ from ray_snapshot.detectors.groups import check_group, is_pattern
 from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.choosing import CALLS
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

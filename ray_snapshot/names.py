@@ -13,6 +13,9 @@ from ray_snapshot.errors import NameNotAllowedError
 DRIVER = "driver"
 """The machine that the driver program is."""
 
+CALLS = "calls"
+"""How the processes of a watched app record where no hosts are beside them: each when it hears of a snapshot."""
+
 NAMESPACE = "ray-snapshot"
 """The Ray namespace of all services."""
 

@@ -143,10 +143,10 @@ def test_the_smallest_set_that_cannot_move_stands_first_and_calls_of_one_actor_a
         "    buffer: 2 calls of Buffer.add (app.py:4) and 1 of Buffer.sample (app.py:5) wait inside it for a later call",
         "    nobody is left to call buffer: learner, play-[0-1] are stuck",
         "  stuck behind them:",
-        "    queue in Queue.get waits for a later call to queue, by learner",
         "    learner in learn waits for buffer (Buffer.sample)",
         "    play-0 waits for buffer",
         "    play-1 waits for buffer",
+        "    queue in Queue.get waits for a later call to queue, by learner",
         "    ... and 2 more",
     ]
 

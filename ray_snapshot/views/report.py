@@ -58,27 +58,27 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
 
 
 def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The smallest set that cannot move by itself, and what is stuck behind it."""
-    members, behind = [*evidence.get("members", ())], [*evidence.get("stuck_behind", ())]
-    callers = evidence.get("callers", ())
-    cause = [one for one in members if one.get("is_cause")] or members
+    """The smallest set that cannot move by itself, and what is stuck behind it, the nearest first."""
+    members, behind = evidence.get("members", ()), evidence.get("stuck_behind", ())
+    count, count_behind = evidence.get("member_count", len(members)), evidence.get("stuck_behind_count", len(behind))
+    if cause := [one for one in members if one.get("is_cause")]:
+        behind = _nearest_first(cause, [*(one for one in members if not one.get("is_cause")), *behind])
+        count, count_behind = len(cause), count + count_behind - len(cause)
+    cause, callers = cause or members, evidence.get("callers", ())
     parked = [one for one in cause if one.get("waits_for_later_call") and not one.get("held_by")] if callers else []
-    others = [one for one in members if one not in cause]
-    counts = [
-        evidence.get(f"{name}_count", len(those)) for name, those in (("member", members), ("stuck_behind", behind))
-    ]
-    lines = [f"    {line}" for line in _parked_lines(parked)]
-    rest = [one for one in cause if one not in parked]
-    if others:
-        return [*lines, *wait_lines(rest), *_caller_lines(callers)], wait_lines(
-            [*others, *behind], sum(counts) - len(cause)
-        )
-    lines += wait_lines(rest, counts[0] - len(parked))
-    return [*lines, *_caller_lines(callers)], wait_lines(behind, counts[1])
+    others = wait_lines((one for one in cause if one not in parked), count - len(parked))
+    return [*_parked_lines(parked), *others, *(f"    {line}" for line in callers)], wait_lines(behind, count_behind)
 
 
-def _caller_lines(callers: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in callers]
+def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """`records` by how many waits lie between them and the cause; those that wait for a later call are the last."""
+    reached, found, left = {one["machine"] for one in cause}, list[Mapping[str, Any]](), [*records]
+    for _ in range(MOST_LINES):
+        near = [not (one.get("waits_for_later_call") or reached.isdisjoint(one["waits_for"])) for one in left]
+        found += (one for one, is_near in zip(left, near, strict=True) if is_near)
+        reached |= {one["machine"] for one in found}
+        left = [one for one, is_near in zip(left, near, strict=True) if not is_near]
+    return [*found, *left]
 
 
 def _parked_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -87,7 +87,7 @@ def _parked_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
     for one in records:
         place = machine_place({**one, "machine": ""}).removeprefix(" in ")
         places.setdefault(str(one["machine"]), Counter())[place] += 1
-    return [f"{machine}: {_counted(where)} inside it for a later call" for machine, where in places.items()]
+    return [f"    {machine}: {_counted(where)} inside it for a later call" for machine, where in places.items()]
 
 
 def _counted(places: Counter[str]) -> str:
