@@ -41,8 +41,8 @@ from ray_snapshot.detectors.busy_loops import busy_loops
 from ray_snapshot.detectors.common import (
     Booleans,
     Integers,
+    Named,
     answer,
-    check_name,
     distinct,
     listed,
     one_array,
@@ -70,7 +70,7 @@ from ray_snapshot.verdicts import SUSPECTED, Verdict
 _REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
 
-class Deadlock:
+class Deadlock(Named):
     """True iff some blocked machine or waiting call can never move again.
 
     Evidence: `members` (the core: all in a knot, a set out of which no wait leads; `is_cause` of those that keep all others),
@@ -87,16 +87,8 @@ class Deadlock:
     Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).
     """
 
-    stable: bool = True
-    alarm_when: bool | None = True
-    looks_at = frozenset({"statuses"})
-
-    def __init__(self, *, name: str = "deadlock") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "deadlock", "name": name}
-
-    def __repr__(self) -> str:
-        return f"Deadlock(name={self.name!r})"
+    type = "deadlock"
+    stable = True
 
     def warm_up_for(self, machines: int) -> None:
         """Load what only a deadlock among so many machines needs before there is one."""

@@ -12,9 +12,6 @@ from typing import Any
 from ray_snapshot.names import name_ranges
 
 MOST_LINES = 12
-MOST_NAMES = 8
-"""So many of those that one line waits for are named."""
-
 NOT_RECORDED = "something that was not recorded"
 
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
@@ -29,16 +26,11 @@ def current_folder() -> Path | None:
         return None
 
 
-def _typed_from() -> Path | None:
-    """What paths leave out: the current folder; None at the root of all, from where they would be no shorter."""
-    here = current_folder()
-    return None if here is None or here == here.parent else here
-
-
 def _beginnings() -> re.Pattern[str]:
     """What call sites begin with and a report leaves out: the path to packages, and the current folder."""
-    here = _typed_from()
-    folders = [] if here is None else [rf"(?<![^\s(]){re.escape(str(here))}/"]
+    here = current_folder()
+    is_long = here is not None and here != here.parent  # from the root of all paths would be no shorter
+    folders = [rf"(?<![^\s(]){re.escape(str(here))}/"] if is_long else []
     return re.compile("|".join([rf"[^\s(]*(?:{_PACKAGES})", *folders]))
 
 
@@ -218,25 +210,18 @@ def _targets(record: Mapping[str, Any]) -> str:
     if record.get("waits_for_later_call"):
         return _later_call(own := str(record["machine"]), [one for one in names if one != own], count - len(names))
     if record.get("waits_for_a_reader"):
-        return f"{_some(names, count - len(names))} to take an item"
+        return f"{name_ranges(names, count - len(names))} to take an item"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
     if len(calls) == len(names):
         pairs = zip(names, calls, strict=True)
         names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
-    return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or NOT_RECORDED)
+    return (word if len(names) > 1 else "") + (name_ranges(names, count - len(names)) or NOT_RECORDED)
 
 
 def _later_call(to: str, callers: list[str], more: int = 0) -> str:
-    named = name_ranges(callers) + (f" and {more:,} more" if more > 0 else "")
-    by = f"by {'any of ' * (len(callers) > 1)}{named}"
+    by = f"by {'any of ' * (len(callers) > 1)}{name_ranges(callers, more)}"
     return f"a later call to {to}, {by if callers else 'and none can begin there'}"
-
-
-def _some(names: list[str], more: int) -> str:
-    """ "a, b and 4 more" of `names`, and so many that are not among them."""
-    more += max(0, len(names) - MOST_NAMES)
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more:,} more" if more else "")
 
 
 def chain(frames: Iterable[Mapping[str, Any]], cut: int = 0) -> str:
@@ -257,24 +242,12 @@ def _frame_site(frame: Mapping[str, Any]) -> str:
 
 def place_text(site: str, inside: str | None = None) -> str:
     """ "app.py:7, in queue.Queue.get": where the user's own line is, and what it is in."""
-    return short_site(site) + (f", in {inside}" if inside else "")
+    return short_sites(site) + (f", in {inside}" if inside else "")
 
 
 def short_sites(text: str) -> str:
     """A text with the call sites in it as one would type them here."""
     return _beginnings().sub("", text)
-
-
-def short_site(site: str) -> str:
-    """A call site with a path as one would type it here."""
-    path, _, line = site.rpartition(":")
-    *packages, library = re.split(_PACKAGES, path)
-    if packages:
-        return f"{library}:{line}"
-    here = _typed_from()
-    if here is None or not Path(path).is_relative_to(here):
-        return site
-    return f"{Path(path).relative_to(here)}:{line}"
 
 
 Places = Mapping[tuple[str, str | None], str]
