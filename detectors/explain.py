@@ -388,13 +388,9 @@ def _why_never(about: _About, node: int) -> str:
     for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nothing is left to wake")):
         who = list(dict.fromkeys(about.nodes[other].machine for other in nodes if flags[other]))
         if who:
-            return f" ({_is(who)} {reason}{(' it' if len(who) == 1 else ' them') if 'wake' in reason else ''})"
+            verb, pronoun = ("is", " it") if len(who) == 1 else ("are", " them")
+            return f" ({listed(who)} {verb} {reason}{pronoun if 'wake' in reason else ''})"
     return ", and so many can never come"
-
-
-def _is(names: Iterable[str]) -> str:
-    listing = list(names)
-    return f"{listed(listing)} {'is' if len(listing) == 1 else 'are'}"
 
 
 # ---- what to change -------------------------------------------------------------------------------------------------
@@ -529,13 +525,9 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
 
 
 def _of_parked(about: _About, parked: list[int]) -> list[str]:
-    """Of calls that wait for locks inside their own actors: what is held and by whom, or that several are taken in turn."""
-    held: dict[str, list[str]] = {}
-    for node in parked:
-        if text := _holder_of_lock(about, node):
-            held.setdefault(text, []).append(_subject(about.nodes[node]))
-    lines = [f"{listed(dict.fromkeys(waiting))} {_verb(waiting)}: {text}" for text, waiting in held.items()]
-    rest = [about.nodes[node] for node in parked if not _holder_of_lock(about, node)]
+    """Of calls that wait inside their own actors, for locks: what holds them while it waits, or that several are taken in turn."""
+    lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
+    rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
         lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
     return lines
@@ -545,22 +537,18 @@ def _holder_of_lock(about: _About, node: int) -> str:
     """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
     A.check of A-0: ..."; "" if that is not known."""
     mine = about.nodes[node]
-    if not mine.holder:
-        return ""
-    text = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
-    nodes = [other for other in about.alternatives if _is_in(about.nodes[other], mine.machine, mine.holder)]
+    nodes = [
+        other for other in about.alternatives if mine.holder and _is_in(about.nodes[other], mine.machine, mine.holder)
+    ]
     if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
-        return f"{text}."
+        return ""
+    held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
     waits = f"while it waits{about.nodes[nodes[0]].place} for {_awaited(about, nodes[0])}"
-    return f"{text} {waits}: leave the `async with` before that wait."
+    return f"{held} {waits}: leave the `async with` before that wait."
 
 
 def _is_in(node: _Node, machine: str, function: str) -> bool:
     return node.is_running and node.machine == machine and function.rpartition(".")[2] == node.method
-
-
-def _verb(waiting: Sequence[str]) -> str:
-    return "waits" if len(dict.fromkeys(waiting)) == 1 else "wait"
 
 
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
@@ -609,9 +597,11 @@ def _nobody_left(about: _About, machine: str, parked: list[int]) -> str:
     told = [
         f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
     ]
-    if not told:
+    is_full = about.waits.calls.machine[parked[0] - about.waits.first_call] in about.waits.calls.full
+    if is_full and not told:
         return f"no call to {machine} can begin: every slot is taken, and nothing else in the process may end that"
-    return f"nobody is left to call {machine}: {'; '.join(told)}"
+    told += ["every slot is taken"] * is_full
+    return f"nobody is left to call {machine}{': ' * bool(told)}{'; '.join(told)}"
 
 
 _FATES = {

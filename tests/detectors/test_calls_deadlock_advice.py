@@ -140,9 +140,12 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
     app.coverage["primitives"] = {read: "asyncio.Lock held by Ledger.add"}
     verdict = app.verdict()
     assert verdict.evidence["advice"] == [
-        "Ledger-0 in Ledger.read (ledger.py:9, in asyncio.Lock held by Ledger.add) waits: Ledger.add holds asyncio.Lock while"
-        " it waits (ledger.py:14) for Auditor.check of Auditor-0: leave the `async with` before that wait."
+        "Ledger.add holds asyncio.Lock while it waits (ledger.py:14) for Auditor.check of Auditor-0: leave the `async with`"
+        " before that wait."
     ]
+    cause = [one["method"] for one in verdict.evidence["members"] if one.get("is_cause")]
+    assert cause == ["add", "check", "read"], "the lock, who holds it, and what that one waits for"
+    assert verdict.evidence["callers"] == []
     (record,) = [one for one in verdict.evidence["members"] if one["method"] == "read"]
     assert (record["primitive"], record["held_by"]) == ("asyncio.Lock held by Ledger.add", "Ledger.add")
     assert "in asyncio.Lock held by Ledger.add) waits for Ledger.add to give it back" in wait_line(record)
