@@ -525,7 +525,7 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
 
 
 def _of_parked(about: _About, parked: list[int]) -> list[str]:
-    """Of calls that wait inside their own actors, for locks: what holds them while it waits, or that several are taken in turn."""
+    """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
     lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
