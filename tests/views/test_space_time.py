@@ -231,9 +231,32 @@ def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
     assert (tmp_path / image).read_text() == (docs / "images" / image).read_text()
 
 
-def test_a_legend_names_no_arrows_that_are_not_there() -> None:
+def legend_of(svg: str) -> list[str]:
+    return [str(text.text) for part in ET.fromstring(svg).iter() if part.get("class") == "legend" for text in part.iter()
+            if text.tag.endswith("text")]  # fmt: skip
+
+
+def test_a_legend_names_what_is_there_and_nothing_else() -> None:
     events, cuts = simulated(1)
-    assert "marker, barrier, request" not in diagram(events, cuts)
+    both = ["message", "in flight in the snapshot"]
+    assert legend_of(diagram(events, cuts)) == ["action", "action after the snapshot", *both, "snapshot"]
+    assert legend_of(diagram([Event("a", 1, (), (("a", "b", "mail", 1),)), Event("b", 1)])) == [
+        "action",
+        "not accepted",
+    ]
+
+
+def test_a_dot_has_the_number_of_the_text_and_its_method_where_there_is_room() -> None:
+    crowd = [Event("b", number, mark=str(number + 2), method="a_rather_long_name") for number in range(1, 60)]
+    svg = diagram([Event("a", 1, mark="3.2", method="deposit"), *crowd])
+    texts = {str(text.text) for text in of_class(svg, "number")}
+    assert {"3.2 deposit", "3", "61"} <= texts
+
+
+def test_an_arrow_that_nothing_accepts_ends_on_the_line_of_its_target() -> None:
+    svg = diagram([Event("a", 1, (), (("a", "b", "mail", 1), ("a", "a", "timer", 1))), Event("b", 1)])
+    lanes = [float(lane.get("y1") or 0) for lane in of_class(svg, "lane")]
+    assert [ends_of(arrow)[1][1] for arrow in of_class(svg, "open")] == lanes[::-1]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
