@@ -231,7 +231,6 @@ def test_a_dot_has_the_number_of_the_text_and_its_method_where_there_is_room() -
     assert {"3.2 deposit", "3", "61"} <= texts
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_same_run_is_drawn_under_every_protocol(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
