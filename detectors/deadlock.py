@@ -297,10 +297,12 @@ class _Stuck:
         return cls(none, none, [], 0, [], none, none)
 
     def evidence(self, snapshot: Snapshot, waits: WaitGraph) -> dict[str, Any]:
-        names = waits.names
-        cause = _listed(names, self.cause)
-        members = np.union1d(_listed(names, self.members), cause)
-        cause = with_holders(snapshot, waits, cause, members)
+        names, members = waits.names, _listed(waits.names, self.members)
+        cause = members
+        if len(self.cause) < len(self.members):
+            cause = _listed(names, self.cause)
+            members = np.union1d(members, cause)
+            cause = with_holders(snapshot, waits, cause, members)
         return {
             "members": records(snapshot, waits, members, cause if len(cause) < len(members) else ()),
             "stuck_behind": records(snapshot, waits, _listed(names, self.behind)),
@@ -359,10 +361,10 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     label = _joined(found.label, asleep[found.core[asleep]])
     members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
-    inside = found.in_core[source]  # and so is the target: no edge leads out of a core
-    source, target = source[inside], target[inside]
     is_own = _is_own_machine(waits, nodes[source], nodes[target])
     cause = _most_waited_for(waits, nodes, members, label, (source, target, is_own)) if is_own.any() else members
+    inside = found.in_core[source]  # and so is the target: no edge leads out of a core
+    source, target, is_own = source[inside], target[inside], is_own[inside]
     starts = _split(cause, label[cause])
     cycle = _cycle(starts, found.in_core, source[~is_own], target[~is_own])
     if not len(cycle):
@@ -387,10 +389,11 @@ def _most_waited_for(
     `edges`: source, target and whether it leads from a call to its own actor.
     """
     source, target, is_own = edges
-    parked, machine = source[is_own], target[is_own]
-    is_waiting = ~np.isin(source, parked) & (waits.blocked[nodes[source]] | (nodes[source] >= waits.first_call))
-    waiting = np.bincount(target[is_waiting], minlength=len(nodes))[parked]
-    by_machine = np.bincount(machine, waiting, minlength=len(nodes))[machine]
+    is_waiting = ~np.isin(source, source[is_own]) & (waits.blocked[nodes[source]] | (nodes[source] >= waits.first_call))
+    waiting = np.bincount(target[is_waiting], minlength=len(nodes))
+    in_core = is_own & np.isin(source, members)
+    parked, machine = source[in_core], target[in_core]
+    by_machine = np.bincount(machine, waiting[parked], minlength=len(nodes))[machine]
     most = np.full(len(label), -1.0)
     np.maximum.at(most, label[parked], by_machine)
     chosen = parked[by_machine == most[label[parked]]]

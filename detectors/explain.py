@@ -574,6 +574,8 @@ def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[
     "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
     """
     calls = cause[cause >= waits.first_call]
+    if not len(calls):
+        return []
     about = _About(snapshot, waits, calls)
     parked: dict[str, list[int]] = {}
     for node in calls.tolist():

@@ -75,6 +75,36 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
 
 
 @pytest.mark.contract
+def test_the_cause_is_where_most_wait_and_an_idle_queue_is_stuck_behind_it() -> None:
+    """Two players and a learner wait in a buffer; a monitor waits for a queue that any of them might fill."""
+    app = (
+        App()
+        .actor("buffer", 1_000)
+        .actor("queue", 1_000)
+        .actor("monitor")
+        .actor("learner")
+        .actor("play-0")
+        .actor("play-1")
+    )
+    for actor, worker, method in (
+        ("queue", "monitor", "get"),
+        ("buffer", "learner", "sample"),
+        ("buffer", "play-0", "add"),
+        ("buffer", "play-1", "add"),
+    ):
+        call = app.runs(actor, worker, method, f"app.py:{len(app.calls)}")
+        app.waits_for(app.runs(worker, "driver", "work", "app.py:9"), call)
+        app.waits += [
+            {"machine": actor, "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
+            for other in (actor, "monitor", "learner", "play-0", "play-1")
+        ]
+    evidence = app.verdict().evidence
+    assert [one["method"] for one in evidence["members"] if one.get("is_cause")] == ["sample", "add", "add"]
+    assert evidence["member_count"] == 8, "all are in one knot"
+    assert evidence["callers"] == ["nobody is left to call buffer: learner, monitor, play-[0-1] are stuck"]
+
+
+@pytest.mark.contract
 def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_help_and_is_not_advised() -> None:
     app = App().actor("Seats-0", 1).actor("A-0")
     acquire = app.runs("Seats-0", "driver", "acquire", "seats.py:1")
