@@ -1,15 +1,20 @@
-"""Reading a path of many states at once gives what reading each by itself gives, whatever the states are."""
+"""Reading a path of many states at once gives what reading each by itself gives; what paths and remembered values are."""
 
 from __future__ import annotations
 
 import json
+import pickle
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
+import ray_snapshot as rs
 from ray_snapshot import Snapshot
+from ray_snapshot.adding import total
 from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, holdings, json_column
 from ray_snapshot.detectors.holdings import in_machines
 from ray_snapshot.detectors.json_column import arrays_at
@@ -190,3 +195,91 @@ def test_sums_that_do_not_fit_64_bits_are_exact() -> None:
     found = TokenConservation(0, "$.a").evaluate(Snapshot.from_rows(machines=machines))
 
     assert found.evidence["found"] == sum(2**62 + number for number in range(COUNT))
+
+
+VALUE = {"balance": 7, "pots": [{"big one": 1}, {"big one": [2, 3]}], "a.b": 4, "0": 5, "none": None, "é": 6}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$", VALUE),
+        ("$.balance", 7),
+        ("$['balance']", 7),
+        ('$["balance"]', 7),
+        ("$.pots[1]['big one'][0]", 2),
+        ("$['a.b']", 4),
+        ("$['0']", 5),
+        ("$.0", 5),
+        ("$.é", 6),
+        ("$.none", None),
+        ("$.none.x", MISSING),
+        ("$[0]", MISSING),
+        ("$.pots.big", MISSING),
+        ("$.pots[2]", MISSING),
+        ("$.balance[0]", MISSING),
+        ("$.Balance", MISSING),
+    ],
+)
+def test_a_path_finds_what_it_leads_to(path: str, found: Any) -> None:
+    assert compile_path(path).find(VALUE) is found or compile_path(path).find(VALUE) == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "balance", ".balance", "$balance", "$.", "$..a", "$.a.", "$[", "$[-1]", "$[*]", "$[1:2]", "$['a'",
+     "$['']", "$['a?']", "$. a", "$.a[?(@.b)]", "$[0]x", "$[9999999999]", "$[\u0661]", None, 3],
+)  # fmt: skip
+def test_everything_else_is_refused_with_the_path_in_the_message(path: Any) -> None:
+    with pytest.raises(rs.SettingError) as error:
+        compile_path(path)
+    assert repr(path) in str(error.value)
+
+
+def test_a_compiled_path_and_what_it_does_not_find_survive_a_pickle() -> None:
+    path = pickle.loads(pickle.dumps(compile_path("$.x[0]")))
+    assert path.find({"x": [1]}) == 1
+    assert pickle.loads(pickle.dumps(MISSING)) is MISSING
+
+
+ROWS = [{"machine": "a"}, {"machine": "b"}]
+
+
+@dataclass
+class Count:
+    """A user's own; what it adds up hangs on what it was made with."""
+
+    times: int
+    name: str = "count"
+    is_timeless: bool = True
+
+    def partial(self, part: Snapshot) -> int:
+        return self.times * part.tables["machines"].num_rows
+
+    def merge(self, one: int, other: int) -> int:
+        return one + other
+
+
+class Told(Count):
+    """The same, which says what it was made with."""
+
+    asked = 0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"times": self.times}
+
+    def partial(self, part: Snapshot) -> int:
+        Told.asked += 1
+        return super().partial(part)
+
+
+def test_two_detectors_that_tell_nothing_of_themselves_do_not_share_a_value() -> None:
+    found = Snapshot.from_rows(machines=ROWS)
+    assert total(Count(3), found) == 3 * total(Count(1), found) > 0
+
+
+def test_what_tells_of_itself_is_asked_once() -> None:
+    found = Snapshot.from_rows(machines=ROWS)
+    assert total(Told(3), found) == 3 * total(Told(1), found) == total(Told(3), found)
+    assert Told.asked == 2
