@@ -46,15 +46,16 @@ def patient(
     return lambda name: (runs[name].result(), rs.History(folder / name))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("scenario", "output"),
     [
         ("called_back", "woken"),
-        pytest.param("named", "('woken', None)", marks=pytest.mark.nightly),
-        pytest.param("threads", "['stepped', 'stepped']", marks=pytest.mark.nightly),
-        pytest.param("inherited", "left", marks=pytest.mark.nightly),
-        pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
-        pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
+        ("named", "('woken', None)"),
+        ("threads", "['stepped', 'stepped']"),
+        ("inherited", "left"),
+        ("stored", "('woken', None)"),
+        ("failing", "freed by an error"),
     ],
 )
 def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_deadlock(

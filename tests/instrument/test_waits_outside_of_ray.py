@@ -76,7 +76,7 @@ def _hanging(runner: Runner, folder: Path) -> Done:
     history, given_up = folder / "hanging", folder / "given up"
     program = (*_kept(history), "outside.py", "hanging", str(given_up))
     with runner.watching("outside-hanging", *program) as app:
-        until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,))
+        until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,), pause_s=1.0)
         given_up.touch()
         return runner.finish(app)
 
@@ -129,7 +129,6 @@ def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
 
 
 DEADLOCKED = 3
-by_night = pytest.mark.nightly
 
 
 def _run(runner: Runner, scenario: str, history: Path, *more: str) -> Done:
@@ -154,7 +153,8 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("scenario", [one if one == "last_cpu" else pytest.param(one, marks=by_night) for one in FOUND])
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", FOUND)
 def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
     runner: Runner, tmp_path: Path, scenario: str
 ) -> None:
@@ -170,19 +170,14 @@ def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
     "scenario",
     [
         "given_up",
-        *(
-            pytest.param(one, marks=by_night)
-            for one in (
-                "freed_by_collection",
-                "taken_back",
-                "freed_by_a_task",
-                "freed_by_a_watchdog",
-                "freed_by_another",
-                "freed_by_itself",
-                "freed_by_who_is_to_come",
-                "groups_in_turn",
-            )
-        ),
+        "freed_by_collection",
+        "taken_back",
+        "freed_by_a_task",
+        "freed_by_a_watchdog",
+        "freed_by_another",
+        "freed_by_itself",
+        "freed_by_who_is_to_come",
+        "groups_in_turn",
     ],
 )
 def test_who_may_yet_get_room_is_not_reported(runner: Runner, tmp_path: Path, scenario: str) -> None:
