@@ -1,7 +1,5 @@
 """One Ray and one Spark for each process of a test run, Ray in a temporary folder of its own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

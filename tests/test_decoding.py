@@ -1,7 +1,5 @@
 """What was recorded as JSON comes back as it was, or is said not to."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import fractions

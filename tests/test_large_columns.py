@@ -1,7 +1,5 @@
 """Rows in any order whose texts do not fit into one Arrow array (made small here), names to integers, and views of rows."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """Waits whose end is already on its way, in which no deadlock may be seen; and the short form of a machine's waits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The one loop of the tests that asks again and again, with a bound; imports nothing of ours, so that any process can."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Reading a path of many states at once gives what reading each by itself gives; what paths and remembered values are."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import dataclass

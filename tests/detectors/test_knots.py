@@ -1,7 +1,5 @@
 """Knots of large graphs are looked for among few nodes: they are those of all nodes, and none is missed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

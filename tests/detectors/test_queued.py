@@ -1,7 +1,5 @@
 """What a person is told of calls that wait for a slot while others run on, and of what has not begun for want of room."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -3,8 +3,6 @@
 The truth is found by trying every order of events (`Played`), which shares no code with the detector.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deadlocks of calls that wait for room on a node: who holds it, who may give it back, and what to change."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The hint that a node's object store is short of room: its words, and that it decides nothing."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

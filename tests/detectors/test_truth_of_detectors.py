@@ -4,8 +4,6 @@ Every run is held against the simulator's own knowledge (`truth`): what a verdic
 completed; what was true when the snapshot started is reported. A failure names its seed: `Run(seed).play()` replays it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

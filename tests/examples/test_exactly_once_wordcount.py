@@ -1,7 +1,5 @@
 """Words are counted while processes are killed: the result is the undisturbed one, and where it is not, that was foretold."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

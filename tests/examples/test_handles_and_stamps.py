@@ -1,7 +1,5 @@
 """Garbage and virtual time, held against what machines went on to do; and waits for what is gone."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

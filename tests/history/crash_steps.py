@@ -6,8 +6,6 @@ forgotten. For each step a fork of this process runs the scenario on a copy of t
 `os._exit`; another fork looks at what is left, starts a writer, and looks again. Prints one JSON object a step.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

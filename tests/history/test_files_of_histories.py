@@ -1,7 +1,5 @@
 """Folders and stores answer alike (`places.Files`); a checkpoint is loaded as it was written, or not at all."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

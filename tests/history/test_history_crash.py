@@ -1,7 +1,5 @@
 """A writer that dies, or fails, between any two commits: a snapshot is there whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

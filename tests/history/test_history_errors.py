@@ -1,7 +1,5 @@
 """Histories that are missing, damaged, foreign or newer: one clear error, naming the path and the table."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

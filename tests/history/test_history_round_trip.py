@@ -1,7 +1,5 @@
 """What goes into a history comes out of it, and nothing else; as tables of others, too."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import threading

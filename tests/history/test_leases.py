@@ -1,7 +1,5 @@
 """Who writes into a history in a store holds a lease; one that is over is told by a looker's own clock, and cannot be used."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever stands in a history, no command imports it, constructs it or unpickles it, unless the user says so."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """What a notebook does whose first cell runs again, for `test_a_first_cell_may_run_again`: what came of it, as JSON."""
 
-from __future__ import annotations
-
 import json
 from contextlib import redirect_stderr
 from io import StringIO

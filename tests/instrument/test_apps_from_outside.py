@@ -1,7 +1,5 @@
 """`ray-snapshot diagnose` from another process, Ctrl-C, `rs.watch` in a program of one's own, and programs that are wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """An `await` of one of Ray's refs is a tracked wait; which awaits of others nothing seen ends. No Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import signal

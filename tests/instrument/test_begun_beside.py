@@ -1,7 +1,5 @@
 """A program begins while the services of its watch are starting. No Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Which errors of calls and of tasks of asyncio count as read, and which the watcher still tells. No Ray runs."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections import Counter

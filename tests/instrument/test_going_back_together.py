@@ -1,7 +1,5 @@
 """Spawned machines and ordinary actors go back to one moment, in this run and in another; `together.py` has the scenarios."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Two processes in one, and no Ray between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from types import MappingProxyType, SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A place is the user's own line, with the function of a library behind it; in a notebook, the cell. No Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import site

@@ -3,8 +3,6 @@
 And what the end of a wait tells of its calls. No Ray in here.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

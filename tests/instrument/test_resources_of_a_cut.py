@@ -1,7 +1,5 @@
 """What a snapshot's coverage tells of resources, from ledgers and looks at the cluster by hand; and what is concluded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What an actor of somebody else's is restored from, what is said of one that cannot be, and which states are shown."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """Generators of a process at their `yield`s, when they wait there, and a `gather` over their items. No Ray runs."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Calls that wait outside of Ray's calls (for a lock, a queue, a thread, a socket, a child), and for room on a node. On Ray."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Which process runs a call of a deadlock, whether an error may end its wait, and who may end it: from ledgers by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

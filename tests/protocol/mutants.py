@@ -4,8 +4,6 @@ A mutant changes the classes of `ray_snapshot.protocol` through pytest's monkeyp
 guard in `HostCore` that refuses red messages is taken out where it would catch the mutant before the oracle can.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Barriers against their table, machine by machine: every event in every state, in each mode and colour scheme; then hosts."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

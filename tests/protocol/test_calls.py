@@ -1,7 +1,5 @@
 """The ledger of one machine: each rule of the table in `protocol/calls.py`, and each trap, by hand."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

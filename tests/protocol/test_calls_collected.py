@@ -1,7 +1,5 @@
 """When a snapshot of calls is complete, and the join of its reports, by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

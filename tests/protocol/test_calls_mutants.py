@@ -1,7 +1,5 @@
 """Do the tests of the protocol for calls work? Each wrong protocol must be caught by a seeded run, for the right reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The marker protocol against its table: every event in every state of what the host knows of the number."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

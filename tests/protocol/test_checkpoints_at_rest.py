@@ -3,8 +3,6 @@
 The steps are those of `test_machines_at_rest`; what hosts show of machines at rest is the real one (`runtime.host.resting`).
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The central point: which snapshots are open, what is missing of them, and how each report is answered."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

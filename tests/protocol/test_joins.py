@@ -1,7 +1,5 @@
 """Joins: what is enabled, who is chosen, and what a machine waits for whose joins are not enabled."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
 from itertools import permutations, product

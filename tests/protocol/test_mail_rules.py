@@ -1,7 +1,5 @@
 """The mail rules of the design: order, fairness, joins, markers on arrival, bounds, and who is held at a full mailbox."""
 
-from __future__ import annotations
-
 import pytest
 from nets import Net
 

@@ -1,7 +1,5 @@
 """Each wrong protocol of `mutants` must be caught by a seeded run, for the right reason, and stand on the page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Wrong protocols that no snapshot shows, because they are unfair, unbounded or only late: a named test must catch each."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Any

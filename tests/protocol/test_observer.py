@@ -1,7 +1,5 @@
 """The observer variant against its table and its text; and, as a lesson, markers where channels reorder."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """A host's core and the ledgers of calls in its process turn red at once; a report counts while the core goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -3,8 +3,6 @@
 EWD864a is E. W. Dijkstra's note, by paragraph of its transcript; CL85 is Chandy and Lamport's paper of 1985, by rule.
 """
 
-from __future__ import annotations
-
 import pytest
 from nets import Net
 from worlds.mail.behaviours import Script

@@ -1,7 +1,5 @@
 """The rollback in two phases against its table: every event in every phase; and the coordinator, step by step."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

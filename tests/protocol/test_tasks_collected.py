@@ -1,7 +1,5 @@
 """What a snapshot says of plain tasks, by hand: who runs them, what is on its way, what is kept of workers that have left."""
 
-from __future__ import annotations
-
 import pytest
 from test_calls_collected import System
 

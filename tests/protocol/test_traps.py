@@ -3,8 +3,6 @@
 Their mutants are in `mutants`; here nothing is left to chance.
 """
 
-from __future__ import annotations
-
 import pytest
 from nets import Net
 

@@ -1,7 +1,5 @@
 """Of machines that are blocked a snapshot tells who may kill one, or cancel what it runs, if that is asked for."""
 
-from __future__ import annotations
-
 import pytest
 from test_calls_collected import System
 

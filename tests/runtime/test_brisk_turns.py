@@ -1,7 +1,5 @@
 """While a host makes a report, its threads take turns quickly; looking at the stacks of threads stops nobody."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

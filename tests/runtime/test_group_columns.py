@@ -1,7 +1,5 @@
 """What a report holds of machines that were copied together, and of channels by their two ends, is what each by itself says."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections import defaultdict

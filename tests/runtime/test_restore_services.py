@@ -1,7 +1,5 @@
 """The service and the analyst are killed: the system goes on by itself; what was committed stays, each row once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

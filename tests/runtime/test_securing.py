@@ -1,7 +1,5 @@
 """The driver and the service agree on what the system goes back to, and which verdicts stay; the real ones, without Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """`wait_for` of what can never come any more ends at once, with the reason, and no sooner than that is certain."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -4,8 +4,6 @@ The driver is a machine too. A change of behaviour changes a number here even wh
 pin the new one. Systems that take longer than a second or two are for the night.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

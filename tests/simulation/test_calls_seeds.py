@@ -5,8 +5,6 @@ doubled. Then it is quiet, and every open snapshot must complete, however many c
 its seed and the command that replays it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections import Counter

@@ -1,7 +1,5 @@
 """Snapshots of several sources, crossing each other over random graphs: all complete, and no token is lost or doubled."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

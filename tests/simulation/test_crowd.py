@@ -1,7 +1,5 @@
 """The benchmark of many hosts: what it counts is what the protocols promise, and what it makes of that."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.crowd import complete, ring, rounds_of, scattered, tree

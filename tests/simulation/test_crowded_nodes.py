@@ -4,8 +4,6 @@ Each snapshot is held against its run (`room_truth`): who is reported as deadloc
 ever is reported. Then the same with something broken, which must be seen.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

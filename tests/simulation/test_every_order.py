@@ -3,8 +3,6 @@
 A change of behaviour changes a number here even when no property fails; explain it before you pin the new one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

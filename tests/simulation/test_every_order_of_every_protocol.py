@@ -6,8 +6,6 @@ what happens without a crash is in these searches too, and told apart.) Besides,
 is given up, whenever each host hears of it. Numbers are pinned: explain a change before you pin the new ones.
 """
 
-from __future__ import annotations
-
 import pytest
 from worlds.mail.behaviours import Script
 from worlds.mail.orders import Orders, every_order

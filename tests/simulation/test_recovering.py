@@ -3,8 +3,6 @@
 A change of behaviour changes a number here even when nothing is wrong; explain it before you pin the new one.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

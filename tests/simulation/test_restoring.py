@@ -1,7 +1,5 @@
 """What a restore does, piece by piece, in small scripted worlds; and that wrong restores are caught by the seeded runs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace

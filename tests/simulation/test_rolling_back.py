@@ -1,7 +1,5 @@
 """A rollback in two phases, in storms: what must never happen in between; and that wrong ones are caught."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ A run is chance with faults first (batches overtake each other and come twice, c
 up), then quiet: then every open snapshot must complete. A failure names its seed and the command that replays it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections import Counter

@@ -1,7 +1,5 @@
 """`ray-snapshot simulate`: its formats, what it answers, and how it refuses what is wrong, file and line named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Machines written with joins only: who is stuck is found in any order, without any declaration of waits."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Each run is a seed; a failure prints the command that replays it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

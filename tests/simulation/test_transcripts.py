@@ -3,8 +3,6 @@
 A difference fails. To accept one that you can explain: `REWRITE_TRANSCRIPTS=1 pytest tests/simulation/test_transcripts.py`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

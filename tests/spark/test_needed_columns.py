@@ -1,7 +1,5 @@
 """Columns that are not read for detectors change nothing that they say."""
 
-from __future__ import annotations
-
 import pytest
 
 from ray_snapshot import Detector, Verdict

@@ -1,7 +1,5 @@
 """On a standalone cluster on loopback: two workers, and executors whose Python has nothing but what an archive brings."""
 
-from __future__ import annotations
-
 import json
 import queue
 import re

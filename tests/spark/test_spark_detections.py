@@ -1,7 +1,5 @@
 """The job `detections` on the known history."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`analyze HISTORY possibly`: each traced run asked in a task of its own, with the answers of `testing.possibly`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

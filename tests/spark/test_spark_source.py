@@ -1,7 +1,5 @@
 """`format("ray_snapshot")`: what exists and nothing else, as of a version."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The jobs `traffic` and `conservation` on the known history; `tests/questions` holds the latter against the detector."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

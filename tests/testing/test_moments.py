@@ -1,7 +1,5 @@
 """A checkpoint as the beginning of runs without Ray: what is taken over, where it leads, and what cannot be taken over."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`self.now()` and `self.random`: the real ones on Ray, and in a class that is tried by itself."""
 
-from __future__ import annotations
-
 import cProfile
 import datetime
 import random

@@ -1,7 +1,5 @@
 """Actions that wait inside, on traces that are written by hand: done again step by step, each with a colour of its own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ In each, an action is done for which no run of these machines could be: the stat
 changed along with it, so that only the rule which the test is named after can tell.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

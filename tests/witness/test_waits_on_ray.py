@@ -1,7 +1,5 @@
 """Traced runs on Ray whose actions call and wait: each snapshot is a state that could have been, and wrong logs are found."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from types import SimpleNamespace

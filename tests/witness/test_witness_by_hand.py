@@ -1,7 +1,5 @@
 """The theorem on traces that are written by hand: what is proven, and what is found to differ."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Runs on Ray, traced and witnessed: every snapshot of them is a state that could have been."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET
