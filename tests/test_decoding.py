@@ -94,7 +94,6 @@ def test_values_of_python_come_back_with_their_types(value: Any) -> None:
 )
 def test_tagged_values_come_back(value: Any) -> None:
     found = there_and_back(value)
-
     assert (type(found), found) == (type(value), value)
 
 

@@ -91,9 +91,7 @@ def _expected(values: list[str | None], names: list[str]) -> list[int]:
 def test_each_name_stands_at_its_first_place(names: list[str], values: list[str | None], cut: int) -> None:
     index = NameIndex(pa.array(names, pa.string())[cut:])
     asked = pa.array([*values, *names], pa.string())[cut:]
-
     found = index.positions(asked)
-
     assert found.dtype == np.int64
     assert found.tolist() == _expected(asked.to_pylist(), names[cut:])
     if len(set(names)) == len(names):
@@ -103,7 +101,6 @@ def test_each_name_stands_at_its_first_place(names: list[str], values: list[str 
 @given(st.lists(st.sampled_from(["active", "blocked", "odd"]) | st.none(), max_size=20), st.integers(0, 3))
 def test_which_rows_have_one_of_some_words(values: list[str | None], cut: int) -> None:
     words = Words(pa.array(values, pa.string())[cut:])
-
     assert words.are("blocked", "odd", "unknown").tolist() == [value in ("blocked", "odd") for value in values[cut:]]
     assert not words.are().any()
 

@@ -38,9 +38,7 @@ def _singly(texts: list[str], path: str) -> list[object]:
 @pytest.mark.parametrize("path", ["$.a", "$.b.c", "$.absent", "$.b.absent"])
 def test_plain_states_are_read_at_once_and_give_the_same(path: str) -> None:
     texts = _texts('{"b":{}}', '{"a":-0,"\\u0061b":1}', f'{{"a":{2**63 - 1}}}', '{"\\u0061":7}')
-
     found = array_at(pa.array(texts), path)
-
     assert found is not None
     values = [MISSING if one is None else one for one in found.to_pylist()]
     assert [(type(one), one) for one in values] == [(type(one), one) for one in _singly(texts, path)]
@@ -60,16 +58,13 @@ def test_a_state_that_is_none_of_these_sends_all_to_be_read_one_by_one(odd: str)
 
 def test_texts_that_only_together_have_the_right_number_of_values_are_not_taken_for_each_other() -> None:
     apart = ['{"s":"}', '{","a":1}', '{"a":5}{"a":6}']
-
     assert array_at(pa.array(_texts(*apart)), "$.a") is None
 
 
 def test_a_null_value_is_told_from_none_at_all() -> None:
     states: list[object] = [{"a": 1}] * COUNT + [{"a": None}, {}]
     machines = [{"machine": f"m{number}", "state": state} for number, state in enumerate(states)]
-
     found = in_machines(Snapshot.from_rows(machines=machines), "$.a")
-
     assert list(found.pairs()) == list(enumerate([1] * COUNT + [None, MISSING]))
 
 
@@ -78,9 +73,7 @@ def test_rows_that_are_left_out_do_not_move_the_others() -> None:
         {"machine": f"m{number}", "class_name": "One" if number % 3 else "Other", "state": {"a": number}}
         for number in range(2 * COUNT)
     ]
-
     found = in_machines(Snapshot.from_rows(machines=machines), {"One": "$.a"})
-
     assert list(found.pairs()) == [(number, number) for number in range(2 * COUNT) if number % 3]
 
 
@@ -136,9 +129,7 @@ def test_several_paths_that_are_read_together_give_what_each_gives_by_itself(pat
         [json.dumps({"a": n, "b": {"c": n % 2 == 0}, "s": n if n < COUNT - 1 else "odd"}) for n in range(COUNT)]
     )
     compiled = [compile_path(path) for path in paths]
-
     found = arrays_at(texts, compiled)
-
     alone = [array_at(texts, path) for path in paths]
     assert [one and one.to_pylist() for one in found] == [one and one.to_pylist() for one in alone]
     assert found[0 if paths[0] != "$.b" else 1] is not None
@@ -157,9 +148,7 @@ def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
     expected = [detector.evaluate(first) for detector in detectors]
     read, times = pj.read_json, []
     monkeypatch.setattr(pj, "read_json", lambda *args, **settings: times.append(1) or read(*args, **settings))
-
     found = [detector.evaluate(second) for detector in detectors]
-
     assert len(times) == 1
     assert [(one.holds, one.evidence) for one in found] == [(one.holds, one.evidence) for one in expected]
 
@@ -177,9 +166,7 @@ def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_on
     ]  # fmt: skip
     whole = _whole(count, odd)
     fast = [detector.evaluate(whole) for detector in detectors]
-
     monkeypatch.setattr(holdings, "arrays_at", lambda texts, paths: [None] * len(paths))
-
     slow = [detector.evaluate(_whole(count, odd)) for detector in detectors]
     assert [(one.holds, one.evidence, one.sentence) for one in fast] == [
         (one.holds, one.evidence, one.sentence) for one in slow
@@ -189,9 +176,7 @@ def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_on
 @pytest.mark.contract
 def test_sums_that_do_not_fit_64_bits_are_exact() -> None:
     machines = [{"machine": f"m{number}", "state": {"a": 2**62 + number}} for number in range(COUNT)]
-
     found = TokenConservation(0, "$.a").evaluate(Snapshot.from_rows(machines=machines))
-
     assert found.evidence["found"] == sum(2**62 + number for number in range(COUNT))
 
 

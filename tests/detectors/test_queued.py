@@ -122,7 +122,6 @@ def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_an
 ):
     snapshot = taken(sent("stop"), calls=[run()], slots=1000, blocked_loops={"E": "driver/0/E/100"})
     verdict = Deadlock().evaluate(snapshot)
-
     assert verdict.holds is None
     assert verdict.sentence == (
         "Deadlock cannot be told: E (app.py:7) has been in loop for 43 s, which occupies its event loop, and stop waits for"
@@ -158,7 +157,6 @@ def test_it_is_told_of_each_pending_thing_why() -> None:
     late = app.queues("after()", "driver", "after", number=1)
     app.waits.append(wait_row("after()", late, "Trainer-0/0/prepare()/1", 1))
     room.group("spare", {"CPU": 4})
-
     assert why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC))) == [
         "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and Trainer-0 holds CPU 1 of 2; slow-0 holds CPU 1 of 2",
         "after() waits for its arguments, by prepare()",
@@ -176,7 +174,6 @@ def test_a_group_that_somebody_asks_for_again_and_again_has_an_owner_and_who_hol
         "placement group 01234567 of Owner-0 has not been made: it needs CPU 4, and Owner-0 holds CPU 1 of 4 by placement group"
         " made; its owner holds CPU 1 of 4 by placement group spare"
     ]
-
     room.told["groups"] = [one for one in room.told["groups"] if not one["created"]]
     assert why_pending(app.snapshot()) == [
         "placement group 01234567 of Owner-0 has not been made: it needs CPU 4, and there is room: it is about to be made"

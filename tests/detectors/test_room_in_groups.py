@@ -46,7 +46,6 @@ def test_why_a_group_can_never_be_made_is_told_with_what_would_help(strategy: st
     room = Room(app).node("n1", CPU=4).group("wanted", *bundles, strategy=strategy, owners=["driver"])
     room.demands("driver", "ready()", [[1, 1]], group="wanted")
     verdict = app.verdict()
-
     assert verdict.holds is True
     assert f"waits for placement group wanted of driver, which needs {why}" in verdict.sentence
     assert verdict.evidence["advice"] == [advice]
@@ -55,7 +54,6 @@ def test_why_a_group_can_never_be_made_is_told_with_what_would_help(strategy: st
 def test_two_owners_of_groups_that_wait_for_another_each_are_stuck() -> None:
     app, _ = two_groups()
     verdict = app.verdict()
-
     assert verdict.holds is True
     assert {one["machine"] for one in verdict.evidence["members"]} == {"Owner-0", "Owner-1", "ready()"}
     assert "waits for placement group wanted-O of Owner-0, which needs CPU 1, and" in verdict.sentence
@@ -70,7 +68,6 @@ def test_what_no_node_can_give_a_group_is_told_as_such() -> None:
     app, room = two_groups()
     room.told["groups"][1].update(bundles=[{"CPU": 1}, {"CPU": 3}], nodes=["", ""])
     verdict = app.verdict()
-
     assert "which needs CPU 4, and no node has more than CPU 2" in verdict.sentence
     assert "Ask for less than CPU 3, or give the cluster a node that has it." in verdict.evidence["advice"]
 
@@ -94,7 +91,6 @@ def test_a_group_in_which_somebody_is_stuck_is_not_removed() -> None:
     app.runs("Clock-0", "driver", "tick")
     room.node("n1", CPU=1).group("g", {"CPU": 1}, on="n1", owners=["driver"])
     verdict = app.verdict()
-
     assert verdict.holds is True
     assert "Trainer-0 holds CPU 1 of 1 by placement group g" in verdict.sentence
 
@@ -104,7 +100,6 @@ def test_within_a_group_its_bundles_are_all_there_is() -> None:
     room.node("n1", CPU=8, CPU_group_g=1, CPU_group_0_g=1).group("g", {"CPU": 1}, on="n1")
     room.told["demands"][0]["group"] = "g"
     assert app.verdict().holds is True
-
     room.node("n1", CPU=8, CPU_group_g=2, CPU_group_0_g=2)
     assert app.verdict().holds is False
 
@@ -237,7 +232,6 @@ def test_the_verdict_is_that_of_every_order(system: Small) -> None:
     stuck = {f"A-{index}" for index in range(len(system.callers)) if ("caller", index) not in played.ever}
     stuck |= {f"t{index}()" for index in range(len(system.tasks)) if ("task", index) not in played.ever}
     verdict: rs.Verdict = as_app(system).verdict()
-
     is_anybody = any(name.startswith("A-") for name in stuck)
     assert verdict.holds is is_anybody
     told = {one["machine"] for name in ("members", "stuck_behind") for one in verdict.evidence[name]}

@@ -309,7 +309,6 @@ def batches_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 def mailboxes_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """A mailbox is a stack."""
-
     put = Inbox.put
 
     def push(self: Inbox, mailbox: Any, message: Any) -> None:

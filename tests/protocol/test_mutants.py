@@ -25,7 +25,6 @@ def _row(mutant: Mutant, seeds: int) -> str:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_wrong_protocol_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.breaks(monkeypatch)
-
     told = []
     for seed in range(MOST_SEEDS):
         try:
@@ -64,7 +63,6 @@ def test_every_test_and_mutant_that_the_page_names_exists() -> None:
     mutants = {
         name for row in traps.splitlines() if row.startswith("| ") for name in re.findall(r"`(\w+)`", row.split("|")[4])
     }
-
     assert len(named) > 15
     assert {name for name in named if f"def {name}(" not in sources} == set()
     assert len(mutants) > 8
@@ -76,7 +74,6 @@ def test_the_table_of_mutants_names_each_and_what_catches_it() -> None:
     table = page.split("## Mutants")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", table, re.MULTILINE))
     by_hand = {breaks.__name__: test.__name__ for breaks, test in test_mutants_by_hand.MUTANTS.items()}
-
     assert set(rows) == {mutant.name for mutant in MUTANTS} | set(by_hand)
     assert {name: rows[name] for name in by_hand} == {name: f"`{by_hand[name]}`, in one run" for name in by_hand}
     assert len(rows) > 40

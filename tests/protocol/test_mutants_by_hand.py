@@ -293,6 +293,5 @@ MUTANTS: dict[Callable[[Patch], None], Callable[[], None]] = {
 def test_its_test_catches_it(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
     MUTANTS[breaks]()
     breaks(monkeypatch)
-
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         MUTANTS[breaks]()

@@ -50,7 +50,6 @@ def _seen(world: World) -> Counter[str]:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_snapshot_is_a_state_that_could_have_been(profile: str) -> None:
     seen = sum((_seen(run_seeded(profile, seed)) for seed in range(SEEDS)), Counter())
-
     expected = ["completed", "in flight", "doubles answered", "cuts that are no instant"]
     expected += ["aborted"] * PROFILES[profile].aborts
     expected += ["creations in flight", "hosts born"] * bool(PROFILES[profile].birthplaces)
@@ -110,7 +109,6 @@ def test_each_profile_meets_what_it_is_there_for(
     profile: str, what: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = _met(profile, monkeypatch)
-
     assert {one: met[one] for one in what if met[one] < 10} == {}
 
 
@@ -126,7 +124,6 @@ def test_a_failure_names_the_seed_and_the_command_that_replays_it(monkeypatch: p
         raise OracleError("for the sake of the test")
 
     monkeypatch.setattr(schedules, "check_run", fails)
-
     trace: list[str] = []
     with pytest.raises(OracleError, match="seed 5 of profile births") as caught:
         run_seeded("births", 5, trace)
@@ -141,7 +138,6 @@ def test_a_snapshot_whose_parts_do_not_come_is_given_up_at_its_deadline() -> Non
     assert world.central.aborted == []
     world.perform(("tick", 1))
     schedules.calm(world)
-
     assert [one.reason for one in world.central.aborted] == ["timed out waiting for the report of h1"]
     schedules.check_quiet(world)
 
@@ -182,14 +178,12 @@ def a_run() -> tuple[Log, RecordedSnapshot]:
 def test_a_snapshot_that_is_changed_at_one_place_does_not(change: object, told: str) -> None:
     log, recorded = a_run()
     change(recorded)  # type: ignore[operator]
-
     with pytest.raises(OracleError, match=f"snapshot 1: .*{told}"):
         check(log, recorded)
 
 
 def test_a_run_that_ends_elsewhere_than_its_actions_lead_does_not() -> None:
     log, recorded = a_run()
-
     with pytest.raises(OracleError, match="ends with the states"):
         check_run(log, [recorded], {"p": ("go",), "q": ()})
 
@@ -198,5 +192,4 @@ def test_it_shares_no_code_with_the_protocols() -> None:
     for module in (oracle, machines):
         tree = ast.parse(inspect.getsource(module))
         found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-
         assert not [name for name in found if name and name.startswith("ray_snapshot.protocol")]

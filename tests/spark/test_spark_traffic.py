@@ -88,9 +88,7 @@ def test_what_was_sent_between_the_start_of_a_snapshot_and_its_cut_is_no_younger
         "snapshot_id string, run_id string, source string, target string, kind string, method string, sent_at timestamp"
     )
     sent = [("s", "r", "a", "b", "mail", "put", began + timedelta(seconds=late)) for late in (-4, 2)]
-
     (found,) = traffic.ages(taken, spark.createDataFrame(sent, columns)).collect()
-
     assert (found["in_flight"], found["mean_seconds"], found["oldest_seconds"]) == (2, 2.0, 4.0)
 
 

@@ -248,7 +248,6 @@ def test_explored_from_a_checkpoint_the_end_that_the_run_came_to_is_reached(seed
     moment = moments[chance.randrange(len(steps) // 2, len(steps))]
     assert moment is not None
     history = tmp_path / "h"
-
     machines = {held.name: (held.kind, _renamed(held.state)) for held in moment.machines}
     messages = [replace(one, args=_renamed(one.args), kwargs=_renamed(one.kwargs)) for one in moment.flying]
     creations = [(one.creator, one.name, one.kind, _renamed(one.args)) for one in moment.unmade]

@@ -21,7 +21,7 @@ from ray_snapshot.witness.log import DiffersError, log_of
 from ray_snapshot.witness.proof import Witness, prove
 from ray_snapshot.witness.steps import actions_of
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 MODULES = ["--module", "waiting_machines"]
 VAULTS, PORTERS, CLERKS = ("v0", "v1", "v2"), ("p0", "p1"), ("c0", "c1", "c2")
@@ -61,10 +61,8 @@ def proofs(history: History, rows: Any = None) -> list[Witness]:
     return [prove(run_id, log, one, others=[two for two in recorded if two is not one]) for one in recorded]
 
 
-@pytest.mark.nightly
 def test_every_snapshot_of_a_run_whose_actions_wait_is_proven(history: History) -> None:
     found = proofs(history)
-
     assert [proof.problem for proof in found] == [None] * len(found)
     assert any(proof.recorded.waiting for proof in found), "some machine waited inside an action"
     halves = [
@@ -75,7 +73,6 @@ def test_every_snapshot_of_a_run_whose_actions_wait_is_proven(history: History) 
     assert any(halves), "some action was white in one step and red in another"
 
 
-@pytest.mark.nightly
 def test_wrong_logs_of_a_run_are_found(history: History) -> None:
     """A reply that is logged for the wrong wait, and steps that are parted elsewhere."""
     rows = [dict(row) for row in history.actions(history.snapshots()[0].run_id)]
@@ -118,7 +115,6 @@ def _shift(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.contract
-@pytest.mark.nightly
 def test_the_commands_take_such_a_run(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(history.path)
     assert main(["witness", path, "-3", *MODULES]) == 0
@@ -130,7 +126,6 @@ def test_the_commands_take_such_a_run(history: History, capsys: pytest.CaptureFi
 
 
 @pytest.mark.contract
-@pytest.mark.nightly
 def test_it_is_asked_whether_it_could_have_been(history: History) -> None:
     each = {"v0": lambda vault: vault.asked > 0, "c0": lambda clerk: clerk.busy}
     assert testing.possibly(history.path, "latest", each).holds is True
@@ -139,7 +134,6 @@ def test_it_is_asked_whether_it_could_have_been(history: History) -> None:
     assert testing.possibly(history.path, "latest", never).holds is False
 
 
-@pytest.mark.nightly
 def test_waits_of_other_kinds_are_done_again(ray_cluster: None, tmp_path: Path) -> None:
     with rs.System("askers", history=tmp_path / "h", trace=True) as system:
         vault = system.spawn(Vault, 9, name="v")
@@ -155,7 +149,6 @@ def test_waits_of_other_kinds_are_done_again(ray_cluster: None, tmp_path: Path) 
     assert proof.recorded.states["a"]["found"] == ["UnpicklableMessageError", 9, "late", 0]
 
 
-@pytest.mark.nightly
 def test_a_deadlock_is_done_again_as_far_as_it_came(ray_cluster: None, tmp_path: Path) -> None:
     with rs.System("locked", history=tmp_path / "h", trace=True) as system:
         a, b = (system.spawn(Asker, name=name) for name in "ab")
@@ -172,7 +165,6 @@ def test_a_deadlock_is_done_again_as_far_as_it_came(ray_cluster: None, tmp_path:
     assert modal.holds is True
 
 
-@pytest.mark.nightly
 def test_who_waits_for_a_reply_without_reading_it_hears_its_colour(
     ray_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +186,6 @@ def test_who_waits_for_a_reply_without_reading_it_hears_its_colour(
     assert heard == [7]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier"])
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_runs_by_chance_are_proven(ray_cluster: None, tmp_path: Path, protocol: str, seed: int) -> None:
