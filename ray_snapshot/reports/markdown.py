@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, Report
 from ray_snapshot.reports.texts import at, cut, plain
-from ray_snapshot.views.wait_picture import BEHIND, CORE, OTHER, Picture
+from ray_snapshot.views.wait_picture import BEHIND, CALLERS, CORE, OTHER, Picture
 
 MOST = 60_000
 """Characters; a comment on GitHub may have 65,536."""
@@ -119,18 +119,19 @@ def mermaid(picture: Picture) -> str:
     lines = ["flowchart LR"]
     for place, box in enumerate(picture.boxes):
         label = "<br>".join(map(_label, (box.title, *box.lines)))
-        shape = f'(["{label}"])' if box.kind == OTHER else f'["{label}"]'
+        shape = f'(["{label}"])' if box.kind in (OTHER, CALLERS) else f'["{label}"]'
         lines.append(f"  m{place}{shape}:::{_CLASSES.get(box.kind, 'waits')}")
-    lines += [f"  m{arrow.source} --> m{arrow.target}" for arrow in picture.arrows]
+    lines += [f"  m{arrow.source} {'-.->' if arrow.is_any else '-->'} m{arrow.target}" for arrow in picture.arrows]
     lines += [
         "  classDef stuck stroke:#b3261e,stroke-width:3px",
         "  classDef behind stroke:#9a6700,stroke-width:2px",
         "  classDef waits stroke-width:1px",
+        "  classDef callers stroke-dasharray:5 3",
     ]
     return "\n".join(lines)
 
 
-_CLASSES = {CORE: "stuck", BEHIND: "behind"}
+_CLASSES = {CORE: "stuck", BEHIND: "behind", CALLERS: "callers"}
 
 
 def _label(text: str) -> str:

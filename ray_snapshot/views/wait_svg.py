@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape, quoteattr
 
 from ray_snapshot.streams import shown
-from ray_snapshot.views.wait_picture import BEHIND, CORE, OTHER, WAITS, Arrow, Box, Picture
+from ray_snapshot.views.wait_picture import BEHIND, CALLERS, CORE, OTHER, WAITS, Arrow, Box, Picture
 
-BOX = 236.0
-"""Width of a box, in pixels."""
+LEAST, MOST = 120.0, 430.0
+"""Width of a box, in pixels: as its column needs it."""
+CHARACTER = 7.3
+"""Of a wide font."""
 LINE, PAD, GAP, RING_GAP, COLUMN_GAP = 16.0, 9.0, 20.0, 44.0, 84.0
-CHARACTERS = 33
-"""So many fit into a line of a box."""
+CHARACTERS = int((MOST - 2 * PAD) / CHARACTER)
+"""So many fit into a line of the widest box."""
 LONGEST = 120
 """Characters of a tooltip."""
 BEND, MOST_BEND = 0.13, 36.0
@@ -29,6 +31,7 @@ WORDS: Mapping[str, str] = {
     BEHIND: "stuck behind those",
     WAITS: "waits",
     OTHER: "waits for nothing here",
+    CALLERS: "a call of any of them would end the wait",
 }
 
 UNCERTAIN: Mapping[str, str] = {
@@ -47,7 +50,8 @@ _STYLE = """
 .waits rect { fill: var(--card); stroke: var(--line); stroke-width: 1.2; }
 .waits .core rect { stroke: var(--core); stroke-width: 2.6; }
 .waits .behind rect { stroke: var(--behind); stroke-width: 1.6; }
-.waits .other rect { stroke-dasharray: 5 3; }
+.waits .other rect, .waits .callers rect, .waits .any { stroke-dasharray: 5 3; }
+.waits .callers rect { fill: none; }
 .waits .arrow { fill: none; stroke: var(--line); stroke-width: 1.5; }
 .waits .arrow.core { stroke: var(--core); stroke-width: 2; }
 .waits .head { fill: var(--line); }
@@ -57,12 +61,25 @@ _STYLE = """
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """What is placed as one: a box, or the boxes of a ring."""
+class _Placed:
+    """A box by its middle; `at`: its place in the picture."""
 
-    boxes: tuple[int, ...]
-    centres: tuple[tuple[float, float], ...]
-    """Of its boxes, from its own upper left corner."""
+    at: int
+    box: Box
+    x: float
+    y: float
+    width: float
+
+    @property
+    def height(self) -> float:
+        return 2 * PAD + LINE * (1 + len(self.box.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What is placed as one: a box, or the boxes of a ring, from its own upper left corner."""
+
+    boxes: Sequence[_Placed]
     width: float
     height: float
 
@@ -71,10 +88,10 @@ def svg(picture: Picture, links: Mapping[str, str] | None = None, title: str = "
     """The drawing; "" if there is nothing to draw. `links`: an address for machines, and for boxes of several by title."""
     if not picture.boxes:
         return ""
-    centres, width, height = _layout(picture)
-    body = [_arrow(arrow, picture, centres) for arrow in picture.arrows]
+    placed, width, height = _layout(picture)
+    body = [_arrow(arrow, placed) for arrow in picture.arrows]
     words = WORDS if picture.is_certain else UNCERTAIN
-    body += [_box(box, centres[place], links or {}, words[box.kind]) for place, box in enumerate(picture.boxes)]
+    body += [_box(one, links or {}, words[one.box.kind]) for one in placed]
     legend, legend_height = _legend(picture, height, words)
     role = "group" if links else "img"  # what can be followed is no part of an image
     return (
@@ -95,72 +112,69 @@ def _head(kind: str, words: str) -> str:
     )
 
 
-def _height(box: Box) -> float:
-    return 2 * PAD + LINE * (1 + len(box.lines))
-
-
 # ---- where everything is -------------------------------------------------------------------------------------------------
 
 
-def _layout(picture: Picture) -> tuple[list[tuple[float, float]], float, float]:
-    """Centres of the boxes, and the size of the drawing: a column for each distance, the nearest on the right."""
+def _layout(picture: Picture) -> tuple[list[_Placed], float, float]:
+    """The boxes, and the size of the drawing: a column for each distance, the nearest on the right."""
     columns = {distance: _blocks(picture, distance) for distance in sorted({box.distance for box in picture.boxes})}
     height = max(sum(block.height for block in blocks) + GAP * (len(blocks) - 1) for blocks in columns.values())
     width = sum(max(block.width for block in blocks) for blocks in columns.values()) + COLUMN_GAP * (len(columns) - 1)
-    centres: dict[int, tuple[float, float]] = {}
+    placed: dict[int, _Placed] = {}
     right = width + GAP
     for blocks in columns.values():
         wide = max(block.width for block in blocks)
-        ordered = sorted(blocks, key=lambda block: _middle(block, picture.arrows, centres))
+        ordered = sorted(blocks, key=lambda block: _middle(block, picture.arrows, placed))
         top = GAP + (height - sum(block.height for block in blocks) - GAP * (len(blocks) - 1)) / 2
         for block in ordered:
             left = right - wide + (wide - block.width) / 2
-            for place, (x, y) in zip(block.boxes, block.centres, strict=True):
-                centres[place] = left + x, top + y
+            placed |= {one.at: replace(one, x=one.x + left, y=one.y + top) for one in block.boxes}
             top += block.height + GAP
         right -= wide + COLUMN_GAP
-    return _in_view([centres[place] for place in range(len(picture.boxes))], picture.arrows, width, height)
+    return _in_view([placed[at] for at in range(len(placed))], picture.arrows, width, height)
 
 
 def _in_view(
-    centres: list[tuple[float, float]], arrows: Sequence[Arrow], width: float, height: float
-) -> tuple[list[tuple[float, float]], float, float]:
+    placed: list[_Placed], arrows: Sequence[Arrow], width: float, height: float
+) -> tuple[list[_Placed], float, float]:
     """All of it moved so that the bent arrows are inside, too."""
-    bends = [_bend(centres[arrow.source], centres[arrow.target]) for arrow in arrows]
+    bends = [_bend(placed[arrow.source], placed[arrow.target]) for arrow in arrows]
     left, top = (min([0.0, *(at[axis] - GAP / 2 for at in bends)]) for axis in (0, 1))
     right = max([width + 2 * GAP, *(x + GAP / 2 for x, _ in bends)])
     bottom = max([height + 2 * GAP, *(y + GAP / 2 for _, y in bends)])
-    return [(x - left, y - top) for x, y in centres], right - left, bottom - top
+    return [replace(one, x=one.x - left, y=one.y - top) for one in placed], right - left, bottom - top
 
 
 def _blocks(picture: Picture, distance: int) -> list[_Block]:
-    rings: dict[int | str, list[int]] = {}
-    for place, box in enumerate(picture.boxes):
-        if box.distance == distance:
-            rings.setdefault(f"{place}" if box.ring is None else box.ring, []).append(place)
-    return [_ring(places, [_height(picture.boxes[place]) for place in places]) for places in rings.values()]
+    here = {at: box for at, box in enumerate(picture.boxes) if box.distance == distance}
+    needed = max(CHARACTER * len(line) for box in here.values() for line in (box.title, *box.lines)) + 2 * PAD
+    rings: dict[int | str, list[_Placed]] = {}
+    for at, box in here.items():
+        placed = _Placed(at, box, 0, 0, min(MOST, max(LEAST, needed)))
+        rings.setdefault(f"{at}" if box.ring is None else box.ring, []).append(placed)
+    return [*map(_ring, rings.values())]
 
 
-def _ring(places: Sequence[int], heights: Sequence[float]) -> _Block:
+def _ring(boxes: Sequence[_Placed]) -> _Block:
     """Boxes in two columns, in their order down the right one and up the left one: each is beside the next. Two are in one."""
-    half = len(places) if len(places) < 3 else (len(places) + 1) // 2
-    rows = [[*range(half)], [*reversed(range(half, len(places)))]]
-    tall = [sum(heights[row] for row in column) + RING_GAP * (len(column) - 1) for column in rows]
-    centres: dict[int, tuple[float, float]] = {}
-    width = BOX if len(places) < 3 else 2 * BOX + RING_GAP
-    for column, x, down in zip(rows, (width - BOX / 2, BOX / 2), tall, strict=True):
+    half, wide = len(boxes) if len(boxes) < 3 else (len(boxes) + 1) // 2, boxes[0].width
+    columns = [range(half), range(len(boxes) - 1, half - 1, -1)]
+    tall = [sum(boxes[row].height for row in column) + RING_GAP * max(0, len(column) - 1) for column in columns]
+    width = wide if len(boxes) < 3 else 2 * wide + RING_GAP
+    found = []
+    for column, x, down in zip(columns, (width - wide / 2, wide / 2), tall, strict=True):
         top = (max(tall) - down) / 2
         for row in column:
-            centres[row] = x, top + heights[row] / 2
-            top += heights[row] + RING_GAP
-    return _Block(tuple(places), tuple(centres[row] for row in range(len(places))), width, max(tall))
+            found.append(replace(boxes[row], x=x, y=top + boxes[row].height / 2))
+            top += boxes[row].height + RING_GAP
+    return _Block(found, width, max(tall))
 
 
-def _middle(block: _Block, arrows: Sequence[Arrow], centres: Mapping[int, tuple[float, float]]) -> float:
+def _middle(block: _Block, arrows: Sequence[Arrow], placed: Mapping[int, _Placed]) -> float:
     """How far down what it waits for is, on the average: so arrows cross less."""
-    own = set(block.boxes)
-    found = [centres[arrow.target][1] for arrow in arrows if arrow.source in own and arrow.target in centres]
-    found += [centres[arrow.source][1] for arrow in arrows if arrow.target in own and arrow.source in centres]
+    own = {one.at for one in block.boxes}
+    found = [placed[arrow.target].y for arrow in arrows if arrow.source in own and arrow.target in placed]
+    found += [placed[arrow.source].y for arrow in arrows if arrow.target in own and arrow.source in placed]
     return sum(found) / len(found) if found else 0.0
 
 
@@ -177,10 +191,10 @@ def _cut(text: str) -> str:
     return _text(text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…")
 
 
-def _box(box: Box, centre: tuple[float, float], links: Mapping[str, str], told: str) -> str:
-    x, y = centre[0] - BOX / 2, centre[1] - _height(box) / 2
+def _box(placed: _Placed, links: Mapping[str, str], told: str) -> str:
+    box, x, y = placed.box, placed.x - placed.width / 2, placed.y - placed.height / 2
     lines = [(box.title, ' class="title"'), *((line, "") for line in box.lines)]
-    body = f'<rect x="{x:.1f}" y="{y:.1f}" width="{BOX:.0f}" height="{_height(box):.0f}" rx="7"/>'
+    body = f'<rect x="{x:.1f}" y="{y:.1f}" width="{placed.width:.1f}" height="{placed.height:.0f}" rx="7"/>'
     for row, (line, words) in enumerate(lines):
         body += f'<text{words} x="{x + PAD:.1f}" y="{y + PAD + LINE * (row + 0.75):.1f}">{_cut(line)}</text>'
     tip = f"<title>{_text(box.title)} {told}. {' '.join(map(_text, box.lines))}</title>"
@@ -189,55 +203,54 @@ def _box(box: Box, centre: tuple[float, float], links: Mapping[str, str], told: 
     return f"<a href={quoteattr(href)}>{drawn}</a>" if href else drawn
 
 
-def _arrow(arrow: Arrow, picture: Picture, centres: Sequence[tuple[float, float]]) -> str:
-    source, target = picture.boxes[arrow.source], picture.boxes[arrow.target]
-    kind = "core" if source.kind == target.kind == CORE else ""
-    path = _loop(centres[arrow.source], source) if arrow.source == arrow.target else _curve(arrow, picture, centres)
+def _arrow(arrow: Arrow, placed: Sequence[_Placed]) -> str:
+    source, target = placed[arrow.source], placed[arrow.target]
+    kind = "core" if source.box.kind == target.box.kind == CORE else ""
+    path = _loop(source) if source is target else _curve(source, target)
     head = f"wait-head-{kind or 'plain'}"
     tip = f"<title>{_text(arrow.label)}</title>"
-    return f'<path class="arrow {kind}" marker-end="url(#{head})" d="{path}">{tip}</path>'
+    return f'<path class="arrow {kind}{" any" * arrow.is_any}" marker-end="url(#{head})" d="{path}">{tip}</path>'
 
 
-def _curve(arrow: Arrow, picture: Picture, centres: Sequence[tuple[float, float]]) -> str:
-    (x, y), (to_x, to_y) = centres[arrow.source], centres[arrow.target]
-    bend_x, bend_y = _bend((x, y), (to_x, to_y))
-    begin = _edge((x, y), picture.boxes[arrow.source], (bend_x, bend_y))
-    end = _edge((to_x, to_y), picture.boxes[arrow.target], (bend_x, bend_y))
-    return f"M{begin[0]:.1f},{begin[1]:.1f} Q{bend_x:.1f},{bend_y:.1f} {end[0]:.1f},{end[1]:.1f}"
+def _curve(source: _Placed, target: _Placed) -> str:
+    bend = _bend(source, target)
+    begin, end = _edge(source, bend), _edge(target, bend)
+    return f"M{begin[0]:.1f},{begin[1]:.1f} Q{bend[0]:.1f},{bend[1]:.1f} {end[0]:.1f},{end[1]:.1f}"
 
 
-def _bend(begin: tuple[float, float], end: tuple[float, float]) -> tuple[float, float]:
+def _bend(begin: _Placed, end: _Placed) -> tuple[float, float]:
     """The point towards which a line from one to the other is drawn aside."""
-    across, down = end[0] - begin[0], end[1] - begin[1]
+    across, down = end.x - begin.x, end.y - begin.y
     aside = min(BEND, 2 * MOST_BEND / (math.hypot(across, down) or 1.0))
-    return (begin[0] + end[0]) / 2 + aside * down, (begin[1] + end[1]) / 2 - aside * across
+    return (begin.x + end.x) / 2 + aside * down, (begin.y + end.y) / 2 - aside * across
 
 
-def _edge(centre: tuple[float, float], box: Box, towards: tuple[float, float]) -> tuple[float, float]:
+def _edge(placed: _Placed, towards: tuple[float, float]) -> tuple[float, float]:
     """Where the line from the middle of a box leaves it."""
-    across, down = towards[0] - centre[0], towards[1] - centre[1]
-    half_x, half_y = BOX / 2 + 2, _height(box) / 2 + 2
+    across, down = towards[0] - placed.x, towards[1] - placed.y
+    half_x, half_y = placed.width / 2 + 2, placed.height / 2 + 2
     scale = min(half_x / abs(across) if across else math.inf, half_y / abs(down) if down else math.inf, 1.0)
-    return centre[0] + across * scale, centre[1] + down * scale
+    return placed.x + across * scale, placed.y + down * scale
 
 
-def _loop(centre: tuple[float, float], box: Box) -> str:
+def _loop(placed: _Placed) -> str:
     """The arrow of what waits for itself."""
-    x, y = centre[0] + BOX / 2 + 1, centre[1]
-    half = _height(box) / 4
-    return f"M{x:.1f},{y - half:.1f} c30,-14 30,{2 * half + 14:.1f} 0,{2 * half:.1f}"
+    x, half = placed.x + placed.width / 2 + 1, placed.height / 4
+    return f"M{x:.1f},{placed.y - half:.1f} c30,-14 30,{2 * half + 14:.1f} 0,{2 * half:.1f}"
 
 
 def _legend(picture: Picture, height: float, words: Mapping[str, str]) -> tuple[str, float]:
-    """What the borders mean, and how high that is."""
+    """What the borders and arrows mean that occur, and how high that is."""
     kinds = [kind for kind in words if any(box.kind == kind for box in picture.boxes)]
-    if len(kinds) < 2:
+    box = '<g class="{}"><rect x="{}" y="{:.1f}" width="22" height="12" rx="3"/></g>'
+    marks = [(box.format(kind, GAP, height + 20 * row), words[kind]) for row, kind in enumerate(kinds)]
+    if any(arrow.is_any and picture.boxes[arrow.target].kind != CALLERS for arrow in picture.arrows):
+        path = f'<path class="arrow any" d="M{GAP},{height + 20 * len(marks) + 6:.1f} h22"/>'
+        marks.append((path, "any of these would do"))
+    if len(marks) < 2:
         return "", 0.0
-    found = ""
-    for row, kind in enumerate(kinds):
-        y = height + 20 * row
-        found += (
-            f'<g class="{kind}"><rect x="{GAP}" y="{y:.1f}" width="22" height="12" rx="3"/></g>'
-            f'<text x="{GAP + 30}" y="{y + 10.5:.1f}">{words[kind]}</text>'
-        )
-    return found, 20.0 * len(kinds) + 6
+    texts = (
+        f'{mark}<text x="{GAP + 30}" y="{height + 20 * row + 10.5:.1f}">{text}</text>'
+        for row, (mark, text) in enumerate(marks)
+    )
+    return "".join(texts), 20.0 * len(marks) + 6

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ray_snapshot.views import wait_svg
-from ray_snapshot.views.wait_picture import BEHIND, CORE, MOST_BOXES, OTHER, WAITS, Picture, picture
+from ray_snapshot.views.wait_picture import BEHIND, CALLERS, CORE, MOST_BOXES, OTHER, WAITS, Picture, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -58,13 +58,42 @@ def test_calls_of_one_machine_are_one_box_with_how_many_wait_where() -> None:
     assert box.lines == ("A.ask (app.py:7) (9 calls)", "A.tell (app.py:9)")
 
 
+def test_what_waits_at_one_place_for_the_same_is_one_box_with_a_count() -> None:
+    behind = [*[wait(f"w-{row}", "m0") for row in range(20)], *[wait(f"v-{row}", f"w-{row}") for row in range(20)]]
+    found = picture(ring(3), [*behind, wait("one", "m1")], [["m0", "m1", "m2"]])
+    assert sorted(box.title for box in found.boxes) == ["20 × A", "20 × A", "m0", "m1", "m2", "one"]
+    assert [box.lines[0] for box in found.boxes if len(box.machines) > 1] == ["w-[0-19]", "v-[0-19]"]
+    assert not found.is_grouped
+
+
 def test_more_than_can_be_drawn_are_boxes_of_a_class_at_one_place() -> None:
-    behind = [wait(f"w{row}", "m0") for row in range(500)]
+    behind = [wait(f"w{row}", f"m{row % 3}", method=f"do{row // 100}") for row in range(3_000)]
     found = picture(ring(3), behind, [["m0", "m1", "m2"]])
     assert found.is_grouped
-    assert sorted(box.title for box in found.boxes) == ["3 × A", "500 × A"]
-    many = [wait(f"w{row}", "m0", method=f"do{row}") for row in range(500)]
-    assert len(picture(ring(3), many, []).boxes) <= MOST_BOXES + 1
+    assert {"m0", "m1", "m2"} < {box.title for box in found.boxes}, "the core is drawn one by one while it can be"
+    assert len(found.boxes) <= MOST_BOXES
+    assert {box.title for box in picture(ring(500), []).boxes} == {"500 × A"}
+
+
+def test_those_that_might_call_are_one_box_with_how_many_of_them_are_stuck() -> None:
+    inside = [wait("buffer", "buffer", "w-0", "w-1", "w-2", "idle", mode="any", waits_for_later_call=True)] * 3
+    found = picture([*inside, *(wait(f"w-{row}", "buffer") for row in range(3))], [])
+    (callers,) = [box for box in found.boxes if box.kind == CALLERS]
+    assert (callers.title, callers.lines) == ("4 possible callers", ("idle, w-[0-2]", "3 of them are stuck"))
+    assert sorted((box.title, box.distance) for box in found.boxes) == [
+        ("3 × A", 0), ("4 possible callers", -1), ("buffer", 0),
+    ]  # fmt: skip
+    assert {(found.boxes[one.source].title, one.is_any) for one in found.arrows} == {("buffer", True), ("3 × A", False)}
+    assert "a call of any of them would end the wait" in wait_svg.svg(found)
+
+
+def test_a_wait_that_one_of_several_ends_is_dashed_and_one_for_a_holder_leads_to_the_actor_itself() -> None:
+    found = picture(
+        [], [wait("a", "b", "c", mode="any"), wait("b", "b", "c", waits_for_later_call=True, held_by="A.add")]
+    )
+    arrows = {(found.boxes[one.source].title, found.boxes[one.target].title): one.is_any for one in found.arrows}
+    assert arrows == {("a", "b"): True, ("a", "c"): True, ("b", "b"): False}
+    assert "any of these would do" in wait_svg.svg(found)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 12, 40])
@@ -95,7 +124,7 @@ def test_the_drawing_is_whole_xml_with_a_box_and_an_arrow_each_and_text_that_is_
     found = picture([wait("a<b>&", "b"), wait("b", "a<b>&")], [wait(long, "b"), wait("me", "me")], [["a<b>&", "b"]])
     tree = ElementTree.fromstring(wait_svg.svg(found, {"b": "#machine-1"}))
     drawn = [text.text for text in tree.iter(f"{SVG}text") if text.get("class") == "title"]
-    assert sorted(map(str, drawn)) == ["a<b>&", "b", "me", "x" * 32 + "…"]
+    assert sorted(map(str, drawn)) == ["a<b>&", "b", "me", "x" * (wait_svg.CHARACTERS - 1) + "…"]
     tips = [title.text or "" for title in tree.iter(f"{SVG}title")]
     assert any(long in tip for tip in tips)
     assert len([path for path in tree.iter(f"{SVG}path") if (path.get("class") or "").startswith("arrow")]) == 4

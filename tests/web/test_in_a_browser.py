@@ -204,7 +204,7 @@ def test_axe_finds_nothing_serious_on_any_page(browser: Browser, tmp_path: Path,
 
 def test_a_drawing_is_moved_and_zoomed_by_the_keyboard_too(browser: Browser, tmp_path: Path) -> None:
     names = tuple(f"machine-{number}" for number in range(2))
-    path = written(tmp_path / "h", [many_waits(40), deadlocked(6, (names[0], names[1]))])
+    path = written(tmp_path / "h", [many_waits(20), deadlocked(6, (names[0], names[1]))])
     with looking(browser, path) as site:
         site.open("/h/h/s/crowd/waits")
         frame = site.page.locator("[data-zoom]")
