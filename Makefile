@@ -12,10 +12,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .venv: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: $(BIN)/ray-snapshot
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,stores,web,docs,dev]'
+	touch $@
+
+# What the product itself needs, without what its tests and its site need.
+$(BIN)/ray-snapshot: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,stores,web,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,stores,web]'
 	touch $@
 
 # A second environment with Ray's own libraries and uvloop: two minutes to make, so only the nightly run needs it.
@@ -26,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	.venv-libraries/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,stores,web,dev,libraries]'
 	touch $@
 
-demo: .venv
+demo: $(BIN)/ray-snapshot
 	$(BIN)/ray-snapshot demo
 
 test: .venv

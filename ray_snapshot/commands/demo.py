@@ -1,7 +1,7 @@
-"""`ray-snapshot demo`: the whole story on this machine.
+"""`ray-snapshot demo`: a story of two minutes on this machine.
 
-Runs the example systems on Ray while snapshots are taken, prints verdicts as they come, writes the history, and runs the
-Spark jobs over it. Everything it shows can be had by the other commands: it prints them.
+Three example systems run on Ray while snapshots are taken, then a Spark job asks their history, and the deadlock of the last
+one ends the story. All of it can be had by the other commands.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,17 +25,27 @@ if TYPE_CHECKING:
 
 EVERY_S = 0.5
 
-_STORIES: list[tuple[str, str, dict[str, Any]]] = [
-    ("bank", "money is in flight all the time, and none is ever lost", {"transfers": 6_000}),
-    ("token_ring", "one right to enter, and it is not lost while it travels", {}),
-    ("work_pool", "everyone says idle, and yet the work is not done", {}),
-    ("example_run", "the three processes of the textbook", {}),
-    ("dining_philosophers", "everybody waits for somebody: found and named", {}),
-    ("shortest_paths", "thousands of machines, done only because a snapshot proves it", {}),
+_STORIES: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
+    (
+        "bank",
+        "20 accounts pay each other all the time",
+        lambda facts: (
+            f"{facts['total']:,} coins in each, though up to {max(row['in_flight'] for row in facts['books']):,} were"
+            " on their way and in no account"
+        ),
+    ),
+    (
+        "work_pool",
+        "workers share a search for primes, and a desk asks whether they are idle",
+        lambda facts: f"when all had said so, {facts['tasks_in_flight']} tasks were still on their way to one of them",
+    ),
+    (
+        "dining_philosophers",
+        "five philosophers each take the fork on their left, then the one on their right",
+        lambda facts: f"{sum(facts['meals'].values()) or 'no'} meal was eaten, and none ever will be",
+    ),
 ]
-
-_JOBS = {"detections": 20, "conservation": 8, "traffic": 8}
-"""Each Spark job, and how many rows of its tables are shown: of the detectors all."""
+"""What is played, the one with the alarm last: its name, what it does, and what was found."""
 
 
 def register(app: typer.Typer) -> None:
@@ -44,139 +55,58 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the history and the results.")] = Path("demo-out"),
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = EVERY_S,
-    spark: Annotated[bool, typer.Option(help="Run the Spark jobs over the history.")] = True,
+    spark: Annotated[bool, typer.Option(help="Run a Spark job over the history.")] = True,
 ) -> None:
-    """Run the examples on Ray, and ask their history with Spark."""
+    """Run three examples on Ray, ask their history with Spark, and show the deadlock that was found."""
+    from ray_snapshot.stderr import LOGGER
+    from ray_snapshot.views.report import deadlock_report
+
+    LOGGER.disabled = True  # the alarm is told at the end
     began = time.monotonic()
-    history = str(_writable(out).absolute() / "history")
-    facts = _run_systems(history, every)
-    _tell_facts(facts)
+    history = str(out / "history")
+    out.mkdir(parents=True, exist_ok=True)
+    print_text(f"Three systems run on Ray, on this machine; a snapshot of each goes to {history} every half second.")
+    alarm = _run_systems(history)
     if spark:
-        _run_jobs(history)
-    _write_report(history, out / "report.html")
-    _tell_where(history, time.monotonic() - began)
+        _run_job(history)
+    print_text(f"\nThe end, after {time.monotonic() - began:.0f} s: dining_philosophers will never eat again.")
+    print_text(deadlock_report(alarm.evidence, "dining_philosophers", alarm.snapshot_id))
+    print_text("\nThree things to type next:")
+    print(f"  {_pasted('serve', history, '--open')}  # every snapshot in a browser")
+    print(f"  {_pasted('report', history)}  # the deadlock, as a file to attach")
+    print(f"  {_pasted('run', '--exit-on', 'deadlock', '-m', 'ray_snapshot.examples.job_queue')}  # plain Ray")
 
 
-def _run_systems(history: str, every: float) -> dict[str, dict[str, Any]]:
+def _run_systems(history: str) -> Verdict:
+    """Play them one after the other; returns the last alarm."""
     import ray
 
     from ray_snapshot.runtime.cluster import connect
 
-    found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="rs-", dir=_short_folder()) as folder:
+    heard: list[Verdict] = []
+    # A short path, for it must leave room for Ray's sockets.
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder:
         connect(temp_dir=folder)
         try:
-            with _Progress(len(_STORIES)) as progress:
-                for name, what, sizes in _STORIES:
-                    progress.begin(name, what)
-                    found[name] = _play(name, sizes, history, every, progress.verdict)
+            for name, what, found in _STORIES:
+                print_text(f"\n{name}: {what}")
+                sys.stdout.flush()
+                before = len(heard)
+                play = import_module(f"ray_snapshot.examples.{name}").play
+                facts = play(history=history, every=EVERY_S, on_verdict=heard.append)
+                ids = {verdict.snapshot_id for verdict in heard[before:]}
+                print_text(f"  {len(heard) - before} verdicts on {len(ids)} snapshots: {found(facts)}")
         finally:
             ray.shutdown()
-    return found
+    return next(verdict for verdict in reversed(heard) if verdict.alarm)
 
 
-def _play(
-    name: str, sizes: dict[str, Any], history: str, every: float, on_verdict: Callable[[Verdict], None]
-) -> dict[str, Any]:
-    from importlib import import_module
-
-    module = import_module(f"ray_snapshot.examples.{name}")
-    facts: dict[str, Any] = module.play(history=history, every=every, on_verdict=on_verdict, **sizes)
-    return facts
-
-
-class _Progress:
-    """Which system runs, and every verdict as it comes: rich on a terminal, plain lines elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        from ray_snapshot.views.tables import console, is_terminal
-
-        self.console = console()
-        self.bar: Any = None
-        self.name = ""
-        self.total = total
-        if is_terminal():
-            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-            self.bar = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                console=self.console,
-            )
-
-    def __enter__(self) -> _Progress:
-        if self.bar is not None:
-            self.bar.start()
-            self.task = self.bar.add_task("", total=self.total)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def begin(self, name: str, what: str) -> None:
-        if self.bar is not None:
-            self.bar.update(self.task, description=name, advance=1 if self.name else 0)
-        self.name = name
-        self._line(f"\n{name}: {what}")
-
-    def verdict(self, verdict: Verdict) -> None:
-        from ray_snapshot.views.tables import verdict_line
-
-        style = "bold red" if verdict.alarm else {True: "green", False: None, None: "yellow"}[verdict.holds]
-        self._line(f"  {verdict_line(verdict)}", style)
-
-    def _line(self, text: str, style: str | None = None) -> None:
-        width = self.console.width if self.bar is not None else 400
-        self.console.print(text if len(text) <= width else text[: width - 1] + "…", style=style, crop=False)
-        sys.stdout.flush()
-
-
-def _tell_facts(facts: dict[str, dict[str, Any]]) -> None:
-    bank, dining, paths = facts["bank"], facts["dining_philosophers"], facts["shortest_paths"]
-    most = max(row["in_flight"] for row in bank["books"])
-    print_text(
-        f"\nbank: {bank['total']} coins in every snapshot, though up to {most} of them were in nobody's account."
-    )
-    print_text(f"dining_philosophers: deadlock of {', '.join(dining['members'][:12])}.")
-    print_text(f"shortest_paths: {paths['vertices']} machines, {paths['messages']} messages, termination proven.")
-    print_text(
-        "Once true, stays true, until somebody reaches in from outside: where termination is false after it was true, the"
-        " driver had waited, and went on."
-    )
-
-
-def _run_jobs(history: str) -> None:
+def _run_job(history: str) -> None:
     from ray_snapshot.spark_jobs.engine.command import execute
     from ray_snapshot.spark_jobs.engine.request import Request
 
-    for job, top in _JOBS.items():
-        print(f"\n{_pasted('analyze', history, job)}", flush=True)
-        execute(Request(history, job, top=top))
-
-
-def _write_report(history: str, path: Path) -> None:
-    from ray_snapshot.commands.files import write_file
-    from ray_snapshot.history import History
-    from ray_snapshot.reports.gathering import choose, gather
-    from ray_snapshot.reports.page import html
-
-    opened = History(history)
-    found = gather(opened, choose(opened, None, "dining_philosophers"))
-    write_file(path, html(found))
-    print(
-        f"\nThe report of the deadlock ({_pasted('report', history, '--system', found.system)}):\n  {path.absolute()}"
-    )
-
-
-def _tell_where(history: str, seconds: float) -> None:
-    print(f"\nDone in {seconds:.0f} s. The history: {history}")
-    print(f"In a browser: {_pasted('serve', history, '--open')}\nOr here:")
-    for command, *more in (["list"], ["since"], ["show", "latest"], ["verify"], ["analyze", "detections"]):
-        print(f"  {_pasted(command, history, *more)}")
+    print(f"\n{_pasted('analyze', history, 'detections')}", flush=True)
+    execute(Request(history, "detections", top=20))
 
 
 def _pasted(*arguments: str) -> str:
@@ -189,22 +119,3 @@ def _pasted(*arguments: str) -> str:
     else:
         words = [sys.executable, "-m", "ray_snapshot.cli"]
     return shlex.join([*words, *arguments])
-
-
-def _writable(folder: Path) -> Path:
-    from ray_snapshot.errors import HistoryWriteError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        raise HistoryWriteError(
-            f"nothing can be written to {folder} ({error.strerror}): choose another folder with --out", path=str(folder)
-        ) from error
-
-
-def _short_folder() -> str:
-    """A temporary folder whose path leaves room for Ray's sockets."""
-    folder = tempfile.gettempdir()
-    return folder if len(folder) < 30 else "/tmp"

@@ -6,8 +6,6 @@ The search (`ray_snapshot.testing`) is imported once the command is really run.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +15,7 @@ from ray_snapshot.commands.options import Crashes
 from ray_snapshot.errors import SettingError
 
 if TYPE_CHECKING:
-    from ray_snapshot.testing import Counterexample, Exploration, Report
+    from ray_snapshot.testing import Counterexample, Exploration
 
 BROKEN, NOT_COMPLETE = 1, 4
 
@@ -87,6 +85,7 @@ def explore(
     And look at every state that they can reach.
     """
     from ray_snapshot import testing
+    from ray_snapshot.views.tables import status
 
     begin = Beginning(start, function, classes or ())
     if by_hand:
@@ -99,12 +98,12 @@ def explore(
         with this_folder_first():
             walk(begin, crashes, schedule)
         return
-    with this_folder_first(), _told() as tell:
+    with this_folder_first(), status("exploring") as show:
         build = begin.build()
         found = testing.explore(
             build, always=_predicates(always), never=_predicates(never), eventually=_predicates(eventually),
             within=_predicates(within), protocol=protocol, crashes=crashes,
-            most_states=most_states, workers=workers, progress=tell,
+            most_states=most_states, workers=workers, progress=show and (lambda report: show(str(report))),
         )  # fmt: skip
     _write(found.counterexample, diagram, schedule)
     print(_as_json(found) if as_json else found)
@@ -135,16 +134,3 @@ def _as_json(found: Exploration) -> str:
     if found.within is not None:
         told |= {"within": found.within, "outside": found.outside}
     return json.dumps(told)
-
-
-@contextmanager
-def _told() -> Iterator[Callable[[Report], None] | None]:
-    """On a terminal, standard error shows how far the search has come; elsewhere nothing does."""
-    from ray_snapshot.views.tables import console
-
-    out = console(stderr=True)
-    if not out.is_terminal:
-        yield None
-        return
-    with out.status("exploring") as status:
-        yield lambda report: status.update(str(report))

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.opening import open_history
-from ray_snapshot.commands.options import HistoryPath
+from ray_snapshot.commands.options import HistoryPath, open_history
 from ray_snapshot.commands.synth import synth
 from ray_snapshot.waits import SEE_WAITS
 from ray_snapshot.wrapping import print_text

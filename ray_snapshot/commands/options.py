@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
 
 OnAlarm = Annotated[
     str | None,
@@ -26,3 +29,10 @@ RunModules = Annotated[
         help="A module, or Python file, that defines machines of the run: its code is run. May be repeated.",
     ),
 ]
+
+
+def open_history(path: str) -> History:
+    """The history that is named. Raises `HistoryNotFoundError`, `HistoryFormatError`."""
+    from ray_snapshot.history import History  # not for a --help
+
+    return History(path)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
-from ray_snapshot.commands.opening import open_history
-from ray_snapshot.commands.options import HistoryPath
+from ray_snapshot.commands.options import HistoryPath, open_history
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
 from ray_snapshot.wrapping import print_text

@@ -10,8 +10,7 @@ import typer
 
 from ray_snapshot.commands.files import write_file
 from ray_snapshot.commands.history import System
-from ray_snapshot.commands.opening import open_history
-from ray_snapshot.commands.options import HistoryPath
+from ray_snapshot.commands.options import HistoryPath, open_history
 
 if TYPE_CHECKING:
     from ray_snapshot.reports.gathering import Report

@@ -73,6 +73,9 @@ def run(
         bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
     ] = False,
     name: Annotated[str | None, typer.Option(help="The system's name (default: from the program's).")] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Say nothing but alarms and troubles: not how to look, nor how it ended.")
+    ] = False,
 ) -> int:
     """The command `run`; `register` has its help text."""
     from ray_snapshot.instrument.running import Options, run_program
@@ -97,6 +100,7 @@ def run(
         on_alarm=on_alarm,
         stalled=stalled,
         patience=patience,
+        quiet=quiet,
     )
     return run_program(_split(program), options)
 

@@ -6,8 +6,6 @@ The simulator (`ray_snapshot.simulation`) is imported once the command is really
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,6 +56,7 @@ def simulate(
 ) -> None:
     """Run token-passing machines, and take snapshots of them."""
     from ray_snapshot.simulation.tokens import playing, scripts
+    from ray_snapshot.views.tables import status
 
     _check(events, schedule, seed, protocol, exhaustive)
     if most_states is not None and not exhaustive:
@@ -68,7 +67,12 @@ def simulate(
     if exhaustive:
         script = scripts.read_events(str(events), system, by_channels=by_channels)
         most = playing.MOST_STATES if most_states is None else most_states
-        with _told_states(most) as tell:
+        with status(f"every order: 0 states, {most:,} at most") as show:
+
+            def tell(states: int) -> None:
+                if show is not None and not states % 100:
+                    show(f"every order: {states:,} states, {most:,} at most")
+
             found = playing.play_every_order(system, script, protocol, most=most, tell=tell)
         _print_every_order(found, as_json, protocol)
         return
@@ -87,21 +91,6 @@ def simulate(
     for line in lines:
         print(line)
     _exit_if_wrong(results, protocol)
-
-
-@contextmanager
-def _told_states(most: int) -> Iterator[Callable[[int], None]]:
-    """On a terminal, standard error shows how many states there have been; elsewhere nothing does."""
-    from ray_snapshot.views.tables import console
-
-    out = console(stderr=True)
-    if not out.is_terminal:
-        yield lambda _: None
-        return
-    with out.status(f"every order: 0 states, {most:,} at most") as status:
-        yield (
-            lambda states: None if states % 100 else status.update(f"every order: {states:,} states, {most:,} at most")
-        )
 
 
 def _check(events: str | None, schedule: str | None, seed: int | None, protocol: str, exhaustive: bool) -> None:

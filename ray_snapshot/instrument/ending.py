@@ -20,8 +20,21 @@ from ray_snapshot.limits import LIMITS
 
 FIRED = 3
 """The exit code of a program that is ended because of a verdict."""
+INTERRUPTED = 130
+"""That of one that Ctrl-C has ended."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+TOLD: list[Callable[[int], None]] = []
+"""Called with the exit code, once what was seen is written; each once."""
+
+
+def tell_end(code: int) -> None:
+    """The program ends with this exit code."""
+    told, TOLD[:] = TOLD[:], []
+    for tell in told:
+        with suppress(Exception):
+            tell(code)
 
 
 class Ending:
@@ -45,14 +58,15 @@ class Ending:
     def _handle(self, number: int, _: Any) -> None:
         """Runs in the main thread, which may hold any lock: so another thread writes, and this one waits for it."""
         signal.signal(number, signal.SIG_DFL)  # a second signal is not kept waiting
-        writing = threading.Thread(target=self._write, name="ray-snapshot-ending", daemon=True)
+        writing = threading.Thread(target=self._write, args=(number,), name="ray-snapshot-ending", daemon=True)
         writing.start()
         writing.join(LIMITS.killed_writing_s)
         os.kill(os.getpid(), number)
 
-    def _write(self) -> None:
+    def _write(self, number: int) -> None:
         with suppress(Exception):
             self.write()
+        tell_end(128 + number)
 
 
 def end_program(write: Callable[[], None]) -> threading.Thread:
@@ -61,6 +75,7 @@ def end_program(write: Callable[[], None]) -> threading.Thread:
     def end() -> None:
         with suppress(Exception):
             write()
+        tell_end(FIRED)
         with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

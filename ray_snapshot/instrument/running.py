@@ -6,6 +6,7 @@ The program keeps its arguments, its output, its traceback and its exit code. On
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import re
 import runpy
@@ -27,9 +28,10 @@ from ray_snapshot.alarms import check_target
 from ray_snapshot.errors import HistoryWriteError, SettingError
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.instrument import shape, watching
-from ray_snapshot.instrument.ending import FIRED, Ending, end_program
+from ray_snapshot.instrument.ending import FIRED, INTERRUPTED, TOLD, Ending, end_program, tell_end
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.hooks import tracking
+from ray_snapshot.instrument.process.failures import FAILURES, PROCESS
 from ray_snapshot.instrument.report_files import ReportFiles
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.limits import LIMITS
@@ -66,6 +68,8 @@ class Options:
     """Seconds without a move that make a stall."""
     patience: float = 60.0
     """Seconds for which a deadlock must be suspected, where that ends the program."""
+    quiet: bool = False
+    """Whether only alarms and troubles are said, and nothing of the beginning and the end."""
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -100,28 +104,38 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         victim=options.victim,
         on_alarm=options.on_alarm,
     )
+    exit_code = 0
     try:
         if code is not None and script is not None:
             _run_script(script, code, arguments)
         else:
             _run_module(str(module), arguments)
     except _NoSuchModule:
+        TOLD.clear()
         raise
     except SystemExit as error:
-        return _exit_code(error)
+        exit_code = _exit_code(error)
     except KeyboardInterrupt as error:
+        exit_code = INTERRUPTED
         reporter.last_words(error)
         _show(error)
         raise
     except BaseException as error:
+        exit_code = 1
         reporter.finish()
         _show(error)
-        return 1
     finally:
-        if all(thread.daemon for thread in own_threads()):  # else Python goes on, and closes it when they have ended
-            watching.close_quietly()
+        if all(thread.daemon for thread in own_threads()):
+            _end(exit_code)
+        else:  # Python goes on until they have ended
+            atexit.register(_end, exit_code)
         reporter.finish()
-    return 0
+    return exit_code
+
+
+def _end(exit_code: int) -> None:
+    watching.close_quietly()
+    tell_end(exit_code)
 
 
 def _detector(name: str, options: Options) -> Any:
@@ -248,6 +262,11 @@ class Reporter:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.watch: Watch | None = None
+        self.began = time.monotonic()
+        self.watches: list[Watch] = []
+        """All that there were, one after the other."""
+        self.alarms: dict[str, None] = {}
+        """The detectors that have alarmed, the first first."""
         self.told: set[Any] = set()
         self.needs: set[str] = set()
         """What the deadlock that stands needs on nodes: no alarm of its own."""
@@ -259,6 +278,7 @@ class Reporter:
         self.files: ReportFiles | None = None
         if options.report is not None and options.history is not None:
             self.files = ReportFiles(options.report, options.history)
+        TOLD[:] = [] if options.quiet else [lambda code: say(self.ending(code))]
         self.interrupted: Callable[[], Any] = lambda: None
         """Of which Ctrl-C the last diagnosis was: an `asyncio.Runner`, which raises an error when it has ended."""
 
@@ -268,7 +288,9 @@ class Reporter:
         self.told.clear()
         self.news = watch._news()  # the machines of another session may have the same names
         tracking.ON_INTERRUPT[:] = [self.last_words]
-        say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
+        self.watches.append(watch)
+        if not self.options.quiet:
+            say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear, repeat=True)
         if (files := self.files) is not None:
             watching.WHEN_CLOSED[:] = [lambda: files.end(watch.name, watch.run_id)]
@@ -278,6 +300,8 @@ class Reporter:
         if "error" in verdict.evidence and (key := (verdict.detector, "error")) not in self.told:
             self.told.add(key)
             say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
+        if verdict.alarm:
+            self.alarms[verdict.detector] = None
         if "members" in verdict.evidence:
             self.needs = needs_in(verdict.evidence) if verdict.alarm else set()
         is_wanted = verdict.alarm or (verdict.holds and verdict.detector == self.options.exit_on)
@@ -310,6 +334,23 @@ class Reporter:
             return stall_report(verdict.sentence, verdict.evidence, diagnose_command(self.watch.name))
         return f"ray-snapshot: {short_sites(verdict.sentence)}"
 
+    def ending(self, code: int) -> str:
+        """How the program has ended: "exit 0 after 74 s, 71 snapshots, no deadlock"."""
+        read = {key for key, _ in FAILURES.read}  # after the last snapshot, too
+        found = [watch.summary for watch in self.watches if watch.summary is not None]
+        snapshots, restarts = sum(one.snapshots for one in found), sum(one.restarts for one in found)
+        unread = [text for one in found for task, pid, text in one.unread if not {task, f"{PROCESS}{pid}"} & read]
+        told = [_counted(snapshots, "snapshot")] if found else ["nothing was watched"] * (not self.watches)
+        if self.alarms:
+            told.append(f"alarm of {', '.join(self.alarms)}")
+        elif snapshots and "deadlock" in self.options.detectors:
+            told.append("no deadlock")
+        if restarts:
+            told.append(_counted(restarts, "restart"))
+        if unread:
+            told.append(f"{_counted(len(unread), 'error')} that nobody has read ({unread[-1]})")
+        return f"ray-snapshot: {', '.join([f'exit {code} after {time.monotonic() - self.began:.0f} s', *told])}"
+
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""
         if self.end is not None:
@@ -336,6 +377,10 @@ class Reporter:
         is_told = is_of_a_runner or getattr(interrupt, _TOLD, False)
         setattr(interrupt, _TOLD, True)
         return is_told
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'s' * (count > 1)}"
 
 
 _TOLD = "_ray_snapshot_told"

@@ -44,6 +44,7 @@ from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import ReadyMade
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.watcher.incidents import Summary
     from ray_snapshot.runtime.system import System
     from ray_snapshot.snapshot import Snapshot
 
@@ -79,6 +80,8 @@ class Watch(Session):
         """What acts on deadlocks that stand."""
         self.joined: System | None = None
         """The system of machines that has joined."""
+        self.summary: Summary | None = None
+        """What there was, when it is closed."""
         self._opening: threading.Thread | None = None
         """Waits for the services, while the program has begun already."""
         is_awaited |= self.is_checkpointing or self.history is not None
@@ -189,6 +192,13 @@ class Watch(Session):
                 self.joined.close()
         finally:
             super().close()
+
+    def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
+        *steps, close = super()._last_steps()
+        return [*steps, self._sum_up, close]
+
+    def _sum_up(self) -> None:
+        self.summary = ask(self._service.summary.remote(), "the service", 10)
 
     def start(self) -> Watch:
         """Start the clock of `every`; done by `watch` itself.

@@ -225,7 +225,8 @@ class Session(ABC):
         Not where the driver may yet go back to a snapshot, or hears of verdicts: its callbacks may act. `is_any`: any deadlock
         is enough.
         """
-        may_be_broken = not self._is_closed_world or self._is_checkpointing or self._subscribers is not None
+        has_hearers = self._subscribers is not None and self._subscribers.may_act
+        may_be_broken = not self._is_closed_world or self._is_checkpointing or has_hearers
         if may_be_broken and not is_any:
             return
         stuck = for_ever_stuck(item, last, self.detectors, is_any=is_any)

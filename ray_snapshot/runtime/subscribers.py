@@ -13,6 +13,7 @@ from ray_snapshot.limits import LIMITS
 from ray_snapshot.news import News
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.stderr import LOGGER
 from ray_snapshot.verdicts import Verdict
 
 
@@ -52,6 +53,19 @@ class AlarmTeller:
         self.notifier.say(f"ray-snapshot: the analyst of {self.system} is gone: no more alarms are told")
 
 
+class AlarmLog:
+    """Hears every verdict, and logs each that begins an alarm: so it stands on stderr, unless the program says otherwise."""
+
+    def __init__(self, system: str, news: News) -> None:
+        self.system = system
+        self.news = news
+
+    def hear(self, number: int, verdict: Verdict) -> None:  # noqa: ARG002 - others ask for it
+        """A verdict on snapshot `number`."""
+        if self.news.has(verdict) and verdict.alarm:
+            LOGGER.warning(f"ray-snapshot: alarm in {self.system} (snapshot {verdict.snapshot_id}): {verdict.sentence}")
+
+
 class Hears(Protocol):
     """Whatever is told of verdicts."""
 
@@ -75,6 +89,11 @@ class Subscribers:
         self.seen: int = waits.answer_of(analyst.subscribe.remote())
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-subscribers", daemon=True)
         self.thread.start()
+
+    @property
+    def may_act(self) -> bool:
+        """Whether any of them may do something about a verdict."""
+        return not all(isinstance(one, AlarmLog) for one in self.hearing)
 
     def _run(self) -> None:
         while True:

@@ -58,6 +58,7 @@ from ray_snapshot.runtime.settings import (
     settings_of,
 )
 from ray_snapshot.runtime.spawning import Call, Spawner
+from ray_snapshot.runtime.subscribers import AlarmLog
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.stderr import say
@@ -150,6 +151,8 @@ class System(Session):
         self._post.is_dropping = self._wanted is not None
         self._enlist()
         self._tell_alarms()
+        if self._watch is None or self._watch._on_watch is None:  # else who watches says it
+            self._hear_by(AlarmLog(self.name, self._news()))
 
     def _rolled_back(self, share: Share) -> None:
         self.restored = True

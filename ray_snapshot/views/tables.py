@@ -11,6 +11,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,17 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None] | None]:
+    """On a terminal, stderr shows a text as long as this lasts; gives what changes it, None elsewhere."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield None
+        return
+    with out.status(text) as shown:
+        yield shown.update
+
+
 def print_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], *, title: str | None = None, more: int = 0
 ) -> None:
@@ -98,13 +110,6 @@ def json_text(row: Mapping[str, Any]) -> str:
     return json.dumps(_jsonable(row), allow_nan=False, separators=(",", ":"))
 
 
-def verdict_line(verdict: Any) -> str:
-    """A verdict in one line: `deadlock  HOLDS  <sentence>`."""
-    word = {True: "holds", False: "does not hold", None: "unknown"}[verdict.holds]
-    word = f"ALARM: {word}" if _alarm(verdict) else word
-    return f"{one_line(verdict.detector)}  {word}  {one_line(verdict.sentence)}".rstrip()
-
-
 def text_of(value: Any) -> str:
     """A value as one line of text for a person."""
     match value:
@@ -130,10 +135,6 @@ def text_of(value: Any) -> str:
 def one_line(text: str) -> str:
     """`text` with line breaks and other spaces as spaces, and what a terminal would obey escaped."""
     return text if text.isprintable() else shown("".join(" " if char.isspace() else char for char in text))
-
-
-def _alarm(verdict: Any) -> bool:
-    return bool(getattr(verdict, "alarm", False))
 
 
 def _print_rich(cells: list[list[str]], columns: Sequence[Column], title: str | None, screen: Console) -> None:

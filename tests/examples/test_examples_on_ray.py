@@ -55,7 +55,9 @@ def test_the_right_that_goes_round_is_found_in_transit_and_is_never_lost_or_doub
 
 
 @pytest.mark.nightly
-def test_the_philosophers_deadlock_and_every_one_of_them_and_of_their_forks_is_named() -> None:
+def test_the_philosophers_deadlock_and_every_one_of_them_and_of_their_forks_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     heard = Heard()
     facts = dining_philosophers.play(on_verdict=heard.append)
     everyone = {f"{kind}-{seat}" for kind in ("philosopher", "fork") for seat in range(5)}
@@ -63,6 +65,7 @@ def test_the_philosophers_deadlock_and_every_one_of_them_and_of_their_forks_is_n
     assert set(facts["members"]) == everyone
     assert set(facts["meals"].values()) == {0}
     assert True not in heard.answers("termination"), "stuck is not done"
+    assert ["alarm in dining_philosophers" in text for text in caplog.messages] == [True], "told once, on stderr"
 
 
 @pytest.mark.nightly

@@ -137,7 +137,7 @@ OPTIONS: dict[str, Sequence[str]] = {
     "simulate": ("--topology", "--events", "--schedule", "--seed", "--protocol", "--snapshot", "--json"),
     "synth": ("--machines", "--snapshots", "--anomalies", "--seed", "--every", "--system"),
     "run": ("--every", "--detect", "--exit-on", "--name"),
-    "demo": ("--out", "--every", "--no-spark"),
+    "demo": ("--out", "--no-spark"),
     "systems": ("--address", "--json"),
     "snapshot": ("--address", "--timeout"),
     "diagnose": ("--address", "--timeout"),

@@ -91,7 +91,7 @@ class Runner:
         return self.running(self.start_watched(name, *program))
 
     def both(self, name: str, *program: str) -> tuple[Done, Done]:
-        watched = self.start_watched(name, *program)
+        watched = self.start_watched(name, "--quiet", *program)
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(self.finish, watched)
             return self.plain(*program), ended.result()

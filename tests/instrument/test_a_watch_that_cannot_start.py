@@ -78,7 +78,7 @@ def test_a_program_whose_watching_cannot_start_runs_unwatched_and_one_line_says_
 ) -> None:
     history, program = broken_history(tmp_path), tmp_path / "app.py"
     program.write_text(APP if way == "run" else INSTALLED)
-    watched = ("run", "--history", history, str(program))
+    watched = ("run", "--quiet", "--history", history, str(program))
     done = runner.command(*watched) if way == "run" else runner.plain(str(program), history)
     assert (done.exit_code, done.output) == (0, "[1, 3]\n"), done.errors
     (said,) = [line for line in done.errors.splitlines() if line.startswith("ray-snapshot: ")]

@@ -24,7 +24,7 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     done = runner.command("run", *options, "healthy.py", loop)
     assert done.exit_code == 0, done.errors
     assert done.output.splitlines()[-1] == "a full queue [30, 435]"
-    assert "deadlock" not in done.errors
+    assert "no deadlock" in done.errors
     answers = [row["holds"] for row in rs.History(history).verdicts()]
     assert len(answers) >= 20, "hardly looked at"
     assert True not in answers
@@ -38,8 +38,8 @@ def patient(
     folder = tmp_path_factory.mktemp("patient")
 
     def run(name: str) -> Done:
-        history = ("--every", "0.25", "--exit-on", "deadlock", "--history", str(folder / name))
-        return runner.command("run", *history, "patience.py", name)
+        options = ("--quiet", "--every", "0.25", "--exit-on", "deadlock", "--history", str(folder / name))
+        return runner.command("run", *options, "patience.py", name)
 
     runs = {name: at_once(run, name) for name in scenarios}
     return lambda name: (runs[name].result(), rs.History(folder / name))
@@ -72,8 +72,7 @@ def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(
 ) -> None:
     done, history = patient(scenario)
     assert (done.output, done.exit_code) == ("[[0, 1, 2], [0, 1, 2]]\n", 0), done.errors
-    told = [line for line in done.errors.splitlines() if line.startswith("ray-snapshot: ") or "Traceback" in line]
-    assert [line.partition(";")[0] for line in told] == ["ray-snapshot: watching"], done.errors
+    assert re.search("^ray-snapshot: |Traceback", done.errors, re.MULTILINE) is None, done.errors
     snapshots = history.snapshots()
     assert len(snapshots) >= 5, "hardly looked at"
     assert {row["status"] for row in snapshots} == {"complete"}

@@ -113,7 +113,7 @@ def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_in
 def test_a_node_whose_workers_cannot_import_us_is_named_with_what_to_do(nodes: TwoNodes) -> None:
     locked = nodes.with_node(LOCKED)
     try:
-        done = nodes.runner.command("run", "deadlocks.py", "on_nodes", "first", "second")
+        done = nodes.runner.command("run", "--quiet", "deadlocks.py", "on_nodes", "first", "second")
     finally:
         assert nodes.tell("-") == "-"
     assert (done.exit_code, done.output) == (0, "start\n2 nodes\n"), done.errors

@@ -101,6 +101,12 @@ def test_an_error_that_nobody_has_read_a_failed_thread_and_a_failed_child_are_to
     }
 
 
+def test_the_last_line_says_how_the_program_ended(reported: tuple[str, Done, Done, Done]) -> None:
+    unread = r"1 error that nobody has read \(painter-1.paint raised ZeroDivisionError\)"
+    last = rf"ray-snapshot: exit 130 after \d+ s, \d+ snapshots, alarm of deadlock, {unread}"
+    assert re.fullmatch(last, reported[-1].errors.splitlines()[-1]), reported[-1].errors
+
+
 @pytest.mark.nightly
 def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     runner: Runner, loops: subprocess.Popen[str]
@@ -122,6 +128,7 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     errors = runner.finish(loops).errors
     assert [call for _, call, _ in LOOPS if f"{call.partition('.')[0]}-0 has been restarted " not in errors] == []
     assert "ray-snapshot: Restarting: " in errors
+    assert re.search(r", alarm of restarting, \d+ restarts$", errors.rstrip()), errors[-500:]
     assert "deadlock: Deadlock cannot be told: " in found.output
 
 

@@ -16,7 +16,7 @@ from ray_snapshot.errors import HostDiedError
 from ray_snapshot.news import News
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import actor as analysts
-from ray_snapshot.runtime.subscribers import AlarmTeller, Subscriber, Subscribers
+from ray_snapshot.runtime.subscribers import AlarmLog, AlarmTeller, Subscriber, Subscribers
 
 BOUND_S = 10.0
 
@@ -110,6 +110,15 @@ def test_another_deadlock_is_told_and_one_that_grows_is_not() -> None:
         verdict("deadlock", True, "ab"),
     ]
     assert heard(*found) == [0, 2, 4, 5]
+
+
+def test_each_alarm_that_begins_is_logged_and_no_end_of_one(caplog: pytest.LogCaptureFixture) -> None:
+    log = AlarmLog("bank", News(ALARMS.get))
+    for holds in (True, False, False, True):
+        log.hear(
+            1, Verdict(detector="money", holds=holds, alarm=not holds, snapshot_id="s", sentence="10 are missing.")
+        )
+    assert caplog.messages == ["ray-snapshot: alarm in bank (snapshot s): 10 are missing."]
 
 
 def test_detectors_do_not_hide_each_other() -> None:

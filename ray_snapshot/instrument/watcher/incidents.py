@@ -6,9 +6,9 @@ Kept over snapshots, the newest `happened_items` of each; told in the coverage (
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.deaths import Life, in_words, is_meant
 from ray_snapshot.instrument.process.ended_threads import EndedThread
@@ -44,12 +44,25 @@ class Restarts:
         return now - lately[-1] <= 2 * longest + LIMITS.restarts_spare_s
 
 
+class Summary(NamedTuple):
+    """What there was from the beginning of a watch to its end."""
+
+    snapshots: int
+    """Those that were completed."""
+    restarts: int
+    """Of all actors together."""
+    unread: list[tuple[str, int, str]]
+    """Of each call whose error was unread in the last snapshot: Ray's id of it, the process that raised, and a sentence."""
+
+
 class Incidents:
     """Of one watched app. Machines have their names between processes."""
 
     def __init__(self) -> None:
         self.raised: dict[str, tuple[str, Raised]] = {}
         """By call: the machine that raised, and the error."""
+        self.unread_calls: list[str] = []
+        """Calls whose errors were unread in the latest snapshot."""
         self.ended_threads: set[tuple[str, EndedThread]] = set()
         """With the machine of each."""
         self.read: dict[str, None] = {}
@@ -120,6 +133,7 @@ class Incidents:
             if is_unread or (not is_over and one.times >= LIMITS.looping_restarts):
                 about = {"method": one.method, "error": one.error, "call_site": one.call_site, "count": one.times}
                 about["is_retried"] = not is_over
+                self.unread_calls += [call_id] * is_unread
                 yield {"kind": "raised", "machine": machine, "at": one.at, **about}
 
     def deaths(
@@ -178,6 +192,12 @@ class Incidents:
         found += [(call.sent_at, call.method) for one in sent for call in one.values()]
         return min(found)[1] if found else ""
 
+    def summary(self, snapshots: int, in_words: Callable[[str], str]) -> Summary:
+        """Of the whole watch."""
+        unread = [self.raised[call] for call in self.unread_calls if call in self.raised]
+        told = [(one.task, one.pid, in_words(f"{name}.{one.method} raised {one.error}")) for name, one in unread]
+        return Summary(snapshots, sum(one.count for one in self.restarts.values()), told)
+
     def told(
         self,
         calls: CompletedCallSnapshot,
@@ -190,6 +210,7 @@ class Incidents:
     ) -> tuple[dict[str, Any], ...]:
         """All that has happened, the newest first. `is_covered`: whether no process could have read an error unseen."""
         self.note(reports)
+        self.unread_calls.clear()
         ended = [(name, one.recorded_at, child) for name, one in reports.items() for child in one.ended_children]
         kinds: list[Iterable[dict[str, Any]]] = [
             self.deaths(lives, keys, reports),

@@ -17,6 +17,7 @@ from ray_snapshot.errors import DeadlockError, RaySnapshotError
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.stacks import Stack
+from ray_snapshot.instrument.watcher.incidents import Summary
 from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.instrument.watcher.questions import Questions
 from ray_snapshot.instrument.watcher.recovering import Limits
@@ -267,6 +268,11 @@ class Watcher(Service):
         found["hosts"] += len(self.processes.parties.machines)
         found["machines"] += len(self.processes.roster.facts) - 1
         return found
+
+    async def summary(self) -> Summary:
+        """What a program is told of its watching at the end."""
+        completed = self.coordinator.last if self.inside is None else self.inside.glances.totals.completed
+        return self.processes.happened.summary(completed, self.processes.in_words)
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system of machines; without one the watching goes on."""
