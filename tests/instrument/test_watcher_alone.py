@@ -1,4 +1,4 @@
-"""What the watcher makes of machines that die, start again or never report, and of its own faults: no Ray in here."""
+"""What the watcher makes of machines that die, start again or never report, of its own faults and its beginning. No Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that nothing touches are not copied: what their host records is the same with them at rest, and without."""
+"""Machines that nothing touches are not copied: what their host records and keeps is as without. Mutants are seen."""
 
 from __future__ import annotations
 
