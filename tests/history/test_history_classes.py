@@ -1,5 +1,7 @@
 """The table of classes: which fields the states of a class had, in which run."""
 
+from __future__ import annotations
+
 from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
