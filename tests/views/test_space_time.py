@@ -1,5 +1,7 @@
 """Space-time diagrams and ShiViz logs of simulated and invented runs."""
 
+from __future__ import annotations
+
 import json
 import random
 import re
@@ -62,7 +64,9 @@ def test_every_message_is_an_arrow_from_its_sending_to_its_accepting_action(seed
             dots[machine, int(number)] = float(circle.get("cx") or 0), float(circle.get("cy") or 0)
     senders = {message: (event.machine, event.number) for event in events for message in event.sent}
     acceptors = {message: (event.machine, event.number) for event in events for message in event.accepted}
+
     arrows = of_class(svg, "message")
+
     assert len(dots) == len(events)
     assert len(arrows) == len(senders)
     for arrow in arrows:
@@ -83,7 +87,9 @@ def test_colours_and_messages_in_flight_are_those_of_the_first_cut(seed: int) ->
     svg = diagram(events, cuts)
     accepted_red = {m for event in events if event.number > cuts[0].counts[event.machine] for m in event.accepted}
     sent_white = {m for event in events if event.number <= cuts[0].counts[event.machine] for m in event.sent}
+
     in_flight = {str(arrow.get("data-message")) for arrow in of_class(svg, "in-flight")}
+
     assert in_flight == {":".join(map(str, message)) for message in accepted_red & sent_white}
     assert len(of_class(svg, "red")) == sum(event.number > cuts[0].counts[event.machine] for event in events)
 
@@ -95,6 +101,7 @@ def test_a_cut_passes_each_machine_between_its_last_white_and_its_first_red_acti
     points = [float(point.get("x") or 0) + 3 for point in of_class(svg, "point")]
     heights = [float(point.get("y") or 0) + 3 for point in of_class(svg, "point")]
     circles = of_class(svg, "action")
+
     assert len(points) == len(NAMES)
     for x, y in zip(points, heights, strict=True):
         lane = [circle for circle in circles if abs(float(circle.get("cy") or 0) - y) < 0.2]
@@ -106,16 +113,20 @@ def test_a_cut_passes_each_machine_between_its_last_white_and_its_first_red_acti
         assert max(points) - min(points) < 0.2, "in the equivalent computation all machines record at once"
 
 
-def test_what_nobody_accepts_ends_in_an_open_arrow() -> None:
-    events = [Event("a", 1, (), (("a", "b", "mail", 1), ("a", "a", "timer", 1))), Event("b", 1)]
-    svg = diagram(events)
+def test_what_nobody_accepts_ends_in_an_open_arrow_on_the_line_of_its_target() -> None:
+    svg = diagram([Event("a", 1, (), (("a", "b", "mail", 1), ("a", "a", "timer", 1))), Event("b", 1)])
+
     assert [str(arrow.get("data-message")) for arrow in of_class(svg, "open")] == ["a:b:mail:1", "a:a:timer:1"]
+    lanes = [float(lane.get("y1") or 0) for lane in of_class(svg, "lane")]
+    assert [ends_of(arrow)[1][1] for arrow in of_class(svg, "open")] == lanes[::-1]
 
 
 def test_a_long_run_shows_a_window_around_the_cut_and_says_so() -> None:
     events = [Event("ab"[n % 2], n // 2 + 1) for n in range(2_000)]
     cut = Cut("snapshot 1", {"a": 500, "b": 490})
+
     svg = diagram(events, [cut], title="A run", most_events=200)
+
     shown = [str(title.text) for title in drawn(svg) if title.tag.endswith("title")]
     assert len(shown) == 200
     assert {"a 500", "a 501", "b 490", "b 491"} <= set(shown)
@@ -126,26 +137,33 @@ def test_a_message_that_leaves_the_window_does_not_look_as_if_nobody_accepted_it
     events = [Event("a", 1, (), (("a", "b", "mail", 1), ("a", "b", "mail", 2)))]
     events += [Event("c", number) for number in range(1, 50)]
     events += [Event("b", 1, (("a", "b", "mail", 1),))]
+
     svg = diagram(events, [Cut("snapshot 1", {"a": 1, "b": 0, "c": 0})], most_events=20, most_machines=3)
+
     assert [str(arrow.get("data-message")) for arrow in of_class(svg, "leaving")] == ["a:b:mail:1"]
     assert [str(arrow.get("data-message")) for arrow in of_class(svg, "open")] == ["a:b:mail:2"]
 
 
 def test_thirty_machines_are_drawn_and_of_more_the_busiest() -> None:
     events = [Event(f"m-{n % 40}", n // 40 + 1) for n in range(60)]
+
     svg = diagram(events, most_machines=30)
+
     assert len(of_class(svg, "lane")) == 30
     assert "the 30 busiest of 40 machines" in svg
 
 
 def test_names_are_escaped_and_control_messages_are_dashed() -> None:
     events = [Event("a", 1, label="<&>"), Event("b", 1)]
+
     svg = diagram(events, control=[Control("a", 1, "b", 0, "marker <1>")], title='"<&>"')
+
     assert len(of_class(svg, "control")) == 1
 
 
 def test_several_drawings_stand_below_each_other() -> None:
     svg = stacked([panel([Event("a", 1)], title="one"), panel([Event("a", 1)], title="two")])
+
     assert len([part for part in ET.fromstring(svg) if part.get("class") == "panel"]) == 2
 
 
@@ -160,7 +178,9 @@ def read_shiviz(text: str) -> list[tuple[str, dict[str, int], str]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_clocks_of_a_shiviz_log_say_exactly_what_happened_before_what(seed: int) -> None:
     events, _ = simulated(seed)
+
     found = read_shiviz(shiviz_log(events))
+
     before = happened_before(events)
     assert len(found) == len(events)
     for event, (host, clock, text) in zip(events, found, strict=True):
@@ -184,7 +204,9 @@ def happened_before(events: list[Event]) -> set[tuple[Event, Event]]:
 
 def test_each_machine_counts_its_own_events_from_one() -> None:
     events, _ = simulated(1)
+
     clocks = vector_clocks(events)
+
     for name in NAMES:
         own = [clocks[name, event.number][name] for event in events if event.machine == name]
         assert own == list(range(1, len(own) + 1))
@@ -194,23 +216,19 @@ def test_an_event_is_one_line() -> None:
     assert read_shiviz(shiviz_log([Event("a", 1, label="one\ntwo")])) == [("a", {"a": 1}, "one two")]
 
 
-@pytest.mark.contract
-def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    (command,) = re.findall(r"`ray-snapshot (simulate .*?)`", (docs / "howto" / "witness.md").read_text(), re.DOTALL)[
-        :1
-    ]
-    *arguments, image = command.split()
-    monkeypatch.chdir(docs / "images")
-    assert main([*arguments, str(tmp_path / image)]) == 0
-    assert (tmp_path / image).read_text() == (docs / "images" / image).read_text()
+def test_a_legend_names_what_is_there_and_nothing_else() -> None:
+    found = re.findall(
+        r'class="legend".*?<text[^>]*>([^<]*)', diagram([Event("a", 1, (), (("a", "b", "mail", 1),)), Event("b", 1)])
+    )
+    assert found == ["action", "not accepted"]
+    assert "marker, barrier, request" not in diagram(*simulated(1))
 
 
-def test_a_legend_names_no_arrows_that_are_not_there() -> None:
-    events, cuts = simulated(1)
-    assert "marker, barrier, request" not in diagram(events, cuts)
+def test_a_dot_has_the_number_of_the_text_and_its_method_where_there_is_room() -> None:
+    crowd = [Event("b", number, mark=str(number + 2), method="a_rather_long_name") for number in range(1, 60)]
+    svg = diagram([Event("a", 1, mark="3.2", method="deposit"), *crowd])
+    texts = {str(text.text) for text in of_class(svg, "number")}
+    assert {"3.2 deposit", "3", "61"} <= texts
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -222,6 +240,7 @@ def test_the_same_run_is_drawn_under_every_protocol(
     monkeypatch.chdir(images)
     files = ["--topology", "three-machines.topology", "--events", "three-machines.events"]
     drawn = tmp_path / "drawn.svg"
+
     assert (
         main(["simulate", *files, "--seed", "1", "--snapshot", "0", "--protocol", protocol, "--diagram", str(drawn)])
         == 0
