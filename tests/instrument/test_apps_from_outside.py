@@ -1,7 +1,5 @@
 """`ray-snapshot diagnose` from another process, Ctrl-C, `rs.watch` in a program of one's own, and programs that are wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -212,12 +210,6 @@ def own_watch(
     return done, folder / "bank", folder / "doors"
 
 
-@pytest.fixture(scope="module")
-def notebook(at_once: Any, runner: Runner) -> Future[Done]:
-    found: Future[Done] = at_once(runner.plain, str(Path(__file__).parent / "notebook_driver.py"))
-    return found
-
-
 def test_a_program_can_watch_itself(own_watch: tuple[Future[Done], Path, Path]) -> None:
     done, history, _ = own_watch[0].result(), *own_watch[1:]
     assert done.exit_code == 0, done.errors
@@ -231,16 +223,6 @@ def test_a_program_can_watch_itself(own_watch: tuple[Future[Done], Path, Path]) 
     kept = rs.History(history)
     assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock", "unwatched"}
     assert len(kept.snapshots()) >= 2
-
-
-@pytest.mark.nightly
-def test_a_first_cell_may_run_again(notebook: Future[Done]) -> None:
-    done = notebook.result()
-    assert done.exit_code == 0, done.errors
-    seen = json.loads(done.output.splitlines()[-1])
-    assert (seen["same"], seen["complete"]) == (True, True)
-    assert seen["said"][0] == ""
-    assert "is watched already, as 'notebook'" in seen["said"][1]
 
 
 def test_no_secret_of_a_watched_program_reaches_its_history(own_watch: tuple[Future[Done], Path, Path]) -> None:

@@ -86,7 +86,7 @@ SCENARIOS = {
             _program("return ray.get(account.transfer.remote())", "Account.transfer"),
         ],
         [],
-        "nobody is left to call Loop-0: Account-0, driver are stuck",
+        "nobody is left to call Loop-0: driver is stuck; Account-0 does nothing",
     ),
     "async_slots": _expected(
         [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2,

@@ -47,6 +47,7 @@ def reported(runner: Runner) -> tuple[str, Done, Done, Done]:
             lambda: runner.command("diagnose", "before-hangs", "--address", runner.address),
             good=lambda one: "child process" in one.output,  # children are looked at every few seconds
             seconds=60.0,
+            pause_s=1.0,
         )
         as_json = runner.command("diagnose", "before-hangs", "--address", runner.address, "--json")
         app.send_signal(signal.SIGINT)
@@ -122,7 +123,7 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     def is_told(done: Done) -> bool:
         return done.exit_code == 4 and all(re.search(text, done.output) for text in said)
 
-    found = until(diagnosed, good=is_told, seconds=100.0)
+    found = until(diagnosed, good=is_told, seconds=100.0, pause_s=1.0)
     loops.send_signal(signal.SIGINT)
     errors = runner.finish(loops).errors
     assert [call for _, call, _ in LOOPS if f"{call.partition('.')[0]}-0 has been restarted " not in errors] == []
