@@ -4,8 +4,6 @@ They stay as they are while what is behind those is made anew. What a test uses 
 and of programs that it starts is looked at with it; what `tests/conftest.py` gives it is not.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

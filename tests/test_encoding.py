@@ -1,7 +1,5 @@
 """`to_json`: strict, readable and bounded whatever it is given, and never an exception."""
 
-from __future__ import annotations
-
 import array
 import collections
 import dataclasses

@@ -1,7 +1,5 @@
 """Reported implies true, true implies reported: `Deadlock` against systems that are played to their end."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

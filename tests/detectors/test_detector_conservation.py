@@ -1,7 +1,5 @@
 """The bank: money in accounts and money on its way."""
 
-from __future__ import annotations
-
 import json
 import random
 from decimal import Decimal

@@ -4,8 +4,6 @@ A system is the rows that `Snapshot.from_rows` takes. Everybody who is awake sen
 again and again: who is still asleep when nothing changes any more can never be woken, whatever anybody does.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

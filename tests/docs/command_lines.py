@@ -1,7 +1,5 @@
 """Whether a command on a page can be typed: it exists, and so does each option. Nothing is run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

@@ -1,7 +1,5 @@
 """`ray-snapshot analyze` and `spark-submit`: what is asked wrongly, what is printed, where the results are."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import logging

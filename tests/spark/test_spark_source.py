@@ -1,7 +1,5 @@
 """`format("ray_snapshot")`: what exists and nothing else, as of a version."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -60,7 +58,6 @@ def read(spark: Any, history: History, **options: str) -> pa.Table:
 @pytest.mark.parametrize("table", TABLES)
 def test_a_read_gives_the_rows_of_what_exists(spark: Any, history: History, table: str) -> None:
     found = read(spark, history, table=table)
-
     expected = history.table(table)
     assert found.column_names == expected.column_names
     keys = [(key, "ascending") for key in tables.ORDER[table]]
@@ -69,7 +66,6 @@ def test_a_read_gives_the_rows_of_what_exists(spark: Any, history: History, tabl
 
 def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(spark: Any, history: History) -> None:
     found = read(spark, history, columns="sequence, snapshot_id")
-
     assert found.sort_by("sequence").to_pylist() == [
         {"sequence": sequence, "snapshot_id": f"bank-1-000{sequence}"} for sequence in range(5)
     ]
@@ -83,7 +79,6 @@ def test_large_files_are_split_and_small_ones_put_together(
     reader = HistoryReader(options_of({"path": str(found.path), "table": "machines"}))
     assert len(reader.partitions()) == 1
     monkeypatch.setattr(source, "BYTES_PER_TASK", 2_000)
-
     split = reader.partitions()
     parts = [
         [(row["snapshot_id"], row["machine"]) for batch in reader.read(task) for row in batch.to_pylist()]
@@ -130,7 +125,6 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
     tasks = reader.partitions()
     history.compact()
     history.vacuum(retention_hours=0)
-
     with pytest.raises(HistoryFormatError, match=r"\.parquet is gone: a vacuum .*read again"):
         [batch for task in tasks for batch in reader.read(task)]
 

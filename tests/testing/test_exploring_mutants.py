@@ -1,7 +1,5 @@
 """Each rule of the search, broken once: a test must see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
