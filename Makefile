@@ -8,7 +8,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # What pytest makes of the tests is compiled once, and not in each run and process of it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs bench lint types clean
+.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs bench release lint types clean
 
 .venv: .venv/installed
 
@@ -62,6 +62,14 @@ real-programs: .venv-libraries
 
 bench: .venv
 	$(BIN)/python -m benchmarks
+
+# What goes to an index, in build/dist: made of what is committed, looked at, and not uploaded.
+release: $(BIN)/ray-snapshot
+	rm -rf build/release build/dist && mkdir -p build/release && git archive HEAD | tar -x -C build/release
+	$(BIN)/pip install --quiet --disable-pip-version-check build twine
+	$(BIN)/python -m build --outdir build/dist build/release
+	$(BIN)/python -m twine check --strict build/dist/*
+	@echo 'To upload it: $(BIN)/python -m twine upload build/dist/*'
 
 lint: .venv
 	$(BIN)/ruff check .
