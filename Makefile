@@ -8,7 +8,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # What pytest makes of the tests is compiled once, and not in each run and process of it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs bench release lint types clean
+.PHONY: demo reference docs test test-libraries ray-versions nightly nightly-tests real-programs bench release lint types clean
 
 .venv: .venv/installed
 
@@ -37,8 +37,12 @@ demo: $(BIN)/ray-snapshot
 test: .venv
 	$(BIN)/python -m pytest $(THREE_AT_ONCE) -m 'not nightly and not libraries'
 
+# What pages of the reference take from the code.
+reference: .venv
+	$(BIN)/python docs/generated.py
+
 # The site, in build/site, made anew, for the reference comes from the code; whatever Sphinx warns of is an error.
-docs: .venv
+docs: .venv reference
 	$(BIN)/python -m sphinx -E -W -n --keep-going -q -j auto -d build/site-state docs build/site
 
 # What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
