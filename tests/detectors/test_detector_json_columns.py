@@ -138,12 +138,7 @@ def test_several_paths_that_are_read_together_give_what_each_gives_by_itself(pat
 def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    detectors = [
-        TokenConservation(0, "$.a"),
-        UniqueToken("$.b.c"),
-        Reached("$.t", 5),
-        Reached("$.a", 1),
-    ]
+    detectors = [TokenConservation(0, "$.a"), UniqueToken("$.b.c"), Reached("$.t", 5), Reached("$.a", 1)]
     first, second = _whole(COUNT), _whole(COUNT)
     expected = [detector.evaluate(first) for detector in detectors]
     read, times = pj.read_json, []

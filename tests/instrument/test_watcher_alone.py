@@ -32,9 +32,8 @@ from ray_snapshot.instrument.watcher.resources import Looks
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch, open_beside
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.protocol.commands import Close, Died, Leave, Request, Restarted
 from ray_snapshot.protocol.demands import Held, Store, Stored
 from ray_snapshot.protocol.tasks import worker_name

@@ -6,12 +6,7 @@ import pytest
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import MOST_RANGES
-from ray_snapshot.protocol.call_collector import (
-    CallsOf,
-    CompletedCallSnapshot,
-    PendingCallSnapshot,
-    ResolvedWait,
-)
+from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, PendingCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.calls import CallLedger, Header, call_id_of
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import Coordinator

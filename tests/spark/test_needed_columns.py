@@ -3,14 +3,7 @@
 import pytest
 
 from ray_snapshot import Detector, Verdict
-from ray_snapshot.detectors import (
-    Deadlock,
-    OrphanedWait,
-    Reached,
-    Termination,
-    TokenConservation,
-    UniqueToken,
-)
+from ray_snapshot.detectors import Deadlock, OrphanedWait, Reached, Termination, TokenConservation, UniqueToken
 from ray_snapshot.history import History
 from ray_snapshot.questions.needed import needed_columns
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
