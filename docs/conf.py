@@ -52,7 +52,7 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections|contextlib|datetime|os|pathlib|pyarrow|pa)\..*|Path|datetime|dict\[str"),
     (
         "py:class",
-        r"(ray_snapshot\..*\.)?(M|F|MachineClass|Raiser|RaySnapshotError|FunctionDetector|Alternative|Shape|Ending|Absent|NameIndex|Words)",
+        r"(ray_snapshot\..*\.)?(M|F|MachineClass|Raiser|RaySnapshotError|FunctionDetector|Alternative|Shape|Ending|Absent|NameIndex|Words|Summary)",
     ),
     (
         "py:class",

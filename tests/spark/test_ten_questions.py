@@ -3,8 +3,6 @@
 Of a history of three runs and two systems. So is every query that stands on another page.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
