@@ -251,7 +251,9 @@ def one_paragraph(text: str | None) -> str:
     return one_line(inspect.cleandoc(text or "").split("\n\n")[0])
 
 
-_HIDDEN = re.compile(r"model_.*|claims|roll_back|is_to_be_restored|is_checkpointing|raiser|joined|summary|shapes|at_rest|ours")
+_HIDDEN = re.compile(
+    r"model_.*|claims|roll_back|is_to_be_restored|is_checkpointing|raiser|joined|summary|type|shapes|at_rest|ours"
+)
 
 
 def is_skipped(app: Any, what: str, name: str, item: Any, skip: bool, options: Any) -> bool | None:
