@@ -87,4 +87,4 @@ def test_a_plain_script_finds_the_data_source(installed: Installed, tmp_path: Pa
     ours = (installed.python, "-m", "ray_snapshot.cli", "history", "synth")
     assert installed.run(*ours, "--machines", "16", "--snapshots", "3", "--out", "h", cwd=tmp_path).returncode == 0
     done = installed.run(installed.python, "plain.py", "h", cwd=tmp_path)
-    assert "rows: 48" in done.stdout, done.stderr[-2000:]
+    assert "rows: 51" in done.stdout, done.stderr[-2000:]
