@@ -226,17 +226,12 @@ def _by_design(recorded: WitnessedSnapshot) -> str:
 
 
 def _print_actions(colour: str, actions: list[Action]) -> None:
-    from ray_snapshot.reports.runs import label
+    from ray_snapshot.reports.runs import label, numbered
 
     print(f"\n{colour} actions ({len(actions)}), in their order:")
     _print_lines(
-        [f"{action.machine} {_numbered(action)}  {label(action)}" for action in actions], keep_end=colour == "white"
+        [f"{action.machine} {numbered(action)}  {label(action)}" for action in actions], keep_end=colour == "white"
     )
-
-
-def _numbered(action: Action) -> str:
-    """3, or 3.2 for its second step."""
-    return f"{action.number}.{action.step + 1}" if action.step or action.ends_in else f"{action.number}"
 
 
 def _print_lines(lines: list[str], *, keep_end: bool = False) -> None:

@@ -50,9 +50,16 @@ def traced_events(actions: Iterable[Action]) -> list[Event]:
             (*(message.key for message in action.accepted), *action.heard),
             (*(message.key for message in action.sent), *(reply for reply in action.answers if reply in got)),
             label(action),
+            numbered(action),
+            action.method,
         )
         for action in listed
     ]
+
+
+def numbered(action: Action) -> str:
+    """3, or 3.2 for its second step."""
+    return f"{action.number}.{action.step + 1}" if action.step or action.ends_in else f"{action.number}"
 
 
 def label(action: Action) -> str:

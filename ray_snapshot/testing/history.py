@@ -58,11 +58,11 @@ class Told:
 
     def events(self) -> list[Event]:
         """The same, as `views.space_time` draws them."""
-        found = []
-        for one in self.done:
-            action = one.action
-            found.append(Event(action.machine, action.index, action.accepted, tuple(action.sent), one.label()))
-        return found
+        return [
+            Event(one.action.machine, one.action.index, one.action.accepted, tuple(one.action.sent), one.label(), str(at),
+                  one.method)
+            for at, one in enumerate(self.done, 1)
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ class Teller:
             sent += before_all.pop(machine, [])
             self._actions[machine] += 1
             told = self._told(before, move, machine, effect, task)
-            self.events.append(Event(machine, self._actions[machine], tuple(accepted), tuple(sent), told))
+            method = "" if type(task) is tuple and task[0] in ("birth", "driver") else effect.act.method
+            number, mark = self._actions[machine], str(len(self.steps) + 1)
+            self.events.append(Event(machine, number, tuple(accepted), tuple(sent), told, mark, method))
             if not place or effect.fresh or effect.failure:
                 words.append(told)
         self.steps.append("; ".join(words))

@@ -1,9 +1,9 @@
 """A run as a space-time diagram, in one self-contained SVG: a pure function of events and cuts.
 
-A line per machine, a dot per atomic action (white or red for the first cut), an arrow per message from the sending to
-the accepting action, and each cut as a line through the points at which machines recorded. Messages in flight in the
-first cut stand out; a message that was not accepted ends in an open arrow. All colours can be read on white and on
-black. Imports only the standard library.
+A line per machine, a dot per atomic action (white or red for the first cut) with its number and, where there is room, its
+method, an arrow per message from the sending to the accepting action, and each cut as a line through the points at which
+machines recorded. Messages in flight in the first cut stand out; one that was not accepted ends on the line of its target, in
+an open arrow. All colours can be read on white and on black. Imports only the standard library.
 
 The same events can be drawn as they happened, and as the equivalent computation of EWD864a (`equivalent=True`): all white
 actions before all red ones, where the cut is a straight line.
@@ -11,7 +11,9 @@ actions before all red ones, where the cut is a straight line.
 
 from __future__ import annotations
 
+import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
@@ -19,11 +21,14 @@ from xml.sax.saxutils import escape, quoteattr
 MessageId = tuple[str, str, str, int]
 """(source, target, kind, number)."""
 
-MOST_EVENTS = 300
+MOST_EVENTS = 150
 MOST_MACHINES = 30
 
-COLUMN, LANE = 34.0, 58.0
-LEFT_PER_CHARACTER, TOP, RIGHT = 7.2, 64.0, 70.0
+COLUMN, WIDEST, USUAL, LANE = 34.0, 84.0, 1000.0, 62.0
+"""A column is so wide at least and at most, and in between so that a picture has its usual width."""
+LEFT_PER_CHARACTER, PER_LETTER, TOP, RIGHT = 7.2, 5.7, 64.0, 70.0
+NAMED_AGAIN = 900.0
+"""After so many pixels the name of a lane stands there again."""
 RADIUS = 5.5
 SLACK = 0.42
 """How near to a dot a cut may pass, in columns."""
@@ -31,7 +36,8 @@ SLACK = 0.42
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #757575; }
 .title { font-size: 14px; font-weight: 600; }
-.number { font-size: 9px; text-anchor: middle; }
+.number { font-size: 9px; paint-order: stroke; stroke: #ffffff; stroke-width: 3; }
+@media (prefers-color-scheme: dark) { .number { stroke: #0d1117; } }
 .lane { stroke: #8c8c8c; stroke-width: 1; }
 .action { stroke: #757575; stroke-width: 1.6; fill: #ffffff; }
 .red { stroke: #d1343c; fill: #d1343c; }
@@ -70,6 +76,9 @@ class Event:
     sent: tuple[MessageId, ...] = ()
     label: str = ""
     """What a pointer shows: method, arguments."""
+    mark: str = field(default="", repr=False)
+    """The number that a text gives it; empty: its own."""
+    method: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +111,16 @@ class _Picture:
     events: list[Event]
     columns: dict[tuple[str, int], int]
     offset: float
-    y: dict[str, float] = field(default_factory=dict)
-    width: float = 0.0
+    y: dict[str, float]
+    column: float
+    """Its width."""
+
+    @property
+    def width(self) -> float:
+        return self.x(max(self.columns.values(), default=0)) + RIGHT
 
     def x(self, column: float) -> float:
-        return self.offset + column * COLUMN
+        return self.offset + column * self.column
 
 
 def diagram(
@@ -135,14 +149,12 @@ class Panel:
     body: str
     width: float
     height: float
-    has_control: bool = False
-    """Whether there are arrows of markers, barriers or other control messages."""
 
 
 def stacked(panels: Sequence[Panel]) -> str:
     """One SVG of several drawings, one below the other, with one legend."""
-    width = max([860.0, *(one.width for one in panels)])
-    legend = _legend(has_control=any(one.has_control for one in panels))
+    legend, legend_width = _legend("".join(one.body for one in panels))
+    width = max([legend_width, *(one.width for one in panels)])
     parts, top = [], 0.0
     for one in panels:
         parts.append(f'<g class="panel" transform="translate(0,{top:.0f})">{one.body}</g>')
@@ -172,20 +184,29 @@ def panel(
     shown, notes = _window(shown, main, most_events)
     machines, more = _lanes(shown, main, most_machines)
     shown = [event for event in shown if event.machine in machines]
-    picture = _Picture(machines, shown, _columns(shown, main if equivalent else None), 0.0)
-    picture.offset = 40 + LEFT_PER_CHARACTER * max([6, *map(len, machines)])
-    picture.y = {machine: TOP + LANE * lane + 30 for lane, machine in enumerate(machines)}
-    picture.width = picture.x(max(picture.columns.values(), default=0)) + RIGHT
-    arrows = [_control(picture, one) for one in control if {one.source, one.target} <= picture.y.keys()]
+    columns = _columns(shown, main if equivalent else None)
+    picture = _Picture(
+        machines,
+        shown,
+        columns,
+        offset=40 + LEFT_PER_CHARACTER * max([6, *map(len, machines)]),
+        y={machine: TOP + LANE * lane + 30 for lane, machine in enumerate(machines)},
+        column=min(WIDEST, max(COLUMN, USUAL / (1 + max(columns.values(), default=0)))),
+    )
+    points = [_points(picture, cut) for cut in cuts]
+    recorded = {
+        (name, cut.counts[name]): x for cut, of in zip(cuts, points, strict=True) for name, (x, _) in of.items()
+    }
     body = [
         _title(title, [*notes, *more]),
         *_lane_lines(picture),
-        *arrows,
+        *(_control(picture, one, recorded) for one in control if {one.source, one.target} <= picture.y.keys()),
         *_arrows(picture, events, main),
-        *_cut_lines(picture, cuts),
-        *_dots(picture, main),
+        *_cut_lines(cuts, points),
+        *_dots(picture, events, main),
     ]
-    return Panel("".join(body), picture.width, TOP + LANE * len(machines) + 34, bool(arrows))
+    width = max(picture.width, 40 + 8.2 * len("; ".join([title, *notes, *more])))
+    return Panel("".join(body), width, TOP + LANE * len(machines) + 34)
 
 
 # What is shown
@@ -265,23 +286,45 @@ def _title(title: str, notes: Sequence[str]) -> str:
 
 
 def _lane_lines(picture: _Picture) -> list[str]:
-    end = picture.width - 20
-    return [
-        f'<line class="lane" x1="{picture.offset - 22:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}"/>'
-        f'<text x="16" y="{y + 4:.1f}">{escape(machine)}</text>'
-        for machine, y in picture.y.items()
-    ]
+    end, found = picture.width - 20, []
+    for machine, y in picture.y.items():
+        found.append(f'<line class="lane" x1="{picture.offset - 22:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}"/>')
+        found.append(f'<text x="16" y="{y + 4:.1f}">{escape(machine)}</text>')
+        for again in range(1, int(end / NAMED_AGAIN + 0.6)):
+            found.append(
+                f'<text class="number" x="{again * NAMED_AGAIN:.0f}" y="{y - 18:.1f}">{escape(machine)}</text>'
+            )
+    return found
 
 
-def _dots(picture: _Picture, cut: Cut | None) -> list[str]:
-    found = []
-    for event in picture.events:
+def _dots(picture: _Picture, events: Sequence[Event], cut: Cut | None) -> list[str]:
+    found, sides = [], _sides(picture, events)
+    following: dict[str, float] = {}
+    for event in reversed(picture.events):
         x, y = picture.x(picture.columns[event.machine, event.number]), picture.y[event.machine]
+        room = following.get(event.machine, picture.width) - x
+        following[event.machine] = x
         colour = "" if _is_white(event, cut) else " red"
         told = f"{event.machine} {event.number}" + (f": {event.label}" if event.label else "")
+        mark = event.mark or str(event.number)
+        if event.method and len(f"{mark} {event.method}") * PER_LETTER < room:
+            mark += f" {event.method}"
+        down = 17 if sides[event.machine, event.number] <= 0 else -10
         found.append(
             f'<g><title>{escape(told)}</title><circle class="action{colour}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>'
-            f'<text class="number" x="{x:.1f}" y="{y + 17:.1f}">{event.number}</text></g>'
+            f'<text class="number" x="{x - 3:.1f}" y="{y + down:.1f}">{escape(mark)}</text></g>'
+        )
+    return found[::-1]
+
+
+def _sides(picture: _Picture, events: Sequence[Event]) -> Counter[tuple[str, int]]:
+    """By event: how many more of its arrows are below its lane than above."""
+    found: Counter[tuple[str, int]] = Counter()
+    for event in events:
+        y = picture.y.get(event.machine, 0.0)
+        others = [source for source, *_ in event.accepted] + [target for _, target, *_ in event.sent]
+        found[event.machine, event.number] = sum(
+            1 if picture.y.get(other, y) > y else -1 for other in others if other in picture.y
         )
     return found
 
@@ -324,16 +367,12 @@ def _path(picture: _Picture, message: MessageId, source: Event | None, target: E
     if begin is not None and end is not None:
         return _line(begin, end), ""
     if begin is not None:
-        ending = " open" if target is None else " leaving"
-        if message[0] == message[1]:
-            return f"M{begin[0]:.1f},{begin[1] - RADIUS:.1f} q{COLUMN / 2:.1f},-22 {COLUMN * 0.8:.1f},-8", ending
-        ahead = min(picture.width - 24, begin[0] + max(COLUMN * 0.9, abs(y - begin[1]) * 0.45))
-        share = 0.72
-        end = begin[0] + (ahead - begin[0]) * share, begin[1] + (y - begin[1]) * share
-        return _line(begin, end, gap=0), ending
+        columns = 0.5 + round(abs(y - begin[1]) / LANE * 0.6)  # between two dots, and on the line of its target
+        end = min(picture.width - 24, begin[0] + columns * picture.column), y
+        return _line(begin, end, gap=0), " open" if target is None else " leaving"
     if end is not None and source is not None:  # it was sent before the window
         above = -1 if picture.y.get(message[0], 0.0) <= end[1] else 1
-        return _line((end[0] - COLUMN * 0.8, end[1] + above * LANE * 0.4), end), ""
+        return _line((end[0] - picture.column * 0.8, end[1] + above * LANE * 0.4), end), ""
     return "", ""
 
 
@@ -355,10 +394,10 @@ def _line(begin: tuple[float, float], end: tuple[float, float], gap: float = RAD
     return f"M{x1 + dx * start:.1f},{y1 + dy * start:.1f} L{x1 + dx * stop:.1f},{y1 + dy * stop:.1f}"
 
 
-def _cut_lines(picture: _Picture, cuts: Sequence[Cut]) -> list[str]:
+def _cut_lines(cuts: Sequence[Cut], points_of: Sequence[Mapping[str, tuple[float, float]]]) -> list[str]:
     found = []
-    for place, cut in enumerate(cuts):
-        points = _points(picture, cut)
+    for place, (cut, those) in enumerate(zip(cuts, points_of, strict=True)):
+        points = [*those.values()]
         if not points:
             continue
         line = [(points[0][0], points[0][1] - 26), *points, (points[-1][0], points[-1][1] + 26)]
@@ -372,7 +411,7 @@ def _cut_lines(picture: _Picture, cuts: Sequence[Cut]) -> list[str]:
     return found
 
 
-def _points(picture: _Picture, cut: Cut) -> list[tuple[float, float]]:
+def _points(picture: _Picture, cut: Cut) -> dict[str, tuple[float, float]]:
     """Where each machine recorded: between its last white and its first red dot, as straight below each other as may be."""
     last = max(picture.columns.values(), default=0)
     bounds: dict[str, tuple[float, float]] = {}
@@ -388,34 +427,44 @@ def _points(picture: _Picture, cut: Cut) -> list[tuple[float, float]]:
             high = min((column for number, column in mine.items() if number > count), default=last + 1)
             bounds[machine] = low + SLACK, high - SLACK
     if not bounds:
-        return []
+        return {}
     common = statistics.median([bound for pair in bounds.values() for bound in pair])
-    return [(picture.x(min(max(common, low), high)), picture.y[machine]) for machine, (low, high) in bounds.items()]
+    return {one: (picture.x(min(max(common, low), high)), picture.y[one]) for one, (low, high) in bounds.items()}
 
 
-def _control(picture: _Picture, control: Control) -> str:
-    """A dashed arrow between two points that lie between actions."""
-    ends = []
+def _control(picture: _Picture, control: Control, recorded: Mapping[tuple[str, int], float]) -> str:
+    """A dashed arrow between two points that lie between actions: where machines recorded, if they did so there."""
+    ends: list[tuple[float, float]] = []
     for machine, count in ((control.source, control.behind), (control.target, control.before)):
         before = picture.columns.get((machine, count), -1)
         behind = picture.columns.get((machine, count + 1), before + 1)
-        ends.append((picture.x((before + behind) / 2), picture.y[machine]))
-    return f'<path class="control" d="{_line(ends[0], ends[1], gap=2)}"><title>{escape(control.label)}</title></path>'
+        x = recorded.get((machine, count), picture.x((before + behind) / 2))
+        if ends and x <= ends[0][0]:
+            x = max(ends[0][0] + 5, picture.x((before + behind) / 2))
+        ends.append((x, picture.y[machine]))
+    (x1, y1), (x2, y2) = ends
+    path = f"M{x1:.1f},{y1:.1f} Q{(x1 + x2) / 2 + 26:.1f},{(y1 + y2) / 2 + 10:.1f} {x2:.1f},{y2:.1f}"
+    return f'<path class="control" d="{path}"><title>{escape(control.label)}</title></path>'
 
 
-def _legend(*, has_control: bool) -> str:
-    items = [
-        ('<circle class="action" cx="8" cy="0" r="5.5"/>', "white action"),
-        ('<circle class="action red" cx="8" cy="0" r="5.5"/>', "red action"),
-        ('<path class="message" d="M-6,0 L22,0"/>', "message"),
-        ('<path class="message in-flight" d="M-6,0 L22,0"/>', "in flight in the cut"),
-        ('<path class="message open" d="M-6,0 L22,0"/>', "never accepted"),
-        ('<path class="cut" d="M8,-9 L8,9"/>', "snapshot"),
-    ]
-    if has_control:
-        items.append(('<path class="control" d="M-6,0 L22,0"/>', "marker, barrier, request"))
+_LEGEND = (
+    (r'class="action"', '<circle class="action" cx="8" cy="0" r="5.5"/>', "action"),
+    (r'class="action red"', '<circle class="action red" cx="8" cy="0" r="5.5"/>', "action after the snapshot"),
+    (r'class="message(?! [\w ]*(?:in-flight|open))', '<path class="message" d="M-6,0 L22,0"/>', "message"),
+    (r'class="message in-flight', '<path class="message in-flight" d="M-6,0 L22,0"/>', "in flight in the snapshot"),
+    (r'class="[\w -]* open"', '<path class="message open" d="M-6,0 L22,0"/>', "not accepted"),
+    (r'class="[\w -]* leaving"', '<path class="message leaving" d="M-6,0 L22,0"/>', "accepted outside of the picture"),
+    (r'class="cut', '<path class="cut" d="M8,-9 L8,9"/>', "snapshot"),
+    (r'class="control"', '<path class="control" d="M-6,0 L22,0"/>', "marker, barrier, request"),
+)
+"""(How what is drawn can be told, its mark, what it means)."""
+
+
+def _legend(body: str) -> tuple[str, float]:
+    """Of what occurs, and how wide that is."""
     found, x = [], 8
-    for mark, text in items:
-        found.append(f'<g class="legend" transform="translate({x},0)">{mark}<text x="30" y="4">{text}</text></g>')
-        x += 62 + int(6.6 * len(text))
-    return "".join(found)
+    for drawn, mark, text in _LEGEND:
+        if re.search(drawn, body):
+            found.append(f'<g class="legend" transform="translate({x},0)">{mark}<text x="30" y="4">{text}</text></g>')
+            x += 58 + int(6.6 * len(text))
+    return "".join(found), x + 20

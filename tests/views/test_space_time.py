@@ -1,7 +1,5 @@
 """Space-time diagrams and ShiViz logs of simulated and invented runs."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -113,12 +111,12 @@ def test_a_cut_passes_each_machine_between_its_last_white_and_its_first_red_acti
         assert max(points) - min(points) < 0.2, "in the equivalent computation all machines record at once"
 
 
-def test_what_nobody_accepts_ends_in_an_open_arrow() -> None:
-    events = [Event("a", 1, (), (("a", "b", "mail", 1), ("a", "a", "timer", 1))), Event("b", 1)]
-
-    svg = diagram(events)
+def test_what_nobody_accepts_ends_in_an_open_arrow_on_the_line_of_its_target() -> None:
+    svg = diagram([Event("a", 1, (), (("a", "b", "mail", 1), ("a", "a", "timer", 1))), Event("b", 1)])
 
     assert [str(arrow.get("data-message")) for arrow in of_class(svg, "open")] == ["a:b:mail:1", "a:a:timer:1"]
+    lanes = [float(lane.get("y1") or 0) for lane in of_class(svg, "lane")]
+    assert [ends_of(arrow)[1][1] for arrow in of_class(svg, "open")] == lanes[::-1]
 
 
 def test_a_long_run_shows_a_window_around_the_cut_and_says_so() -> None:
@@ -216,24 +214,19 @@ def test_an_event_is_one_line() -> None:
     assert read_shiviz(shiviz_log([Event("a", 1, label="one\ntwo")])) == [("a", {"a": 1}, "one two")]
 
 
-@pytest.mark.contract
-def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    (command,) = re.findall(r"`ray-snapshot (simulate .*?)`", (docs / "howto" / "witness.md").read_text(), re.DOTALL)[
-        :1
-    ]
-    *arguments, image = command.split()
-    monkeypatch.chdir(docs / "images")
-
-    assert main([*arguments, str(tmp_path / image)]) == 0
-    assert (tmp_path / image).read_text() == (docs / "images" / image).read_text()
+def test_a_legend_names_what_is_there_and_nothing_else() -> None:
+    found = re.findall(
+        r'class="legend".*?<text[^>]*>([^<]*)', diagram([Event("a", 1, (), (("a", "b", "mail", 1),)), Event("b", 1)])
+    )
+    assert found == ["action", "not accepted"]
+    assert "marker, barrier, request" not in diagram(*simulated(1))
 
 
-def test_a_legend_names_no_arrows_that_are_not_there() -> None:
-    events, cuts = simulated(1)
-    assert "marker, barrier, request" not in diagram(events, cuts)
+def test_a_dot_has_the_number_of_the_text_and_its_method_where_there_is_room() -> None:
+    crowd = [Event("b", number, mark=str(number + 2), method="a_rather_long_name") for number in range(1, 60)]
+    svg = diagram([Event("a", 1, mark="3.2", method="deposit"), *crowd])
+    texts = {str(text.text) for text in of_class(svg, "number")}
+    assert {"3.2 deposit", "3", "61"} <= texts
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
