@@ -111,4 +111,4 @@ def test_a_page_that_would_be_too_large_leaves_evidence_out_first(tmp_path: Path
     text = markdown(report)
     assert len(text) <= MOST
     assert text.index("### What the detectors say") < text.index("more\n", text.index("### What the detectors say"))
-    assert "### Versions" in text
+    assert "### The snapshot" in text
