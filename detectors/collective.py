@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import answer, check_name, listed, plural, with_statuses
+from ray_snapshot.detectors.common import Named, answer, listed, plural, with_statuses
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.rank_groups import Wait, groups
 from ray_snapshot.names import DRIVER
@@ -19,7 +19,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Collective:
+class Collective(Named):
     """True iff ranks of a group have stood in a collective for ten seconds that can never complete.
 
     None where it is not known whether a rank can still come: it is not observed, or in a wait of which it cannot be told what
@@ -29,16 +29,8 @@ class Collective:
     ends it. Cost: that of `Deadlock`, once a rank has waited for so long.
     """
 
-    stable: bool = False
-    alarm_when: bool | None = True
-    looks_at = frozenset({"statuses"})
-
-    def __init__(self, *, name: str = "collective") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "collective", "name": name}
-
-    def __repr__(self) -> str:
-        return f"Collective(name={self.name!r})"
+    type = "collective"
+    stable = False
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Put the waits of ranks into the wait-for graph, and reduce it."""

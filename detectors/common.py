@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
+from ray_snapshot.names import CALLS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, grade_of
 
@@ -34,6 +35,23 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise SettingError(f"a detector's name is a text that is not empty, not {name!r}")
     return name
+
+
+class Named:
+    """A detector that has no setting but its name, and alarms when it holds."""
+
+    type: ClassVar[str]
+    """What it is called in a spec, and by default."""
+    stable: bool
+    alarm_when: bool | None = True
+    looks_at: frozenset[str] = frozenset({"statuses"})
+
+    def __init__(self, *, name: str | None = None) -> None:
+        self.name = check_name(self.type if name is None else name)
+        self.spec: dict[str, Any] = {"type": self.type, "name": self.name}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
 
 
 def with_statuses(machines: pa.Table, statuses: Mapping[str, str]) -> pa.Table:
@@ -168,6 +186,11 @@ def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most:
 def plural(count: int, word: str, words: str = "") -> str:
     """ "1 machine", "2 machines"; `words`: of more than one, if that is not `word` with an s."""
     return f"{count:,} {word if count == 1 else words or f'{word}s'}"
+
+
+def parties(snapshot: Snapshot, count: int) -> str:
+    """ "2 machines" of a system; "2 actors" of an app, whose driver counts as one."""
+    return plural(count, "actor" if snapshot.protocol == CALLS else "machine")
 
 
 def lasted(seconds: float) -> str:

@@ -41,8 +41,8 @@ from ray_snapshot.detectors.busy_loops import busy_loops
 from ray_snapshot.detectors.common import (
     Booleans,
     Integers,
+    Named,
     answer,
-    check_name,
     distinct,
     listed,
     one_array,
@@ -51,7 +51,7 @@ from ray_snapshot.detectors.common import (
     texts,
     unsound,
 )
-from ray_snapshot.detectors.explain import advice, cycle_text, records
+from ray_snapshot.detectors.explain import advice, cycle_text, lost_callers, records, with_holders
 from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
@@ -63,38 +63,32 @@ from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict
 
 _REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
 
-class Deadlock:
+class Deadlock(Named):
     """True iff some blocked machine or waiting call can never move again.
 
-    Evidence: `members` (the core: all in a knot, a set out of which no wait leads), `stuck_behind` (those that
-    only wait for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
-    empty if the core waits for stopped machines, or for passive ones that no machine is left to wake),
-    `advice` (what a person can change, a sentence each), `happened` (deaths, restarts and errors that nobody has read,
-    before it, a sentence each; if there are any), `member_count`, `stuck_behind_count`, `core_count`; lists
-    stop at 1,000 records and 100 cores. Where machines run calls there is a record for each call. If None:
-    the same for what would be stuck if nothing unobserved acts, and `depends_on`. Callers that only ask may be `suspected`
-    (the verdict's `grade`), `unless` something is so that no snapshot shows.
+    Evidence: `members` (the core: all in a knot, a set out of which no wait leads; `is_cause` of those that keep all others),
+    `callers` (why nobody can end the waits of the cause, a sentence for each actor), `stuck_behind` (those that only wait
+    for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order; empty if the core
+    waits for stopped machines, or for passive ones that no machine is left to wake), `advice` (what a person can change, a
+    sentence each), `happened` (deaths, restarts and errors that nobody has read, before it, a sentence each; if there are
+    any), `member_count`, `stuck_behind_count`, `core_count`; lists stop at 1,000 records and 100 cores. Where machines run
+    calls there is a record for each call. If None: the same for what would be stuck if nothing unobserved acts, and
+    `depends_on`. Callers that only ask may be `suspected` (the verdict's `grade`), `unless` something is so that no snapshot
+    shows.
 
     Cost: O(V + E) of machines, calls, rows of waits and messages, and a sort of the rows. Source: reduction after
     Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).
     """
 
-    stable: bool = True
-    alarm_when: bool | None = True
-    looks_at = frozenset({"statuses"})
-
-    def __init__(self, *, name: str = "deadlock") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "deadlock", "name": name}
-
-    def __repr__(self) -> str:
-        return f"Deadlock(name={self.name!r})"
+    type = "deadlock"
+    stable = True
 
     def warm_up_for(self, machines: int) -> None:
         """Load what only a deadlock among so many machines needs before there is one."""
@@ -160,12 +154,12 @@ class Deadlock:
         rows = snapshot.tables["waits"].num_rows
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
         if not (rows or told or _anybody_blocked(snapshot)):
-            return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
+            return answer(self, snapshot, False, _nothing_blocked(), f"No deadlock: {_nobody_waits(snapshot)}.")
         snapshot = _concerned(snapshot)
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not _is_anybody_stuck(waits, moves):
-            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
+            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(snapshot, waits))
         certain, doubts = moves, _doubts(waits, moves)
         if waits.unseen or waits.undeclared.any() or doubts:
             help = Help(is_unseen=bool(waits.unseen or waits.undeclared.any()), is_doubted=True)
@@ -294,19 +288,27 @@ class _Stuck:
     """Nodes in waiting order, also those that only pass on what others do (`WaitGraph.inner`)."""
     stuck: Integers
     """All nodes that cannot move: members, those behind them, and those of `WaitGraph.inner`."""
+    cause: Integers
+    """Of the members those that keep all others of their cores."""
 
     @classmethod
     def nobody(cls) -> _Stuck:
         none = np.zeros(0, np.int64)
-        return cls(none, none, [], 0, [], none)
+        return cls(none, none, [], 0, [], none, none)
 
     def evidence(self, snapshot: Snapshot, waits: WaitGraph) -> dict[str, Any]:
-        names = waits.names
+        names, members = waits.names, _listed(waits.names, self.members)
+        cause = members
+        if len(self.cause) < len(self.members):
+            cause = _listed(names, self.cause)
+            members = np.union1d(members, cause)
+            cause = with_holders(snapshot, waits, cause, members)
         return {
-            "members": records(snapshot, waits, _listed(names, self.members)),
+            "members": records(snapshot, waits, members, cause if len(cause) < len(members) else ()),
             "stuck_behind": records(snapshot, waits, _listed(names, self.behind)),
             "cores": [_distinct_names(names, _listed(names, core)) for core in self.cores],
             "cycle": _round(names.take(self._round(waits)[: LIMITS.told_members]).to_pylist()),
+            "callers": lost_callers(snapshot, waits, cause),
             "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
             "member_count": len(self.members),
             "stuck_behind_count": len(self.behind),
@@ -359,12 +361,14 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     label = _joined(found.label, asleep[found.core[asleep]])
     members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
+    is_own = _is_own_machine(waits, nodes[source], nodes[target])
+    cause = _most_waited_for(waits, nodes, members, label, (source, target, is_own)) if is_own.any() else members
     inside = found.in_core[source]  # and so is the target: no edge leads out of a core
-    source, target = source[inside], target[inside]
-    tells = ~_is_own_machine(waits, nodes[source], nodes[target])
-    cycle = _cycle(groups, found.in_core, source[tells], target[tells])
+    source, target, is_own = source[inside], target[inside], is_own[inside]
+    starts = _split(cause, label[cause])
+    cycle = _cycle(starts, found.in_core, source[~is_own], target[~is_own])
     if not len(cycle):
-        cycle = _cycle(groups, found.in_core, source, target)
+        cycle = _cycle(starts, found.in_core, source, target)
     return _Stuck(
         members=nodes[members],
         behind=nodes[np.flatnonzero(~found.in_core & blocked[nodes])],
@@ -372,7 +376,28 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
         core_count=len(groups),
         cycle=nodes[cycle].tolist(),
         stuck=nodes,
+        cause=nodes[cause],
     )
+
+
+def _most_waited_for(
+    waits: WaitGraph, nodes: Integers, members: Integers, label: Integers, edges: tuple[Integers, Integers, Booleans]
+) -> Integers:
+    """Of each core with calls that wait inside their own actors: these, of the actor for whose calls most others wait; of other
+    cores all. Who might make such a call is only stuck behind it.
+
+    `edges`: source, target and whether it leads from a call to its own actor.
+    """
+    source, target, is_own = edges
+    is_waiting = ~np.isin(source, source[is_own]) & (waits.blocked[nodes[source]] | (nodes[source] >= waits.first_call))
+    waiting = np.bincount(target[is_waiting], minlength=len(nodes))
+    in_core = is_own & np.isin(source, members)
+    parked, machine = source[in_core], target[in_core]
+    by_machine = np.bincount(machine, waiting[parked], minlength=len(nodes))[machine]
+    most = np.full(len(label), -1.0)
+    np.maximum.at(most, label[parked], by_machine)
+    chosen = parked[by_machine == most[label[parked]]]
+    return np.union1d(chosen, members[most[label[members]] < 0])
 
 
 def _but(some: Booleans, others: Booleans) -> Booleans:
@@ -447,14 +472,17 @@ def _nothing_blocked() -> dict[str, Any]:
     return {"members": [], "stuck_behind": [], "cores": [], "cycle": [], "advice": [], **dict.fromkeys(counts, 0)}
 
 
-def _all_clear(waits: WaitGraph) -> str:
+def _all_clear(snapshot: Snapshot, waits: WaitGraph) -> str:
     blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
-    return f"No deadlock: {_still_come(waits, blocked)}{_may_still_come(waits)}."
+    still = _still_come(waits, blocked) if len(blocked) else _nobody_waits(snapshot)
+    return f"No deadlock: {still}{_may_still_come(waits)}."
+
+
+def _nobody_waits(snapshot: Snapshot) -> str:
+    return "nothing waits" if snapshot.protocol == CALLS else "no machine is blocked"
 
 
 def _still_come(waits: WaitGraph, blocked: Integers) -> str:
-    if not len(blocked):
-        return "no machine is blocked"
     return (
         f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
     )
@@ -483,10 +511,12 @@ def _half_begun(snapshot: Snapshot, waits: WaitGraph) -> list[str]:
 
 
 def _counted(waits: WaitGraph, nodes: Integers) -> str:
-    """ "2 machines", "3 calls", "1 machine and 3 calls"."""
+    """ "2 machines", "3 calls", "the program and 3 calls"."""
     calls = int((nodes >= waits.first_call).sum())
     machines = len(nodes) - calls
-    parts = [plural(machines, "machine")] * bool(machines or not calls) + [plural(calls, "call")] * bool(calls)
+    is_program = machines == 1 and waits.calls.call_count and waits.names[int(nodes.min())].as_py() == DRIVER
+    parts = ["the program" if is_program else plural(machines, "machine")] * bool(machines or not calls)
+    parts += [plural(calls, "call")] * bool(calls)
     return " and ".join(parts)
 
 

@@ -15,7 +15,7 @@ from ray_snapshot.detectors.common import Integers, is_any_of, listed, texts
 from ray_snapshot.detectors.happened import died_behind
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY
+from ray_snapshot.names import HELD_BY, name_ranges
 from ray_snapshot.snapshot import Snapshot
 
 _ENDED_TASKS = "ended tasks"
@@ -26,9 +26,10 @@ Alternatives = dict[int, list[tuple[int, list[int]]]]
 """Per node: (k, nodes of which k are needed) of each alternative of its wait."""
 
 
-def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[str, Any]]:
+def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers, cause: Iterable[int] = ()) -> list[dict[str, Any]]:
     """A record for each of `nodes` (machines and calls): `machine, class, method, call_site, waits_for, mode`.
 
+    `is_cause` (True) of those of `cause`, the nodes that keep all others.
     `call` (its id) and `since` (ISO 8601; when it began, or was made) of a call, where deadlocks are to be broken;
     `k` beside mode `k_of_n`; `alternatives` (a list of `{"k", "of"}`) where several conditions are each
     enough; `waits_for_count` where more than 100 machines are waited for and the list was cut;
@@ -40,8 +41,8 @@ def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[
     """
     if not len(nodes):
         return []
-    about = _About(snapshot, waits, nodes)
-    return [about.record(node) for node in nodes.tolist()]
+    about, first = _About(snapshot, waits, nodes), set(cause)
+    return [about.record(node) | ({"is_cause": True} if node in first else {}) for node in nodes.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,13 +388,9 @@ def _why_never(about: _About, node: int) -> str:
     for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nothing is left to wake")):
         who = list(dict.fromkeys(about.nodes[other].machine for other in nodes if flags[other]))
         if who:
-            return f" ({_is(who)} {reason}{(' it' if len(who) == 1 else ' them') if 'wake' in reason else ''})"
+            verb, pronoun = ("is", " it") if len(who) == 1 else ("are", " them")
+            return f" ({listed(who)} {verb} {reason}{pronoun if 'wake' in reason else ''})"
     return ", and so many can never come"
-
-
-def _is(names: Iterable[str]) -> str:
-    listing = list(names)
-    return f"{listed(listing)} {'is' if len(listing) == 1 else 'are'}"
 
 
 # ---- what to change -------------------------------------------------------------------------------------------------
@@ -528,78 +525,93 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
 
 
 def _of_parked(about: _About, parked: list[int]) -> list[str]:
-    """Of calls that wait inside their own actors: what is held and by whom, and that nothing can call these any more."""
-    held: dict[str, list[str]] = {}
-    for node in parked:
-        if text := _holder_of_lock(about, node):
-            held.setdefault(text, []).append(_subject(about.nodes[node]))
-    lines = [f"{listed(dict.fromkeys(waiting))} {_verb(waiting)}: {text}" for text, waiting in held.items()]
-    rest = [node for node in parked if not _holder_of_lock(about, node)]
-    return [*lines, *([_never_woken(about, rest)] if rest else [])]
+    """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
+    lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
+    rest = [one for node in parked if not (one := about.nodes[node]).holder]
+    if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
+        lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
+    return lines
 
 
 def _holder_of_lock(about: _About, node: int) -> str:
     """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
     A.check of A-0: ..."; "" if that is not known."""
     mine = about.nodes[node]
-    if not mine.holder:
-        return ""
-    text = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
-    nodes = [other for other in about.alternatives if _is_in(about.nodes[other], mine.machine, mine.holder)]
+    nodes = [
+        other for other in about.alternatives if mine.holder and _is_in(about.nodes[other], mine.machine, mine.holder)
+    ]
     if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
-        return f"{text}."
+        return ""
+    held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
     waits = f"while it waits{about.nodes[nodes[0]].place} for {_awaited(about, nodes[0])}"
-    return f"{text} {waits}: leave the `async with` before that wait."
+    return f"{held} {waits}: leave the `async with` before that wait."
 
 
 def _is_in(node: _Node, machine: str, function: str) -> bool:
     return node.is_running and node.machine == machine and function.rpartition(".")[2] == node.method
 
 
-def _verb(waiting: Sequence[str]) -> str:
-    return "waits" if len(dict.fromkeys(waiting)) == 1 else "wait"
-
-
-def _never_woken(about: _About, parked: list[int]) -> str:
-    """That nothing can call them any more. What would help is known only of locks that several take in turn."""
-    waiting = list(dict.fromkeys(_subject(about.nodes[node]) for node in parked))
-    machines = list(dict.fromkeys(about.nodes[node].machine for node in parked))
-    callers = dict.fromkeys(name for node in parked for name in _callers(about, node))
-    who = [name for name in callers if name not in machines]
-    is_one = len(machines) == 1
-    calls, were = ("a later call", "was") if is_one else ("later calls", "were")
-    are_locks = all(about.nodes[node].primitive.startswith(_LOCKS) for node in parked)
-    remedy = " Take them in the same order everywhere." if are_locks and not is_one else ""
-    what = f"{listed(waiting)} {_verb(waiting)} for {calls} to {machines[0] if is_one else 'them'}"
-    if not who:
-        return f"{what}, and none can begin there: every slot is taken, and nothing else in the process may end that."
-    return f"{what}, which {were} never made, or can never come: {_fates(about, parked, who)}.{remedy}"
-
-
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
 
 
-def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
-    """ "C-0 has died, B-0 has ended, A-0 is stuck in A.work (app.py:2)" of those that might have called it."""
-    waits = about.waits
-    choices = [choice for node in parked for _, choice in about.alternatives.get(node, [])]
-    on = dict.fromkeys(other for choice in choices for other in choice if not about.nodes[other].is_call)
-    flags = {about.nodes[other].machine: (waits.stopped[other], waits.passive[other]) for other in on}
-    at = _calls(about.snapshot, list(who[: LIMITS.told_deaths]))
-    machines = {about.nodes[node].machine for node in parked}
-    dead = [f"{name} has died" for name in died_behind(about.snapshot, machines)]
-    told = dead[: LIMITS.told_deaths]
-    for name in who[: LIMITS.told_deaths - len(told)]:
-        has_ended, is_passive = flags[name]
-        method, call_site = at.get(name, (None, None))
-        kind = next((about.nodes[other].class_name for other in on if about.nodes[other].machine == name), None)
-        inside = f" in {_Node(name, kind, method).call}" if method else ""
-        place = inside + (f" ({call_site})" if call_site else "")
-        told.append(f"{name} {'has ended' if has_ended else 'does nothing' if is_passive else f'is stuck{place}'}")
+def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members: Integers) -> Integers:
+    """`cause` with the calls of `members` that hold the locks that it waits for, and what these wait for."""
+    if not any(HELD_BY in text for text in _primitives(snapshot).values()):
+        return cause
+    about, found = _About(snapshot, waits, members), set(cause.tolist())
+    waiting = [about.nodes[node] for node in found if about.nodes[node].holder]
+    nodes = [other for one in waiting for other in members if _is_in(about.nodes[other], one.machine, one.holder)]
+    while nodes:
+        if (node := nodes.pop()) not in found:
+            found.add(node)
+            nodes += [one for _, on in about.alternatives.get(node, []) for one in on if about.nodes[one].is_call]
+    return np.intersect1d(members, [*found])
+
+
+def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[str]:
+    """Of calls that wait inside their own actors, for each actor: why no later call to it comes.
+
+    "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
+    """
+    calls = cause[cause >= waits.first_call]
+    if not len(calls):
+        return []
+    about = _About(snapshot, waits, calls)
+    parked: dict[str, list[int]] = {}
+    for node in calls.tolist():
+        if not about.nodes[node].holder and _callers(about, node):
+            parked.setdefault(about.nodes[node].machine, []).append(node)
+    return [_nobody_left(about, machine, nodes) for machine, nodes in parked.items()][: LIMITS.advice]
+
+
+def _nobody_left(about: _About, machine: str, parked: list[int]) -> str:
+    on = {other for node in parked for _, choice in about.alternatives.get(node, []) for other in choice}
+    fates: dict[str, dict[str, None]] = {}
+    for name in died_behind(about.snapshot, [machine]):
+        fates.setdefault("died", {})[name] = None
+    for other in sorted(on, key=lambda node: about.nodes[node].machine):
+        if not about.nodes[other].is_call and (name := about.nodes[other].machine) != machine:
+            flags = about.waits.stopped[other], about.waits.passive[other]
+            fates.setdefault("ended" if flags[0] else "idle" if flags[1] else "stuck", {})[name] = None
     channels = about.snapshot.tables["channels"]
-    have_ended = bool((is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], *machines)).any())
-    text = listed(told, len(dead) + len(who), most=LIMITS.told_deaths)
-    return text + "; tasks that have ended make no more calls" * have_ended
+    if (is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
+        fates.setdefault("ended", {})["tasks that called it"] = None
+    told = [
+        f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
+    ]
+    is_full = about.waits.calls.machine[parked[0] - about.waits.first_call] in about.waits.calls.full
+    if is_full and not told:
+        return f"no call to {machine} can begin: every slot is taken, and nothing else in the process may end that"
+    told += ["every slot is taken"] * is_full
+    return f"nobody is left to call {machine}{': ' * bool(told)}{'; '.join(told)}"
+
+
+_FATES = {
+    "died": ("has died", "have died"),
+    "ended": ("has ended", "have ended"),
+    "stuck": ("is stuck", "are stuck"),
+    "idle": ("does nothing until it is called", "do nothing until they are called"),
+}
 
 
 def _impossible(about: _About, node: int, stuck: set[int]) -> str:

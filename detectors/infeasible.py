@@ -5,9 +5,7 @@ Ray lets such a call wait without an end. Who has made it may still act, and giv
 
 from __future__ import annotations
 
-from typing import Any
-
-from ray_snapshot.detectors.common import answer, check_name, listed, unsound, with_workers
+from ray_snapshot.detectors.common import Named, answer, listed, unsound, with_workers
 from ray_snapshot.detectors.pending import roomless
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
@@ -15,7 +13,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Infeasible:
+class Infeasible(Named):
     """True iff a call, a constructor or a placement group that a call waits for has waited for 10 s for more than any node has.
 
     None where a node may join: with an autoscaler, or while the nodes change. Evidence: `waiting` (what waits, for how long and
@@ -23,16 +21,8 @@ class Infeasible:
     made the call may cancel it. Cost: O(messages + demands x nodes).
     """
 
-    stable: bool = False
-    alarm_when: bool | None = True
-    looks_at = frozenset({"statuses"})
-
-    def __init__(self, *, name: str = "infeasible") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "infeasible", "name": name}
-
-    def __repr__(self) -> str:
-        return f"Infeasible(name={self.name!r})"
+    type = "infeasible"
+    stable = False
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Hold each demand that has waited for long against what nodes have, held or free."""

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import Booleans, Named, answer, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class OrphanedWait:
+class OrphanedWait(Named):
     """True iff a machine, or a call, waits for more than can still come, because of machines that have stopped.
 
     A wait for k of n is orphaned if fewer than k of those it names are left, messages and replies on their way among them; one
@@ -28,16 +28,8 @@ class OrphanedWait:
     Who waits for an orphan is stuck as well, and is not named: see `Deadlock`. Cost: O(V + E) as `Deadlock`.
     """
 
-    stable: bool = True
-    alarm_when: bool | None = True
-    looks_at = frozenset({"statuses"})
-
-    def __init__(self, *, name: str = "orphaned-wait") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "orphaned-wait", "name": name}
-
-    def __repr__(self) -> str:
-        return f"OrphanedWait(name={self.name!r})"
+    type = "orphaned-wait"
+    stable = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Count, of each wait, what can still come."""

@@ -5,7 +5,7 @@ For a person who asks: the calls that run may end, so nothing is concluded from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +18,12 @@ from ray_snapshot.names import LONG_S
 from ray_snapshot.snapshot import Snapshot
 
 
-def why_queued(snapshot: Snapshot) -> list[str]:
-    """A line for each actor (or concurrency group) and method; those that have waited longest first, at most `queued_lines`."""
-    queued = _queued(snapshot)
+def why_queued(snapshot: Snapshot, told: Collection[tuple[str, str]] = ()) -> list[str]:
+    """A line for each actor (or concurrency group) and method; those that have waited longest first, at most `queued_lines`.
+
+    `told`: actors and methods to leave out.
+    """
+    queued = [row for row in _queued(snapshot) if (row["target"], row["method"]) not in told]
     machines = list(dict.fromkeys(row["target"] for row in queued))
     blocking = _told(snapshot, "blocked_loops")
     running, slots = _running(snapshot, machines, blocking), _slots(snapshot, machines)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ray_snapshot.detectors.common import answer, check_name, listed
+from ray_snapshot.detectors.common import Named, answer, listed
 from ray_snapshot.detectors.happened import restart_loops
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Restarting:
+class Restarting(Named):
     """True iff a watched actor has been restarted three times within ten minutes, and has not lived for long since.
 
     Evidence: `machines`, and `restarts` (a sentence each: how often, in what time, inside which call, why); the first 100. Not
     stable: the next start may be the last. Cost: O(deaths and errors that the coverage lists).
     """
 
-    stable: bool = False
-    alarm_when: bool | None = True
+    type = "restarting"
+    stable = False
     looks_at: frozenset[str] = frozenset()
-
-    def __init__(self, *, name: str = "restarting") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "restarting", "name": name}
-
-    def __repr__(self) -> str:
-        return f"Restarting(name={self.name!r})"
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Read what the watching app lists of the time before the snapshot."""

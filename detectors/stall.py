@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.detectors.collective import Collective
-from ray_snapshot.detectors.common import answer, check_name, lasted, plural
+from ray_snapshot.detectors.common import answer, check_name, lasted, parties
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.happened import happened
 from ray_snapshot.detectors.places import places
@@ -72,7 +72,7 @@ class Stall:
             return answer(self, snapshot, False, evidence, f"Nothing has moved for {lasted(still_s)}: {reason}.")
         ranks = Collective().evaluate(snapshot).evidence.get("groups", ())
         evidence |= {"places": [*ranks, *places(snapshot)], "happened": happened(snapshot)}
-        count = plural(snapshot.machine_count, "machine")
+        count = parties(snapshot, snapshot.machine_count)
         text = f"Nothing has moved for {lasted(still_s)} in {count}, and it cannot be told what would end this."
         return answer(self, snapshot, True, evidence, text)
 

@@ -20,6 +20,7 @@ from ray_snapshot.detectors.common import (
     is_any_of,
     lasted,
     listed,
+    parties,
     plural,
     positions,
     texts,
@@ -31,7 +32,7 @@ from ray_snapshot.detectors.groups import check_group, is_pattern
 from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -96,7 +97,8 @@ class Termination:
             evidence["uncovered"] = unseen
             text = f"Termination cannot be told: all is quiet, but this was not observed: {listed(unseen)}."
             return answer(self, snapshot, None, evidence, text)
-        text = f"Terminated: {plural(evidence['machines'], 'machine')} passive or stopped, nothing in flight."
+        state = "at rest or ended" if snapshot.protocol == CALLS else "passive or stopped"
+        text = f"Terminated: {parties(snapshot, evidence['machines'])} {state}, nothing in flight."
         return answer(self, snapshot, True, evidence, text)
 
 
@@ -168,7 +170,7 @@ def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:
         about = "" if deadlock is None else _OF_BLOCKED[deadlock.holds]
         reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked{about}")
     if evidence["first_active"] == [DRIVER] and len(reasons) == 1:
-        reasons.append(_ONLY_DRIVER)
+        reasons.append("all actors are at rest" if snapshot.protocol == CALLS else _ONLY_DRIVER)
     return f"{head}: {'; '.join(reasons)}."
 
 

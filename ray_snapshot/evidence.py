@@ -29,7 +29,7 @@ def records(value: Any) -> list[dict[str, Any]]:
         if isinstance(item, Mapping) and isinstance(item.get("machine"), str):
             record: dict[str, Any] = {key: _text(item.get(key)) for key in _TEXTS}
             record |= {key: names(item.get(key)) for key in ("waits_for", "waits_for_calls")}
-            record |= {key: item.get(key) is True for key in ("waits_for_later_call", "waits_for_a_reader")}
+            record |= {key: item.get(key) is True for key in ("is_cause", "waits_for_later_call", "waits_for_a_reader")}
             record |= {key: item[key] for key in ("k", "count", "waits_for_count") if type(item.get(key)) is int}
             found.append(record)
     return found
@@ -44,7 +44,7 @@ def deadlock_evidence(evidence: Any) -> dict[str, Any]:
     if not isinstance(evidence, Mapping):
         return {"members": []}
     found: dict[str, Any] = {name: records(evidence.get(name)) for name in ("members", "stuck_behind")}
-    found |= {name: names_in(evidence, name) for name in ("advice", "happened")}
+    found |= {name: names_in(evidence, name) for name in ("callers", "advice", "happened")}
     counts = ("member_count", "stuck_behind_count")
     return found | {name: value for name in counts if type(value := evidence.get(name)) is int}
 

@@ -295,7 +295,6 @@ class Limits:
     cycle_hops: int = 8  # Steps of a cycle that are told.
     advice: int = 20  # Changes that are advised.
     behind_members: int = 1_000  # Machines behind the members that are looked at for advice.
-    told_deaths: int = 4  # Deaths that are told in one sentence.
     holding_rows: int = 5_000  # Rows that are added up together,
     holding_bytes: int = 8_000_000  # the size of their texts,
     holding_lines: int = 200_000  # lines of totals that are read together,

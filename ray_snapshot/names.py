@@ -13,6 +13,9 @@ from ray_snapshot.errors import NameNotAllowedError
 DRIVER = "driver"
 """The machine that the driver program is."""
 
+CALLS = "calls"
+"""How the processes of a watched app record where no hosts are beside them: each when it hears of a snapshot."""
+
 NAMESPACE = "ray-snapshot"
 """The Ray namespace of all services."""
 
@@ -124,8 +127,8 @@ _MOST = 8
 """So many names, and ranges of one name, are listed."""
 
 
-def name_ranges(names: Iterable[str]) -> str:
-    """ "driver, rollout-[0-61,63]" of names that differ in their last number."""
+def name_ranges(names: Iterable[str], more: int = 0) -> str:
+    """ "driver, rollout-[0-61,63]" of names that differ in their last number; `more`: so many are not among them."""
     numbered: dict[str, set[int]] = {}
     found: list[str] = []
     for name in names:
@@ -142,7 +145,7 @@ def name_ranges(names: Iterable[str]) -> str:
         for _, run in groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0]):
             first, *_, last = [number for _, number in run] * 2
             runs.append(f"{first}-{last}" if last > first else f"{first}")
-        more = f" and {len(runs) - _MOST:,} more" if len(runs) > _MOST else ""
-        found.append(f"{prefix}[{','.join(runs[:_MOST])}{more}]")
-    more = f" and {len(found) - _MOST:,} more" if len(found) > _MOST else ""
-    return ", ".join(sorted(found)[:_MOST]) + more
+        rest = f" and {len(runs) - _MOST:,} more" if len(runs) > _MOST else ""
+        found.append(f"{prefix}[{','.join(runs[:_MOST])}{rest}]")
+    more = max(0, more) + max(0, len(found) - _MOST)
+    return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")

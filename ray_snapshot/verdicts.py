@@ -55,7 +55,7 @@ class Verdict(BaseModel):
     """True, False, or None: the snapshot does not tell."""
     evidence: dict[str, Any] = Field(default_factory=dict)
     """What the answer rests on; of `Deadlock`: `members` and `stuck_behind`, a record a machine, with `machine`, `class`,
-    `method`, `call_site` ("file:line"), `waits_for`, `mode`."""
+    `method`, `call_site` ("file:line"), `waits_for`, `mode`; `is_cause` of the members that keep all others, if not all do."""
     sentence: str = ""
     """The answer in words."""
     snapshot_id: str = ""

@@ -166,16 +166,7 @@ def aborts(snapshots: DataFrame) -> DataFrame:
             F.max_by("snapshot_id", "sequence").alias("last_id"),
             F.sum("duration_ms").alias("lost_ms"),
         )
-        .select(
-            *RUN,
-            "abort_machine",
-            "abort_call_site",
-            "abort_reason",
-            "snapshots",
-            "first_id",
-            "last_id",
-            "lost_ms",
-        )
+        .select(*RUN, "abort_machine", "abort_call_site", "abort_reason", "snapshots", "first_id", "last_id", "lost_ms")
     )
 
 

@@ -68,13 +68,7 @@ def options_of(given: Mapping[str, str]) -> Options:
     version, time = _number(given, "versionAsOf"), _time(given, "timestampAsOf")
     if version is not None and time is not None:
         raise SettingError("give one of versionAsOf and timestampAsOf, not both")
-    return Options(
-        path=path,
-        table=table,
-        columns=_columns(given.get("columns"), table),
-        version=version,
-        time=time,
-    )
+    return Options(path=path, table=table, columns=_columns(given.get("columns"), table), version=version, time=time)
 
 
 def _columns(text: str | None, table: str) -> tuple[str, ...]:
@@ -302,9 +296,7 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
         yield
     except FileNotFoundError as fault:
         raise HistoryFormatError(
-            f"history {history}: {piece.path} is gone: a vacuum took it away; read again",
-            path=history,
-            table=name,
+            f"history {history}: {piece.path} is gone: a vacuum took it away; read again", path=history, table=name
         ) from fault
 
 

@@ -4,8 +4,6 @@ Ray turns token authentication on in the process that starts a cluster, by a var
 user's second terminal has no such variable. `test_clean.py` sees to it that every process of the tests is started with this.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

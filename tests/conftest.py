@@ -1,7 +1,5 @@
 """One Ray and one Spark for each process of a test run, Ray in a temporary folder of its own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -29,8 +27,18 @@ hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("untimed")
 """How long an example takes, beside other work, says nothing of it."""
 
-LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")
-"""Files that take minutes at night, the longest first: none of them is left over when all the others are through."""
+LONGEST = (
+    "test_loops_that_ask.py",
+    "test_fuzzed_jobs.py",
+    "test_fuzz.py",
+    "test_a_fault_stays_ours.py",
+    "test_crash_points.py",
+    "test_a_history_of_before.py",
+)
+"""Files that take minutes, by day or at night: none of them is left over when all the others are through.
+
+The last one is the first of those that need Spark, which go to one process (see below).
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

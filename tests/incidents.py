@@ -1,7 +1,5 @@
 """A small app's last minute in a history: two accounts that pay each other, healthy at first, deadlocked in the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

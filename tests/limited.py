@@ -1,7 +1,5 @@
 """Other limits for one test."""
 
-from __future__ import annotations
-
 import pytest
 
 from ray_snapshot.limits import LIMITS, Limits

@@ -1,7 +1,5 @@
 """Folders that tests begin with: made once for a process, and copied for each of them."""
 
-from __future__ import annotations
-
 import atexit
 import pickle
 import shutil

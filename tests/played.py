@@ -1,7 +1,5 @@
 """Ray actors, played: what is called of one are functions of a test."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A web address on this machine that keeps what is posted to it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which cases of a test come first, where not all can."""
 
-from __future__ import annotations
-
 GOLDEN = (5**0.5 - 1) / 2
 
 

@@ -1,7 +1,5 @@
 """Processes of the tests that end with their block: leaving `with Popen(...)` waits for ever for one that does not end."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A server of an object store on this computer, for one test run, and what stands in the environment of who uses it."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import subprocess

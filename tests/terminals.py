@@ -1,7 +1,5 @@
 """A terminal of so many columns, in the tests' own process, and a real one for a process."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

@@ -1,7 +1,5 @@
 """Alarms told to a command and to an address: what they get, and what is said when they cannot be told. No Ray."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

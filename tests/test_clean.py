@@ -1,7 +1,5 @@
 """Tests bring nothing along: every process that they start gets an environment that is made from nothing."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path

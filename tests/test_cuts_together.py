@@ -1,7 +1,5 @@
 """Channels that are looked at together are found right or wrong as each is by itself."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

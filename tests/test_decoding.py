@@ -1,7 +1,5 @@
 """What was recorded as JSON comes back as it was, or is said not to."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import fractions
@@ -96,7 +94,6 @@ def test_values_of_python_come_back_with_their_types(value: Any) -> None:
 )
 def test_tagged_values_come_back(value: Any) -> None:
     found = there_and_back(value)
-
     assert (type(found), found) == (type(value), value)
 
 

@@ -1,7 +1,5 @@
 """`to_json`: strict, readable and bounded whatever it is given, and never an exception."""
 
-from __future__ import annotations
-
 import array
 import collections
 import dataclasses
@@ -234,11 +232,7 @@ def test_a_secret_is_never_written() -> None:
     login = Login(user="eve", password=pydantic.SecretStr("hunter2"))
     for value in (login, {"login": [login]}, {login.password: login.password}, login.password):
         assert "hunter2" not in to_json(value).text
-    assert encoded(login) == {
-        "$type": f"{__name__}.Login",
-        "user": "eve",
-        "password": {"$redacted": "SecretStr"},
-    }
+    assert encoded(login) == {"$type": f"{__name__}.Login", "user": "eve", "password": {"$redacted": "SecretStr"}}
 
 
 def test_a_cycle_points_to_the_container_that_holds_it() -> None:
@@ -299,20 +293,7 @@ def test_a_huge_blob_is_cut_alone_and_never_becomes_text(peak_bytes: Any) -> Non
         set(map(str, range(1_500_000))),
         ["x" * 1_000] * 20_000,
     ],
-    ids=[
-        "text",
-        "controls",
-        "key",
-        "zeros",
-        "strings",
-        "array",
-        "int",
-        "ints",
-        "floats",
-        "dict",
-        "set",
-        "list",
-    ],
+    ids=["text", "controls", "key", "zeros", "strings", "array", "int", "ints", "floats", "dict", "set", "list"],
 )
 def test_whatever_is_too_long_becomes_a_bounded_head_and_says_so(value: Any) -> None:
     found = to_json(value)

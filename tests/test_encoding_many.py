@@ -1,7 +1,5 @@
 """States that are written together are written as each is by itself."""
 
-from __future__ import annotations
-
 import enum
 from typing import Any
 

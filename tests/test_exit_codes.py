@@ -1,7 +1,5 @@
 """`ray_snapshot/commands/exit_codes.py`: every command is there, and every exit code is what the command ends with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of measured figures: a line a figure, the latest of each, of one machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

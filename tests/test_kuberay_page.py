@@ -1,7 +1,5 @@
 """`docs/howto/kuberay.md`, as far as it can be checked without Kubernetes: its manifests' fields, and what they run of ours."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,18 +1,20 @@
-"""Rows whose texts do not fit into one Arrow array are put into order as others are; here such arrays are made small."""
+"""Rows in any order whose texts do not fit into one Arrow array (made small here), names to integers, and views of rows."""
 
-from __future__ import annotations
-
+import pickle
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ray_snapshot import large_columns
+from ray_snapshot import Snapshot, large_columns
+from ray_snapshot.errors import UnknownMachineError
 from ray_snapshot.large_columns import in_order, joined, taken
+from ray_snapshot.name_index import NameIndex, Words
 
 SCHEMA = pa.schema(
     [
@@ -76,3 +78,36 @@ def test_values_are_picked_from_all_pieces(pieces: list[list[str | None]], place
     rows = np.array(sorted(place for place in places if place < len(column)), np.int64)
     if len(rows):
         assert large_columns.picked(column, rows).to_pylist() == column.take(pa.array(rows)).to_pylist()
+
+
+NAMES = st.text("ab\x00é-0", max_size=20) | st.sampled_from(["x" * 64, "x" * 65, "x" * 9, "Account-000001"])
+
+
+def _expected(values: list[str | None], names: list[str]) -> list[int]:
+    return [names.index(value) if value is not None and value in names else -1 for value in values]
+
+
+@given(st.lists(NAMES, max_size=40), st.lists(NAMES | st.none(), max_size=60), st.integers(0, 3))
+def test_each_name_stands_at_its_first_place(names: list[str], values: list[str | None], cut: int) -> None:
+    index = NameIndex(pa.array(names, pa.string())[cut:])
+    asked = pa.array([*values, *names], pa.string())[cut:]
+    found = index.positions(asked)
+    assert found.dtype == np.int64
+    assert found.tolist() == _expected(asked.to_pylist(), names[cut:])
+    if len(set(names)) == len(names):
+        assert index.positions_of_runs(asked).tolist() == found.tolist()
+
+
+@given(st.lists(st.sampled_from(["active", "blocked", "odd"]) | st.none(), max_size=20), st.integers(0, 3))
+def test_which_rows_have_one_of_some_words(values: list[str | None], cut: int) -> None:
+    words = Words(pa.array(values, pa.string())[cut:])
+    assert words.are("blocked", "odd", "unknown").tolist() == [value in ("blocked", "odd") for value in values[cut:]]
+    assert not words.are().any()
+
+
+def test_a_machine_that_a_snapshot_has_not_is_missing_as_from_any_mapping() -> None:
+    machines = Snapshot.from_rows(machines=[{"machine": "a"}]).machines
+    assert machines.get("b") is None
+    with pytest.raises(UnknownMachineError, match=r"^no machine 'b' in this snapshot; it has") as error:
+        machines["b"]
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)

@@ -1,7 +1,5 @@
 """How often snapshots are to be taken, as a program or a command line says it."""
 
-from __future__ import annotations
-
 import pytest
 
 from ray_snapshot.errors import SettingError

@@ -1,7 +1,5 @@
 """The versions of Ray that we are tested with are listed once; what else names them names the same. No Ray in here."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib

@@ -1,7 +1,5 @@
 """What stands under a redacted name is never written, however deep, and by whom it was recorded."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

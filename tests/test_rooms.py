@@ -1,7 +1,5 @@
 """Who may import whom: the table in docs/architecture.md, held against the code, and against what Python loads."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -4,8 +4,6 @@
 code. One above the lowest that it ever was, or of a new room, needs a dated line in docs/decisions.md.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

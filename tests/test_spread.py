@@ -1,7 +1,5 @@
 """Of a test with many cases some run by day, spread over all of them, and all at night."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace

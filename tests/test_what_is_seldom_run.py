@@ -1,7 +1,5 @@
 """Programs that no test runs from end to end (`benchmarks/`, `.ci/`): what they import of ours is there, wherever they do."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The one loop of the tests that asks again and again, with a bound; imports nothing of ours, so that any process can."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,8 +15,11 @@ def until(
     good: Callable[[T], object] = bool,
     seconds: float = 60.0,
     again: tuple[type[BaseException], ...] = (),
+    pause_s: float = PAUSE_S,
 ) -> T:
     """The first answer that is `good`; asked again after one that is not, and after an error of `again`.
+
+    A question that takes a process, or reads a history, has a longer pause: it keeps the program waiting that it is about.
 
     Raises `AssertionError` with the last answer, or the last such error, past `seconds`.
     """
@@ -31,4 +32,4 @@ def until(
         except again as error:
             said = f"the last error was {error!r}"
         assert time.monotonic() < deadline, f"not within {seconds:g} s; {said}"
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)

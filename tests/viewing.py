@@ -1,7 +1,5 @@
 """Pages as a program gets them: the whole server but for the network, over histories that a test has written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.protocol.choosing import (
-    AT_LEAST_ONCE,
-    CHANDY_LAMPORT,
-    OBSERVER,
-    PROTOCOLS,
-)
+from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.tokens.playing import Exhausted, Play
@@ -35,8 +30,7 @@ def simulate(
     topology: Annotated[str, typer.Option(help="Machines, tokens and channels.")],
     events: Annotated[str | None, typer.Option(help="Lines 'send S T K', 'snapshot NAME', 'tick [N]'.")] = None,
     schedule: Annotated[
-        str | None,
-        typer.Option(help="JSON lines with op send, snapshot or deliver: nothing is left to chance."),
+        str | None, typer.Option(help="JSON lines with op send, snapshot or deliver: nothing is left to chance.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses the delays of an events file; default 0.")] = None,
     protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = PROTOCOLS[0],
@@ -211,12 +205,7 @@ def _verdict(result: Result) -> str:
 
 def _print_every_order(found: Exhausted, as_json: bool, protocol: str) -> None:
     results = [found.results[key] for key in sorted(found.results, key=repr)]
-    summary = {
-        "states": found.states,
-        "ends": found.ends,
-        "snapshots": len(results),
-        "consistent": found.is_consistent,
-    }
+    summary = {"states": found.states, "ends": found.ends, "snapshots": len(results), "consistent": found.is_consistent}
     lines = [as_json_line(result, protocol, is_one_run=False) for result in results] if as_json else snapshots(results)
     for line in lines:
         print(line)

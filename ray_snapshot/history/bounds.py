@@ -50,12 +50,7 @@ def check_file(size: int, path: AnyPath, source: Any) -> None:
 
 
 def check_groups(
-    allowance: Allowance,
-    path: AnyPath,
-    about: Any,
-    groups: Iterable[int],
-    columns: Collection[str],
-    source: Any,
+    allowance: Allowance, path: AnyPath, about: Any, groups: Iterable[int], columns: Collection[str], source: Any
 ) -> None:
     """Use the allowance up for groups of rows of a file, in some of its columns; `about`: its footer.
 

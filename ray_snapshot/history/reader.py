@@ -187,12 +187,7 @@ class History:
         return tables.in_order(self._listed(name, snapshot_id, system), tables.ORDER[name])
 
     def rows_of(
-        self,
-        name: str,
-        snapshot_ids: Iterable[str],
-        columns: Sequence[str],
-        *,
-        where: Mapping[str, str] | None = None,
+        self, name: str, snapshot_ids: Iterable[str], columns: Sequence[str], *, where: Mapping[str, str] | None = None
     ) -> pa.Table:
         """Some columns of one table for some snapshots, in no order; nothing for a snapshot that is not there.
 

@@ -119,8 +119,7 @@ def history_path(path: str | os.PathLike[str] | StorePath, error: type[RaySnapsh
         raise error(f"history {str(path)[:200]}: no path that can be used: {reason}", path=str(path)) from None
     if found := _IMPOSSIBLE_PATH.search(str(absolute)):
         raise error(
-            f"history {absolute}: the path contains {found[0]!r}, which Delta tables cannot: use another",
-            path=absolute,
+            f"history {absolute}: the path contains {found[0]!r}, which Delta tables cannot: use another", path=absolute
         )
     return absolute
 
@@ -139,8 +138,7 @@ def create_tables(path: AnyPath) -> dict[str, DeltaTable]:
             _probe_tables(path)
     except OSError as fault:
         raise HistoryWriteError(
-            f"history {path} cannot be written: {fault.strerror or fault}: name a folder that can be written",
-            path=path,
+            f"history {path} cannot be written: {fault.strerror or fault}: name a folder that can be written", path=path
         ) from fault
     return {name: _create(path, name) for name in (*DETAIL_TABLES, "actions", "classes", "verdicts", "snapshots")}
 
@@ -159,9 +157,7 @@ def _create(path: AnyPath, name: str) -> DeltaTable:
     if not _has_commit(folder):
         if _is_foreign(folder):
             raise HistoryFormatError(
-                f"history {path}: {folder} exists and is no Delta table: name another folder",
-                path=path,
-                table=name,
+                f"history {path}: {folder} exists and is no Delta table: name another folder", path=path, table=name
             )
         places.at(path).refuse_links(path, folder)
         try:
@@ -421,11 +417,7 @@ def _wanted(snapshot_ids: Collection[str] | None, equal: Mapping[str, str | None
 
 
 def dataset(
-    name: str,
-    files: Sequence[DataFile],
-    allowance: bounds.Allowance,
-    wanted: Any,
-    columns: Collection[str],
+    name: str, files: Sequence[DataFile], allowance: bounds.Allowance, wanted: Any, columns: Collection[str]
 ) -> Any:
     """The files as one Arrow dataset, without groups of rows that hold nothing that is `wanted`.
 

@@ -104,12 +104,7 @@ class HistoryWriter:
     holds something else.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | StorePath,
-        *,
-        system: str | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | StorePath, *, system: str | None = None) -> None:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
@@ -327,12 +322,7 @@ class HistoryWriter:
         """All that is in the buffer, which is empty then."""
         with self._lock:
             found = _Batch(
-                self._snapshots,
-                self._packed,
-                self._verdicts,
-                self._actions,
-                self._classes,
-                self._bytes_buffered,
+                self._snapshots, self._packed, self._verdicts, self._actions, self._classes, self._bytes_buffered
             )
             self._snapshots, self._packed = {}, {}
             self._verdicts, self._actions, self._classes = [], [], []

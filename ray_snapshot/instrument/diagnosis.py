@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
     """
     from ray_snapshot.detectors import Collective, Deadlock, Infeasible, Termination  # loaded only when somebody asks
-    from ray_snapshot.detectors.common import lasted, plural, with_workers
+    from ray_snapshot.detectors.common import lasted, parties, plural, with_workers
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.queued import why_queued
     from ray_snapshot.detectors.stores import short_of_room
@@ -68,41 +67,39 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     is_alarm = first.grade == SUSPECTED or any(one.alarm for one in verdicts)
     code = DEADLOCK if is_alarm else UNKNOWN if first.holds is None else HEALTHY
     lines = [
-        f"{snapshot.system}: {plural(snapshot.machine_count, 'machine')},"
+        f"{snapshot.system}: {parties(snapshot, snapshot.machine_count)},"
         f" {plural(snapshot.in_flight_count, 'call or message', 'calls or messages')} in flight,"
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
     objects = unexplained(snapshot)
-    tree = _tree(snapshot, objects)
-    lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
-    if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
-        lines.append(f"  nothing has moved for {lasted(still_s)}")
     is_reported = bool(first.holds and first.evidence.get("members"))
-    queued = [*map(short_sites, why_queued(snapshot))]
     if is_reported:
         report = deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id)
         lines.append(with_workers(snapshot, report))
         if (since := _waiting_since(snapshot, first.evidence["members"])) is not None:
             lines.append(f"  the last of these waits began at {since:%H:%M:%S}, {lasted(_age(snapshot, since))} ago")
         pending = [_without(line, first.evidence) for line in pending]
-        queued = [line for line in queued if not _names_call(report, line)]
-    else:
-        lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
-    if pending := [*pending, *queued]:
-        lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
-    lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
     shown = [
         one for one in verdicts if one.holds is not False or one.detector not in quiet or one.evidence.get("groups")
     ]
     shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
     lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
-    if first.holds is not None or len(objects) > LIMITS.sentence_waits:
-        told = folded([short_sites(str(one)) for one in objects])
-        lines += [f"  cannot be told: {line}" for line in told[: LIMITS.diagnosed_machines]]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
+    tree = [f"    {with_workers(snapshot, line)}" for line in _tree(snapshot, objects)]
+    lines += ["  who waits for whom:", *tree] if tree else ["  nothing waits for anything"]
+    if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
+        lines.append(f"  nothing has moved for {lasted(still_s)}")
+    if not is_reported:
+        lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
+    if pending := [*pending, *map(short_sites, why_queued(snapshot, _awaited_calls(first.evidence)))]:
+        lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
+    lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
+    if first.holds is not None or len(objects) > LIMITS.sentence_waits:
+        told = folded([short_sites(str(one)) for one in objects])
+        lines += [f"  cannot be told: {line}" for line in told[: LIMITS.diagnosed_machines]]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
@@ -145,10 +142,11 @@ def _without(line: str, evidence: Mapping[str, Any]) -> str:
     return f"{head}: see the deadlock" if reason in needs_in(evidence) else line
 
 
-def _names_call(report: str, queued: str) -> bool:
-    """Whether the report says that somebody waits for the call of this line, "METHOD of MACHINE ... has waited"."""
-    method, _, machine = queued.partition(" has waited")[0].partition(" (")[0].partition(" of ")
-    return re.search(rf"{re.escape(machine)} \([^()]*\b{re.escape(method)}\)", report) is not None
+def _awaited_calls(evidence: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The calls, by machine and method, that a report of the deadlock says others wait for."""
+    records = (*evidence.get("members", ()), *evidence.get("stuck_behind", ()))
+    calls = (zip(one["waits_for"], one.get("waits_for_calls", ()), strict=False) for one in records)
+    return {(machine, call.rpartition(".")[2]) for pairs in calls for machine, call in pairs}
 
 
 def _waiting_since(snapshot: Snapshot, members: Iterable[Mapping[str, Any]]) -> datetime | None:

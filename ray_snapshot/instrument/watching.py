@@ -25,9 +25,8 @@ from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
+from ray_snapshot.names import CALLS, NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.pace import Every
-from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime import shutting_down
 from ray_snapshot.runtime.analyst.inside import AnalystInside
 from ray_snapshot.runtime.classes import import_path

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray_snapshot.names import CALLS
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
@@ -23,9 +24,6 @@ from ray_snapshot.protocol.turning import Turning
 CHANDY_LAMPORT, OBSERVER = "chandy-lamport", "observer"
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = BARRIERS = tuple(mode.value for mode in Mode)
 PROTOCOLS = (CHANDY_LAMPORT, OBSERVER, *BARRIERS)
-
-CALLS = "calls"
-"""How the processes of a watched app record where no hosts are beside them: each when it hears of a snapshot."""
 
 RECORDED_BY = {CHANDY_LAMPORT: "marker", OBSERVER: "observer", CALLS: "sender", **dict.fromkeys(BARRIERS, "barrier")}
 """What finds the messages in flight: the words of the column `recorded_by`."""

@@ -10,7 +10,7 @@ from ray_snapshot.evidence import names_in
 from ray_snapshot.reports.rows import rows_by
 from ray_snapshot.reports.texts import cut, noun_of, plain, pretty, status_word
 from ray_snapshot.snapshot import Machine, Snapshot
-from ray_snapshot.views.report import short_site
+from ray_snapshot.views.report import short_sites
 
 MOST_CARDS = 40
 MOST_STATE = 20_000
@@ -102,7 +102,7 @@ def _shown(rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str])
 
 
 def _call(row: Mapping[str, Any]) -> str:
-    site = f" ({short_site(row['call_site'])})" if row["call_site"] else ""
+    site = f" ({short_sites(row['call_site'])})" if row["call_site"] else ""
     caller = f", called by {row['caller']}" if row["caller"] else ""
     return plain(f"{row['method']}{site}{caller}")
 

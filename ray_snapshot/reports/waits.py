@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import with_workers
 from ray_snapshot.detectors.happened import happened
-from ray_snapshot.evidence import names, records
+from ray_snapshot.evidence import deadlock_evidence, names, records
 from ray_snapshot.reports.rows import classes_of, rows_by
 from ray_snapshot.reports.texts import cut, distinct, plain
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.views.report import short_sites, wait_lines
+from ray_snapshot.views.report import deadlock_lines, short_sites, wait_lines
 from ray_snapshot.views.wait_picture import Picture, picture
 
 MOST_WAITS = 2_000
@@ -66,26 +66,21 @@ def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
 def _deadlock(
     snapshot: Snapshot, row: Mapping[str, Any], members: list[dict[str, Any]]
 ) -> tuple[Waiting, list[dict[str, Any]]]:
-    behind = records(evidence_of(row, "stuck_behind"))
-    told = evidence_of(row, "cores")
+    evidence = deadlock_evidence(row["evidence"])
+    behind, told = evidence["stuck_behind"], evidence_of(row, "cores")
     cores = [names(core) for core in told] if isinstance(told, list) else []
-    counts = [_count(row, name, listed) for name, listed in (("member_count", members), ("stuck_behind_count", behind))]
-    advice = distinct(sentence(snapshot, text) for text in names(evidence_of(row, "advice"))[:MOST_ADVICE])
+    lines, lines_behind = deadlock_lines(evidence)
+    advice = distinct(sentence(snapshot, text) for text in evidence["advice"][:MOST_ADVICE])
     found = Waiting(
         heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
         picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
-        lines=tuple(_with_workers(snapshot, wait_lines(members, counts[0]))),
-        behind=tuple(_with_workers(snapshot, wait_lines(behind, counts[1]))),
-        before=tuple(sentence(snapshot, text) for text in names(evidence_of(row, "happened"))[:MOST_ADVICE]),
+        lines=tuple(_with_workers(snapshot, lines)),
+        behind=tuple(_with_workers(snapshot, lines_behind)),
+        before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
         advice=tuple(advice),
         note=_as_long_as((*members, *behind)),
     )
     return found, [*members, *behind]
-
-
-def _count(row: Mapping[str, Any], name: str, listed: Sequence[Any]) -> int:
-    count = evidence_of(row, name)
-    return count if type(count) is int and count > len(listed) else len(listed)
 
 
 def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:

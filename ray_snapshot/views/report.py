@@ -12,9 +12,6 @@ from typing import Any
 from ray_snapshot.names import name_ranges
 
 MOST_LINES = 12
-MOST_NAMES = 8
-"""So many of those that one line waits for are named."""
-
 NOT_RECORDED = "something that was not recorded"
 
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
@@ -29,33 +26,67 @@ def current_folder() -> Path | None:
         return None
 
 
-def _typed_from() -> Path | None:
-    """What paths leave out: the current folder; None at the root of all, from where they would be no shorter."""
-    here = current_folder()
-    return None if here is None or here == here.parent else here
-
-
 def _beginnings() -> re.Pattern[str]:
     """What call sites begin with and a report leaves out: the path to packages, and the current folder."""
-    here = _typed_from()
-    folders = [] if here is None else [rf"(?<![^\s(]){re.escape(str(here))}/"]
+    here = current_folder()
+    is_long = here is not None and here != here.parent  # from the root of all paths would be no shorter
+    folders = [rf"(?<![^\s(]){re.escape(str(here))}/"] if is_long else []
     return re.compile("|".join([rf"[^\s(]*(?:{_PACKAGES})", *folders]))
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
-    """The report of a deadlock verdict: which machine waits for which, which are stuck behind them, what to change."""
-    members, behind = evidence.get("members", []), evidence.get("stuck_behind", [])
+    """The report of a deadlock verdict: what keeps all others, what is stuck behind it, what to change."""
     lines = [f"ray-snapshot: deadlock in {system} (snapshot {snapshot_id}): these can never move again"]
-    lines += wait_lines(members, evidence.get("member_count", len(members)))
+    cause, behind = deadlock_lines(evidence)
+    lines += cause
     if behind:
-        lines.append("  stuck behind them:")
-        lines += wait_lines(behind, evidence.get("stuck_behind_count", len(behind)))
-    if any(record.get("needs") for record in (*members, *behind)):
+        lines += ["  stuck behind them:", *behind]
+    if any(record.get("needs") for name in ("members", "stuck_behind") for record in evidence.get(name, ())):
         lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
     lines += happened_lines(evidence.get("happened", ()))
     advice = (short_sites(text) for text in evidence.get("advice", ()))
     lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
     return "\n".join(lines)
+
+
+def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The smallest set that cannot move by itself, and what is stuck behind it, the nearest first."""
+    members, behind = evidence.get("members", ()), evidence.get("stuck_behind", ())
+    count, count_behind = evidence.get("member_count", len(members)), evidence.get("stuck_behind_count", len(behind))
+    if cause := [one for one in members if one.get("is_cause")]:
+        behind = _nearest_first(cause, [*(one for one in members if not one.get("is_cause")), *behind])
+        count, count_behind = len(cause), count + count_behind - len(cause)
+    cause, callers = cause or members, evidence.get("callers", ())
+    parked = [one for one in cause if one.get("waits_for_later_call") and not one.get("held_by")] if callers else []
+    others = wait_lines((one for one in cause if one not in parked), count - len(parked))
+    return [*_parked_lines(parked), *others, *(f"    {line}" for line in callers)], wait_lines(behind, count_behind)
+
+
+def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """`records` by how many waits lie between them and the cause; those that wait for a later call are the last."""
+    reached, found, left = {one["machine"] for one in cause}, list[Mapping[str, Any]](), [*records]
+    for _ in range(MOST_LINES):
+        near = [not (one.get("waits_for_later_call") or reached.isdisjoint(one["waits_for"])) for one in left]
+        found += (one for one, is_near in zip(left, near, strict=True) if is_near)
+        reached |= {one["machine"] for one in found}
+        left = [one for one, is_near in zip(left, near, strict=True) if not is_near]
+    return [*found, *left]
+
+
+def _parked_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """ "buffer: 4 calls of ReplayBuffer.add (app.py:45) and 1 of ReplayBuffer.sample (app.py:53) wait inside it"."""
+    places: dict[str, Counter[str]] = {}
+    for one in records:
+        place = machine_place({**one, "machine": ""}).removeprefix(" in ")
+        places.setdefault(str(one["machine"]), Counter())[place] += 1
+    return [f"    {machine}: {_counted(where)} inside it for a later call" for machine, where in places.items()]
+
+
+def _counted(places: Counter[str]) -> str:
+    (first, count), *more = places.most_common()
+    texts = [f"{count:,} call{'s' * (count > 1)} of {first}", *(f"{count:,} of {place}" for place, count in more)]
+    *most, last = texts
+    return f"{', '.join(most)} and {last} wait" if most else f"{last} wait{'s' * (count == 1)}"
 
 
 def stall_report(sentence: str, evidence: Mapping[str, Any], diagnose: str) -> str:
@@ -179,24 +210,18 @@ def _targets(record: Mapping[str, Any]) -> str:
     if record.get("waits_for_later_call"):
         return _later_call(own := str(record["machine"]), [one for one in names if one != own], count - len(names))
     if record.get("waits_for_a_reader"):
-        return f"{_some(names, count - len(names))} to take an item"
+        return f"{name_ranges(names, count - len(names))} to take an item"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
     if len(calls) == len(names):
         pairs = zip(names, calls, strict=True)
         names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
-    return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or NOT_RECORDED)
+    return (word if len(names) > 1 else "") + (name_ranges(names, count - len(names)) or NOT_RECORDED)
 
 
 def _later_call(to: str, callers: list[str], more: int = 0) -> str:
-    by = f"by {'any of ' * (len(callers) > 1)}{_some(callers, more)}"
+    by = f"by {'any of ' * (len(callers) > 1)}{name_ranges(callers, more)}"
     return f"a later call to {to}, {by if callers else 'and none can begin there'}"
-
-
-def _some(names: list[str], more: int) -> str:
-    """ "a, b and 4 more" of `names`, and so many that are not among them."""
-    more += max(0, len(names) - MOST_NAMES)
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more:,} more" if more else "")
 
 
 def chain(frames: Iterable[Mapping[str, Any]], cut: int = 0) -> str:
@@ -217,24 +242,12 @@ def _frame_site(frame: Mapping[str, Any]) -> str:
 
 def place_text(site: str, inside: str | None = None) -> str:
     """ "app.py:7, in queue.Queue.get": where the user's own line is, and what it is in."""
-    return short_site(site) + (f", in {inside}" if inside else "")
+    return short_sites(site) + (f", in {inside}" if inside else "")
 
 
 def short_sites(text: str) -> str:
     """A text with the call sites in it as one would type them here."""
     return _beginnings().sub("", text)
-
-
-def short_site(site: str) -> str:
-    """A call site with a path as one would type it here."""
-    path, _, line = site.rpartition(":")
-    *packages, library = re.split(_PACKAGES, path)
-    if packages:
-        return f"{library}:{line}"
-    here = _typed_from()
-    if here is None or not Path(path).is_relative_to(here):
-        return site
-    return f"{Path(path).relative_to(here)}:{line}"
 
 
 Places = Mapping[tuple[str, str | None], str]

@@ -27,8 +27,9 @@ class Modules:
         """What stands under "module:name" or "module.name"; raises `NotDecodableError`."""
         if not any(self.allows(module) for module, _ in places_of(name)):
             raise NotDecodableError(
-                f"{name} is named by the history alone, and nothing that a history names is imported: name its module with"
-                " --module, or say --trust if you trust whoever wrote the history"
+                f"{name} is named by the history alone, and nothing that a history names is imported: say --module"
+                f" {next((place for place, _ in places_of(name)), 'NAME')} if its module is yours, or --trust if you trust"
+                " whoever wrote the history"
             )
         found = named(name, self.allows)
         home = getattr(found, "__module__", None)

@@ -88,12 +88,7 @@ class Work:
 
 
 def evaluated(
-    spark: SparkSession,
-    work: Work,
-    history: History,
-    extra: Sequence[Mapping[str, Any]],
-    *,
-    trust: bool = False,
+    spark: SparkSession, work: Work, history: History, extra: Sequence[Mapping[str, Any]], *, trust: bool = False
 ) -> DataFrame:
     """The verdicts on the assigned snapshots (columns `EVALUATED`). `trust`: whether stored detectors may be imported."""
     paths = list(sys.path)
@@ -112,11 +107,7 @@ def evaluated(
 
 
 def evaluate_assignments(
-    rows: Iterable[Mapping[str, Any]],
-    history: History,
-    extra: Sequence[Mapping[str, Any]],
-    *,
-    trust: bool = False,
+    rows: Iterable[Mapping[str, Any]], history: History, extra: Sequence[Mapping[str, Any]], *, trust: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, as far as it needs, and evaluate their detectors."""
     compared = partial(Standards().evaluate, evaluator="spark")

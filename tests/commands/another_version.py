@@ -1,7 +1,5 @@
 """A program whose watcher answers as another version of ours may: FOLDER; stays until its stdin ends."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A Ray program as any: FOLDER; starts a Ray of its own, has an actor, and stays until its stdin ends."""
 
-from __future__ import annotations
-
 import os
 import sys
 

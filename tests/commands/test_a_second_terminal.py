@@ -1,7 +1,5 @@
 """`systems`, `snapshot` and `diagnose` in a terminal that knows nothing: clusters with a token, and without one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

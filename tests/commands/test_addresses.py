@@ -1,7 +1,5 @@
 """Addresses that lead nowhere are told in one line, in seconds, without Ray. No cluster in here."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tab: a real bash completes our commands, by typer's script. Nothing heavy is imported for it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that commands write: whole, or not at all; and what is no file is left what it is."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ray-snapshot conservation | since | diff | sql`: what they print, on which width, and with which exit code."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`ray-snapshot serve` as a person starts it: the address it prints, who is let in, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

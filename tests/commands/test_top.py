@@ -1,7 +1,5 @@
 """`ray-snapshot top`: one screen of a system that runs; what it says of it, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

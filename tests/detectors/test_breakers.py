@@ -1,7 +1,5 @@
 """Who may break a deadlock from outside: only what can move, and has a handle or a ref of what is stuck."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Deadlocks among the calls of an app: calls wait for replies, and calls that have not begun for a free slot."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

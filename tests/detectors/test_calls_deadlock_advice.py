@@ -33,9 +33,9 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
         "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a later call to Queue-0, by any of A-0, B-0;"
         " A-0 in A.work (app.py:2) waits for Queue.put of Queue-0;"
     )
-    assert verdict.evidence["advice"] == [
-        "Queue-0 in Queue.put (queue.py:1), Queue-1 in Queue.put (queue.py:1) wait for later calls to them, which were never"
-        " made, or can never come: A-0 is stuck in A.work (app.py:2), B-0 is stuck in B.work (app.py:2)."
+    assert verdict.evidence["advice"] == [], "what would help is not known"
+    assert verdict.evidence["callers"] == [
+        f"nobody is left to call {queue}: A-0, B-0 are stuck" for queue in ("Queue-0", "Queue-1")
     ]
     put = verdict.evidence["members"][0]
     assert (put["waits_for"], put["waits_for_later_call"]) == (["Queue-0", "A-0", "B-0"], True)
@@ -65,14 +65,43 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
     ]
     sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
     verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
-    assert verdict.evidence["advice"] == [
-        "Queue-0 in Queue.get (queue.py:1) waits for a later call to Queue-0, which was never made, or can never come:"
-        " Gone-0 has ended, Idle-0 does nothing, driver is stuck in (the program) (main.py:3); tasks that have ended make no"
-        " more calls."
+    assert deadlock_report(verdict.evidence, "app", "s").splitlines()[1:] == [
+        "    Queue-0: 1 call of Queue.get (queue.py:1) waits inside it for a later call",
+        "    nobody is left to call Queue-0: Gone-0, tasks that called it have ended; driver is stuck; "
+        "Idle-0 does nothing until it is called",
+        "  stuck behind them:",
+        "    driver in (the program) (main.py:3) waits for Queue-0 (Queue.get)",
     ]
-    assert "waits for a later call to Queue-0, by any of Gone-0, Idle-0, driver" in deadlock_report(
-        verdict.evidence, "app", "s"
+
+
+@pytest.mark.contract
+def test_the_cause_is_where_most_wait_and_an_idle_queue_is_stuck_behind_it() -> None:
+    """Two players and a learner wait in a buffer; a monitor waits for a queue that any of them might fill."""
+    app = (
+        App()
+        .actor("buffer", 1_000)
+        .actor("queue", 1_000)
+        .actor("monitor")
+        .actor("learner")
+        .actor("play-0")
+        .actor("play-1")
     )
+    for actor, worker, method in (
+        ("queue", "monitor", "get"),
+        ("buffer", "learner", "sample"),
+        ("buffer", "play-0", "add"),
+        ("buffer", "play-1", "add"),
+    ):
+        call = app.runs(actor, worker, method, f"app.py:{len(app.calls)}")
+        app.waits_for(app.runs(worker, "driver", "work", "app.py:9"), call)
+        app.waits += [
+            {"machine": actor, "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
+            for other in (actor, "monitor", "learner", "play-0", "play-1")
+        ]
+    evidence = app.verdict().evidence
+    assert [one["method"] for one in evidence["members"] if one.get("is_cause")] == ["sample", "add", "add"]
+    assert evidence["member_count"] == 8, "all are in one knot"
+    assert evidence["callers"] == ["nobody is left to call buffer: learner, monitor, play-[0-1] are stuck"]
 
 
 @pytest.mark.contract
@@ -122,8 +151,7 @@ def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advise
     app.messages = [one for one in app.messages if one["method"] != "wake_up"]
     app.waits = [one for one in app.waits if one["machine"] != "Caller-0"]
     app.waits_for("Caller-0", generate)
-    (advice,) = app.verdict().evidence["advice"]
-    assert "Raise" not in advice, "what stands behind another actor is no cause"
+    assert app.verdict().evidence["advice"] == [], "what stands behind another actor is no cause"
 
 
 def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None:
@@ -142,9 +170,12 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
     app.coverage["primitives"] = {read: "asyncio.Lock held by Ledger.add"}
     verdict = app.verdict()
     assert verdict.evidence["advice"] == [
-        "Ledger-0 in Ledger.read (ledger.py:9, in asyncio.Lock held by Ledger.add) waits: Ledger.add holds asyncio.Lock while"
-        " it waits (ledger.py:14) for Auditor.check of Auditor-0: leave the `async with` before that wait."
+        "Ledger.add holds asyncio.Lock while it waits (ledger.py:14) for Auditor.check of Auditor-0: leave the `async with`"
+        " before that wait."
     ]
+    cause = [one["method"] for one in verdict.evidence["members"] if one.get("is_cause")]
+    assert cause == ["add", "check", "read"], "the lock, who holds it, and what that one waits for"
+    assert verdict.evidence["callers"] == []
     (record,) = [one for one in verdict.evidence["members"] if one["method"] == "read"]
     assert (record["primitive"], record["held_by"]) == ("asyncio.Lock held by Ledger.add", "Ledger.add")
     assert "in asyncio.Lock held by Ledger.add) waits for Ledger.add to give it back" in wait_line(record)
@@ -166,9 +197,9 @@ def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> Non
     app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), takes["Lock-0"])
     app.waits_for(app.runs("B-0", "driver", "work", "app.py:2"), takes["Lock-1"])
     app.coverage["primitives"] = dict.fromkeys(takes.values(), kind)
-    (advice,) = app.verdict().evidence["advice"]
-    assert advice.endswith("Take them in the same order everywhere.") is ("Queue" not in kind)
-    assert f"Lock-0 in Lock.take (lock.py:1, in {kind})" in advice
+    evidence = app.verdict().evidence
+    assert evidence["advice"] == ["Take Lock-0, Lock-1 in the same order everywhere."] * ("Queue" not in kind)
+    assert evidence["callers"][0] == "nobody is left to call Lock-0: A-0, B-0 are stuck"
 
 
 @pytest.mark.contract

@@ -3,8 +3,6 @@
 The truth about small apps is found by a fixpoint in plain Python (`who_moves`), which shares no code with the detector.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deadlocks among the calls of actors with concurrency groups and event loops: who keeps whom from a slot."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """When a collective of torch.distributed can never complete, on snapshots written by hand."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Reported implies true, true implies reported: `Deadlock` against systems that are played to their end."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa
@@ -48,9 +46,7 @@ def test_the_answer_the_members_the_cores_and_the_cycle_are_those_of_the_game(bl
         check(game, Deadlock().evaluate(game.snapshot()), seed)
 
 
-def test_a_level_at_a_time_finds_the_same_as_one_node_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_level_at_a_time_finds_the_same_as_one_node_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduction, "_FEW", 1)
     for seed in range(SEEDS):
         game = random_game(seed)
@@ -100,11 +96,7 @@ def test_other_names_in_another_order_change_nothing_but_the_names() -> None:
                 for row in game.machines
             ],
             [
-                {
-                    **row,
-                    "machine": new[row["machine"]],
-                    "on_machine": new.get(row["on_machine"], row["on_machine"]),
-                }
+                {**row, "machine": new[row["machine"]], "on_machine": new.get(row["on_machine"], row["on_machine"])}
                 for row in game.waits
             ],
             [
@@ -134,10 +126,7 @@ def test_one_more_passive_machine_that_nobody_knows_changes_nothing() -> None:
     for seed in range(SEEDS):
         game = random_game(seed)
         more = Game(
-            [*game.machines, {"machine": "bystander", "status": "passive"}],
-            game.waits,
-            game.messages,
-            game.uncovered,
+            [*game.machines, {"machine": "bystander", "status": "passive"}], game.waits, game.messages, game.uncovered
         )
         one, other = Deadlock().evaluate(game.snapshot()), Deadlock().evaluate(more.snapshot())
         assert (one.holds, one.evidence) == (other.holds, other.evidence), f"seed {seed}: {game}"

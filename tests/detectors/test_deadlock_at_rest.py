@@ -1,7 +1,5 @@
 """Passive machines of which it is known who can wake them: at rest they are nobody's deadlock, between others they count."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Deadlocks that one can check by looking at them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

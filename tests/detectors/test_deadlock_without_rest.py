@@ -1,7 +1,5 @@
 """Where the rows of machines at rest are not here, `Deadlock` says the same as of all rows."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The bank: money in accounts and money on its way."""
 
-from __future__ import annotations
-
 import json
 import random
 from decimal import Decimal
@@ -244,10 +242,7 @@ def test_before_anything_is_made_nothing_is_missing() -> None:
 def test_on_a_mismatch_the_machines_and_channels_that_changed_are_named_largest_first() -> None:
     channel = {"source": "a0", "target": "a1"}
     right = rs.Snapshot.from_rows(
-        machines=accounts(50, 30, 10),
-        messages=[deposit(10)],
-        channels=[{**channel, "sent_count": 1}],
-        snapshot_id="s1",
+        machines=accounts(50, 30, 10), messages=[deposit(10)], channels=[{**channel, "sent_count": 1}], snapshot_id="s1"
     )
     wrong = rs.Snapshot.from_rows(
         machines=accounts(45, 37, 10), messages=[], channels=[{**channel, "sent_count": 2}], snapshot_id="s2"
@@ -257,20 +252,9 @@ def test_on_a_mismatch_the_machines_and_channels_that_changed_are_named_largest_
     assert verdict.evidence["changed"] == {
         "machine_count": 2,
         "channel_count": 1,
-        "machines": [
-            {"machine": "a1", "before": 30, "after": 37},
-            {"machine": "a0", "before": 50, "after": 45},
-        ],
+        "machines": [{"machine": "a1", "before": 30, "after": 37}, {"machine": "a0", "before": 50, "after": 45}],
         "channels": [
-            {
-                "source": "a0",
-                "target": "a1",
-                "kind": "mail",
-                "before": 10,
-                "after": 0,
-                "sent": 1,
-                "accepted": 2,
-            }
+            {"source": "a0", "target": "a1", "kind": "mail", "before": 10, "after": 0, "sent": 1, "accepted": 2}
         ],
     }
     assert "Since s1: 2 machines and 1 channels changed, first a1 (30 -> 37)" in verdict.sentence

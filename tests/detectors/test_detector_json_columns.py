@@ -1,15 +1,18 @@
-"""Reading a path of many states at once gives what reading each by itself gives, whatever the states are."""
-
-from __future__ import annotations
+"""Reading a path of many states at once gives what reading each by itself gives; what paths and remembered values are."""
 
 import json
+import pickle
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
+import ray_snapshot as rs
 from ray_snapshot import Snapshot
+from ray_snapshot.adding import total
 from ray_snapshot.detectors import Reached, TokenConservation, UniqueToken, holdings, json_column
 from ray_snapshot.detectors.holdings import in_machines
 from ray_snapshot.detectors.json_column import arrays_at
@@ -35,9 +38,7 @@ def _singly(texts: list[str], path: str) -> list[object]:
 @pytest.mark.parametrize("path", ["$.a", "$.b.c", "$.absent", "$.b.absent"])
 def test_plain_states_are_read_at_once_and_give_the_same(path: str) -> None:
     texts = _texts('{"b":{}}', '{"a":-0,"\\u0061b":1}', f'{{"a":{2**63 - 1}}}', '{"\\u0061":7}')
-
     found = array_at(pa.array(texts), path)
-
     assert found is not None
     values = [MISSING if one is None else one for one in found.to_pylist()]
     assert [(type(one), one) for one in values] == [(type(one), one) for one in _singly(texts, path)]
@@ -57,16 +58,13 @@ def test_a_state_that_is_none_of_these_sends_all_to_be_read_one_by_one(odd: str)
 
 def test_texts_that_only_together_have_the_right_number_of_values_are_not_taken_for_each_other() -> None:
     apart = ['{"s":"}', '{","a":1}', '{"a":5}{"a":6}']
-
     assert array_at(pa.array(_texts(*apart)), "$.a") is None
 
 
 def test_a_null_value_is_told_from_none_at_all() -> None:
     states: list[object] = [{"a": 1}] * COUNT + [{"a": None}, {}]
     machines = [{"machine": f"m{number}", "state": state} for number, state in enumerate(states)]
-
     found = in_machines(Snapshot.from_rows(machines=machines), "$.a")
-
     assert list(found.pairs()) == list(enumerate([1] * COUNT + [None, MISSING]))
 
 
@@ -75,9 +73,7 @@ def test_rows_that_are_left_out_do_not_move_the_others() -> None:
         {"machine": f"m{number}", "class_name": "One" if number % 3 else "Other", "state": {"a": number}}
         for number in range(2 * COUNT)
     ]
-
     found = in_machines(Snapshot.from_rows(machines=machines), {"One": "$.a"})
-
     assert list(found.pairs()) == [(number, number) for number in range(2 * COUNT) if number % 3]
 
 
@@ -133,9 +129,7 @@ def test_several_paths_that_are_read_together_give_what_each_gives_by_itself(pat
         [json.dumps({"a": n, "b": {"c": n % 2 == 0}, "s": n if n < COUNT - 1 else "odd"}) for n in range(COUNT)]
     )
     compiled = [compile_path(path) for path in paths]
-
     found = arrays_at(texts, compiled)
-
     alone = [array_at(texts, path) for path in paths]
     assert [one and one.to_pylist() for one in found] == [one and one.to_pylist() for one in alone]
     assert found[0 if paths[0] != "$.b" else 1] is not None
@@ -144,19 +138,12 @@ def test_several_paths_that_are_read_together_give_what_each_gives_by_itself(pat
 def test_from_the_second_snapshot_on_the_states_are_read_once_for_all_detectors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    detectors = [
-        TokenConservation(0, "$.a"),
-        UniqueToken("$.b.c"),
-        Reached("$.t", 5),
-        Reached("$.a", 1),
-    ]
+    detectors = [TokenConservation(0, "$.a"), UniqueToken("$.b.c"), Reached("$.t", 5), Reached("$.a", 1)]
     first, second = _whole(COUNT), _whole(COUNT)
     expected = [detector.evaluate(first) for detector in detectors]
     read, times = pj.read_json, []
     monkeypatch.setattr(pj, "read_json", lambda *args, **settings: times.append(1) or read(*args, **settings))
-
     found = [detector.evaluate(second) for detector in detectors]
-
     assert len(times) == 1
     assert [(one.holds, one.evidence) for one in found] == [(one.holds, one.evidence) for one in expected]
 
@@ -174,9 +161,7 @@ def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_on
     ]  # fmt: skip
     whole = _whole(count, odd)
     fast = [detector.evaluate(whole) for detector in detectors]
-
     monkeypatch.setattr(holdings, "arrays_at", lambda texts, paths: [None] * len(paths))
-
     slow = [detector.evaluate(_whole(count, odd)) for detector in detectors]
     assert [(one.holds, one.evidence, one.sentence) for one in fast] == [
         (one.holds, one.evidence, one.sentence) for one in slow
@@ -186,7 +171,93 @@ def test_detectors_say_the_same_of_states_that_are_read_as_columns_and_one_by_on
 @pytest.mark.contract
 def test_sums_that_do_not_fit_64_bits_are_exact() -> None:
     machines = [{"machine": f"m{number}", "state": {"a": 2**62 + number}} for number in range(COUNT)]
-
     found = TokenConservation(0, "$.a").evaluate(Snapshot.from_rows(machines=machines))
-
     assert found.evidence["found"] == sum(2**62 + number for number in range(COUNT))
+
+
+VALUE = {"balance": 7, "pots": [{"big one": 1}, {"big one": [2, 3]}], "a.b": 4, "0": 5, "none": None, "é": 6}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$", VALUE),
+        ("$.balance", 7),
+        ("$['balance']", 7),
+        ('$["balance"]', 7),
+        ("$.pots[1]['big one'][0]", 2),
+        ("$['a.b']", 4),
+        ("$['0']", 5),
+        ("$.0", 5),
+        ("$.é", 6),
+        ("$.none", None),
+        ("$.none.x", MISSING),
+        ("$[0]", MISSING),
+        ("$.pots.big", MISSING),
+        ("$.pots[2]", MISSING),
+        ("$.balance[0]", MISSING),
+        ("$.Balance", MISSING),
+    ],
+)
+def test_a_path_finds_what_it_leads_to(path: str, found: Any) -> None:
+    assert compile_path(path).find(VALUE) is found or compile_path(path).find(VALUE) == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "balance", ".balance", "$balance", "$.", "$..a", "$.a.", "$[", "$[-1]", "$[*]", "$[1:2]", "$['a'",
+     "$['']", "$['a?']", "$. a", "$.a[?(@.b)]", "$[0]x", "$[9999999999]", "$[\u0661]", None, 3],
+)  # fmt: skip
+def test_everything_else_is_refused_with_the_path_in_the_message(path: Any) -> None:
+    with pytest.raises(rs.SettingError) as error:
+        compile_path(path)
+    assert repr(path) in str(error.value)
+
+
+def test_a_compiled_path_and_what_it_does_not_find_survive_a_pickle() -> None:
+    path = pickle.loads(pickle.dumps(compile_path("$.x[0]")))
+    assert path.find({"x": [1]}) == 1
+    assert pickle.loads(pickle.dumps(MISSING)) is MISSING
+
+
+ROWS = [{"machine": "a"}, {"machine": "b"}]
+
+
+@dataclass
+class Count:
+    """A user's own; what it adds up hangs on what it was made with."""
+
+    times: int
+    name: str = "count"
+    is_timeless: bool = True
+
+    def partial(self, part: Snapshot) -> int:
+        return self.times * part.tables["machines"].num_rows
+
+    def merge(self, one: int, other: int) -> int:
+        return one + other
+
+
+class Told(Count):
+    """The same, which says what it was made with."""
+
+    asked = 0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"times": self.times}
+
+    def partial(self, part: Snapshot) -> int:
+        Told.asked += 1
+        return super().partial(part)
+
+
+def test_two_detectors_that_tell_nothing_of_themselves_do_not_share_a_value() -> None:
+    found = Snapshot.from_rows(machines=ROWS)
+    assert total(Count(3), found) == 3 * total(Count(1), found) > 0
+
+
+def test_what_tells_of_itself_is_asked_once() -> None:
+    found = Snapshot.from_rows(machines=ROWS)
+    assert total(Told(3), found) == 3 * total(Told(1), found) == total(Told(3), found)
+    assert Told.asked == 2

@@ -1,7 +1,5 @@
 """Termination of a group of machines, by hand: quiet is not enough, somebody outside may still send."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

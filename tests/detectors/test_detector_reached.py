@@ -1,7 +1,5 @@
 """Reached, by hand: numbers and names of phases, who is behind, and what makes it unknown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

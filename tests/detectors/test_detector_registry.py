@@ -1,7 +1,5 @@
 """Detectors by name, from their stored form, and on tables as other readers give them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

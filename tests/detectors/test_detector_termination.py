@@ -76,9 +76,10 @@ def test_a_wait_that_is_met_is_said_so_in_every_line_of_a_diagnosis() -> None:
     lines = diagnosis(snapshot).lines
 
     assert lines[1:] == [
-        "  driver: what it waits for has come",
         "  deadlock: No deadlock: 1 machine blocked, and what it waits for can still come.",
         "  termination: Not terminated: driver blocked, and what is waited for has come or can still come.",
+        "  who waits for whom:",
+        "    driver: what it waits for has come",
     ]
 
 

@@ -1,7 +1,5 @@
 """The right to enter is held by exactly one, in transit included."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deaths, restarts and errors of the coverage in words, and what they do to a verdict."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Knots of large graphs are looked for among few nodes: they are those of all nodes, and none is missed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -46,7 +44,6 @@ def test_the_same_knots_are_found_as_by_what_each_node_can_reach() -> None:
     for count, source, target in graphs():
         found = knots(count, source, target)
         near = reduction._near_knots(count, source, target)
-
         assert found.in_core.tolist() == in_knots(count, source, target)
         whole = reduction.components(count, source, target)
         together = found.label[found.in_core], whole.label[found.in_core]
@@ -63,7 +60,6 @@ def test_plain_loops_find_what_scipy_finds(monkeypatch: pytest.MonkeyPatch) -> N
         with monkeypatch.context() as patch:
             patch.setattr(reduction, "_PLAIN", 0)
             of_scipy = reduction.components(count, source, target), shortest_cycle(count, source, target, start)
-
         assert plain[1] == of_scipy[1]
         assert plain[0].in_core.tolist() == of_scipy[0].in_core.tolist()
         together = set(zip(plain[0].label.tolist(), of_scipy[0].label.tolist(), strict=True))
@@ -86,6 +82,5 @@ def test_knots_that_are_far_away_are_found_among_all(monkeypatch: pytest.MonkeyP
     source = np.concatenate([line, line])
     target = np.concatenate([np.minimum(line + 1, 29), np.zeros(29, np.int64)])  # the last edge of each leads back to 0
     source, target = np.append(source, 0), np.append(target, 1)
-
     assert reduction._near_knots(30, source, target) is None
     assert knots(30, source, target).in_core.all()

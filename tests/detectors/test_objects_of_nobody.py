@@ -1,7 +1,5 @@
 """Waits that have lasted for long for an object that no watched call gives: nobody can tell whether it comes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deadlocks of calls that wait for room on a node: who holds it, who may give it back, and what to change."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +16,6 @@ from ray_snapshot.detectors.pending import why_pending
 def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said_what_to_change() -> None:
     app, _ = last_cpu()
     verdict = app.verdict()
-
     assert verdict.holds is True
     assert verdict.sentence == (
         "Deadlock: Trainer-0 in Trainer.go (app.py:12) waits for prepare(); prepare(), not begun, waits for CPU 1, and"
@@ -36,7 +33,6 @@ def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said
 def test_where_enough_is_free_it_is_a_delay_of_scheduling() -> None:
     app, _ = last_cpu(cpus=5)
     verdict = app.verdict()
-
     assert (verdict.holds, verdict.evidence["blocked_count"]) == (False, 3)
 
 
@@ -51,7 +47,6 @@ def test_room_on_another_node_counts_only_if_the_demand_allows_it() -> None:
     app, room = last_cpu()
     room.node("n2", CPU=1)
     assert app.verdict().holds is False
-
     room.told["demands"][0]["nodes"] = ["n1"]
     assert app.verdict().holds is True
 
@@ -77,7 +72,6 @@ def test_an_autoscaler_makes_it_unknown_and_is_named() -> None:
     app, room = last_cpu()
     room.told["unsure"].append("the cluster's autoscaler, which may add a node")
     verdict = app.verdict()
-
     assert (verdict.holds, verdict.evidence["depends_on"]) == (None, ["the cluster's autoscaler, which may add a node"])
 
 
@@ -94,7 +88,6 @@ def test_what_no_node_has_never_comes() -> None:
     app.waits_for("driver", app.queues("render()", "driver", "render", number=1))
     Room(app).node("n1", CPU=8).demands("driver", "render()", [[1, 1]], needs={"GPU": 2})
     verdict = app.verdict()
-
     assert verdict.holds is True
     assert verdict.sentence.startswith(
         "Deadlock: render(), not begun, waits for GPU 2, and no node has more than GPU 0;"
@@ -120,7 +113,6 @@ def test_an_actor_at_rest_keeps_what_it_has_if_nobody_moves_who_has_its_handle()
 def test_a_handle_may_lie_in_garbage_until_that_was_collected() -> None:
     app, _ = idle_holder(checked=False)
     verdict = app.verdict()
-
     assert verdict.holds is None
     assert verdict.evidence["depends_on"] == ["whether a handle of Idle-0 is in use elsewhere, or garbage"]
 
@@ -131,7 +123,6 @@ def test_an_actor_at_rest_may_be_ended_by_whoever_has_its_handle_and_moves() -> 
     app.actor("Warden-0", status="active")
     app.runs("Warden-0", "driver", "watch")
     assert app.verdict().holds is True, "it has no handle of it"
-
     room.told["holders"][0]["by"].append("Warden-0")
     assert app.verdict().holds is False
 
@@ -150,7 +141,6 @@ def test_what_was_not_observed_may_end_an_actor_at_rest_but_no_call_that_is_stuc
     app, _ = idle_holder()
     app.coverage["uncovered"] = ["thread pool of driver"]
     assert app.verdict().holds is None, "whoever has the handle may"
-
     app, _ = last_cpu()
     app.coverage["uncovered"] = ["thread pool of driver"]
     assert app.verdict().holds is True
@@ -162,11 +152,9 @@ def test_a_call_that_is_about_to_begin_may_end_its_actor_as_one_that_runs_may() 
     app, _ = idle_holder()
     app.queues("Idle-0", "driver", "leave", number=2)
     assert app.verdict().holds is False
-
     app, _ = idle_holder()
     app.runs("Idle-0", "driver", "leave", number=2)
     assert app.verdict().holds is False
-
     app, _ = idle_holder()
     app.machines[1]["status"] = "active"  # it starts
     assert app.verdict().holds is False
@@ -191,7 +179,6 @@ def test_a_call_that_lacks_an_argument_ends_nobody_and_wakes_nobody(target: str)
     room.told["holders"][0]["by"].append("Clerk-0")
     app.waits.append(wait_row(target, app.queues(target, "driver", "after", number=1), task, 1))
     assert app.verdict().holds is True
-
     app.waits[-1]["satisfied"] = True
     assert app.verdict().holds is not True, "it is about to begin"
 
@@ -213,7 +200,6 @@ def test_who_is_being_made_may_get_a_handle_and_whoever_is_not_known_may_have_on
     app.queues("Warden-0", "driver", "__init__", number=0)
     room.told["holders"][0]["by"].append("Warden-0")
     assert app.verdict().holds is False
-
     app, room = idle_holder()
     room.told["holders"][0]["by"].append("nobody that was heard of")
     assert app.verdict().holds is False
@@ -227,7 +213,6 @@ def test_that_nobody_waits_for_what_can_never_begin_is_no_deadlock() -> None:
     app.waits.append(wait_row("after()", late, early, 1))
     Room(app).node("n1", CPU=8).demands("driver", "render()", [[1, 1]], needs={"GPU": 2})
     verdict = app.verdict()
-
     assert (verdict.holds, verdict.evidence["blocked_count"]) == (False, 2)
 
 
@@ -256,7 +241,6 @@ def test_bundles_that_must_be_apart_need_as_many_nodes() -> None:
     for one in room.told["groups"]:
         one.update(created=False, strategy="STRICT_SPREAD", bundles=[{"CPU": 1}] * 2, nodes=["", ""])
     assert app.verdict().holds is True
-
     room.node("n2", CPU=2)
     assert app.verdict().holds is False
 
@@ -269,7 +253,6 @@ def test_it_is_told_of_the_nodes_that_the_demand_allows_and_by_how_much_they_are
     room.node("n2", CPU=8).holds("Bystander-0", "n2", [], CPU=8)
     room.told["demands"][0].update(nodes=["n1"], needs={"CPU": 4})
     verdict = app.verdict()
-
     assert "Trainer-0 holds CPU 1 of 4" in verdict.sentence
     assert "Bystander" not in str(verdict.evidence["members"]) + str(verdict.evidence["advice"])
     assert verdict.evidence["advice"][0].endswith("or give a node CPU 1 more.")
@@ -328,7 +311,6 @@ def test_whoever_could_call_an_actor_that_is_stuck_in_its_only_slot_cannot_end_i
     app.runs("Warden-0", "driver", "watch")
     room.told["holders"][0]["by"].append("Warden-0")
     assert app.verdict().holds is True
-
     app.machines[1]["max_concurrency"] = 2
     assert app.verdict().holds is False, "a second call may end it"
 
@@ -379,7 +361,6 @@ def test_a_part_of_one_device_and_a_part_of_another_are_no_room(
     room = Room(app).node("n1", GPU=2).demands("Trainer-0", "prepare()", [[1, 1]], needs={"GPU": needs})
     room.holds("Trainer-0", "n1", ["driver"], GPU=sum(part for _, part in taken))
     room.told["holders"][-1]["devices"] = {"GPU": taken}
-
     assert app.verdict().holds is is_stuck
 
 
@@ -451,7 +432,6 @@ def test_a_coverage_of_another_form_is_refused_with_its_place(place: tuple[Any, 
     for step in place[:-1]:
         found = found[step]
     found[place[-1]] = value
-
     with pytest.raises(rs.DetectorError, match=rf"coverage\.resources\.{place[0]}"):
         Deadlock().evaluate(app.snapshot())
 
@@ -469,7 +449,6 @@ def test_replies_that_are_there_do_not_hide_who_holds_the_room_and_are_not_waite
     app.waits_for("driver", app.queues("Sim-2", "driver", "step", number=1), k=3)
     room.demands("driver", "Sim-2", needs={"CPU": 1})
     verdict = app.verdict()
-
     assert verdict.holds is True, verdict.sentence
     (driver,) = (one for one in verdict.evidence["members"] if one["machine"] == "driver")
     assert (driver["waits_for"], driver["mode"]) == (["Sim-2"], "all")
@@ -494,7 +473,6 @@ def test_where_others_that_are_not_watched_have_all_room_it_cannot_be_told_and_t
     app, _ = held_by_others()
     verdict = app.verdict(started_at=at(25))
     holders = [f"cache-{i} (a detached Cache of job 02000000) holds CPU 1 of 2" for i in (0, 1)]
-
     assert verdict.holds is None
     assert f"Trainer-0 needs CPU 1, and {holders[0]}; {holders[1]}: these are not watched" in verdict.sentence
     assert "ray.kill(ray.get_actor('cache-1', namespace='jobs'))" in verdict.evidence["advice"][0]
@@ -505,11 +483,9 @@ def test_where_others_that_are_not_watched_have_all_room_it_cannot_be_told_and_t
 def test_others_may_give_their_room_back_at_once_and_what_fits_beside_them_waits_for_nothing_of_theirs() -> None:
     app, _ = held_by_others()
     assert app.verdict(started_at=at(15)).holds is False, "it has waited for 5 s"
-
     app, room = held_by_others()
     room.node("n1", CPU=3)
     assert app.verdict(started_at=at(25)).holds is False
-
     app, room = held_by_others()
     app.actor("Busy-0", status="active")
     room.node("n1", CPU=3).holds("Busy-0", "n1", CPU=1)
@@ -529,12 +505,10 @@ def test_a_demand_that_no_node_can_meet_is_infeasible_after_ten_seconds_whoever_
     app.queues("render()", "driver", "render", number=1)
     room = Room(app).node("n1", CPU=8).demands("driver", "render()", [[1, 1]], needs={"GPU": 2})
     verdict = Infeasible().evaluate(app.snapshot(started_at=at(25)))
-
     assert (verdict.holds, verdict.alarm) == (True, True)
     assert "render() of driver has waited for 15 s: it needs GPU 2, and no node has more than GPU 0" in verdict.sentence
     assert verdict.evidence["advice"] == ["Ask for less than GPU 2, or give the cluster a node that has it."]
     assert Infeasible().evaluate(app.snapshot(started_at=at(15))).holds is False, "it has waited for 5 s"
-
     room.told["unsure"] = ["the cluster's autoscaler, which may add a node"]
     assert Infeasible().evaluate(app.snapshot(started_at=at(25))).holds is None
 
@@ -543,7 +517,6 @@ def test_a_demand_that_no_node_can_meet_is_infeasible_after_ten_seconds_whoever_
 def test_a_demand_that_others_hold_and_one_without_a_node_of_its_labels_are_told_apart() -> None:
     app, room = held_by_others()
     assert Infeasible().evaluate(app.snapshot(started_at=at(25))).holds is False
-
     room.told["demands"][0]["nodes"] = []
     verdict = Infeasible().evaluate(app.snapshot(started_at=at(25)))
     assert "it needs CPU 1, and no node that it may run on is there" in verdict.sentence

@@ -1,7 +1,5 @@
 """The hint that a node's object store is short of room: its words, and that it decides nothing."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -75,7 +73,6 @@ def test_the_hint_changes_no_verdict_and_no_exit_code() -> None:
     row = store(owner("driver", 2, 40), waiting=1)
     plain, hinted = snapshot_of(app()), snapshot_of(app(row))
     without, found = diagnosis(plain), diagnosis(hinted)
-
     assert [one.sentence for one in found.verdicts] == [one.sentence for one in without.verdicts]
     assert found.exit_code == without.exit_code
     assert [line for line in found.lines if line not in without.lines] == [f"  hint: {short_of_room(hinted)[0]}"]

@@ -1,7 +1,5 @@
 """When an app counts as standing still, on snapshots written by hand."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -4,8 +4,6 @@ Every run is held against the simulator's own knowledge (`truth`): what a verdic
 completed; what was true when the snapshot started is reported. A failure names its seed: `Run(seed).play()` replays it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +41,6 @@ def played(first_seed: int, states: int) -> Counter[str]:
 @pytest.mark.parametrize("block", [0, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(1, BLOCKS))])
 def test_no_false_alarm_and_none_missed_one_snapshot_later(block: int) -> None:
     met = played(block * 20_000, STATES // BLOCKS)
-
     wanting = {name: met[f"{name} reported"] for name in truth.DETECTORS if met[f"{name} reported"] < 5}
     assert wanting == {}, "too little of it has happened to mean anything"
     assert min(met[f"{name} judged"] for name in truth.DETECTORS) > 100
@@ -234,7 +231,6 @@ def _generous(found: sums.Sums) -> sums.Sums:
 def test_a_wrong_detector_is_caught(name: str, monkeypatch: Patch) -> None:
     detector, seen_by, breaks = MUTANTS[name]
     breaks(monkeypatch)
-
     told = failures(detector, seen_by, FIRST_SEEDS.get(name, 0))
     assert told[-1].startswith(seen_by), f"300 seeds did not show a {seen_by}; they showed {told[:2]}"
 

@@ -4,8 +4,6 @@ A system is the rows that `Snapshot.from_rows` takes. Everybody who is awake sen
 again and again: who is still asleep when nothing changes any more can never be woken, whatever anybody does.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -220,14 +218,5 @@ def _add_wait(chance: random.Random, game: Game, machine: dict[str, Any], names:
 def _message(chance: random.Random, names: list[str]) -> dict[str, Any]:
     if chance.random() < 0.3:
         name = chance.choice(names)
-        return {
-            "source": name,
-            "target": name,
-            "kind": "timer",
-            "due_at": chance.choice([None, BEFORE, LATER]),
-        }
-    return {
-        "source": chance.choice(names),
-        "target": chance.choice(names),
-        "kind": chance.choice(["mail", "call"]),
-    }
+        return {"source": name, "target": name, "kind": "timer", "due_at": chance.choice([None, BEFORE, LATER])}
+    return {"source": chance.choice(names), "target": chance.choice(names), "kind": chance.choice(["mail", "call"])}

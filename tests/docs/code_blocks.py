@@ -1,7 +1,5 @@
 """The blocks of code on the pages of the site, and the marks above them; `docs/contributing.md` says what each means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether a command on a page can be typed: it exists, and so does each option. Nothing is run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib
@@ -22,21 +20,7 @@ COMMANDS: dict[str, Any] = {
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 TARGETS = set(re.findall(r"^([\w.-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-OTHERS = {
-    "cd",
-    "cp",
-    "curl",
-    "du",
-    "git",
-    "mkdir",
-    "ssh",
-    "tar",
-    "kubectl",
-    "ray",
-    "spark-submit",
-    "pip",
-    "python",
-}
+OTHERS = {"cd", "cp", "curl", "du", "git", "mkdir", "ssh", "tar", "kubectl", "ray", "spark-submit", "pip", "python"}
 """Programs of others: only what stands behind `--` is looked at."""
 
 

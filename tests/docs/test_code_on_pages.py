@@ -1,7 +1,5 @@
 """Every block of code on the site runs, or is looked at: Python page by page as one program, commands in an empty folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

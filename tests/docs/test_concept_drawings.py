@@ -1,7 +1,5 @@
 """The drawings of docs/concepts: each says in words what it shows, and is used."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The pages of docs/concepts, and the glossary: each term that a page links is explained, and every page has the same shape."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The drawing on the page Find the bug is the one that its commands draw."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that name a page name one that is there; the site is built without a warning and asks nothing of a network."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every variable of the environment that the program reads stands in the reference, and no other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """All checks are asked, whatever one of them does; the command says what they find, and ends."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

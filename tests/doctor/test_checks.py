@@ -1,7 +1,5 @@
 """What each fact means: ok, a warning or a problem, and the remedy. Nothing is broken for it, and nothing is looked at."""
 
-from __future__ import annotations
-
 import pytest
 
 from ray_snapshot.doctor import checks

@@ -1,7 +1,5 @@
 """The facts of a machine: folders, what is installed, Java, clusters, as they are found here or in what a test lays out."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

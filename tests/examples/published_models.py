@@ -5,8 +5,6 @@ code with ours.
 32a32c7b0b97562da2dd4b2e55b7f81cd6fea2b9 (2026-05-14).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

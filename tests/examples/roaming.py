@@ -1,7 +1,5 @@
 """Machines that hand handles and time stamps about, and remember what they did."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray_snapshot as rs

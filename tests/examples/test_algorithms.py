@@ -2,8 +2,6 @@
 published size.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the demo tells people to type; without Ray."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

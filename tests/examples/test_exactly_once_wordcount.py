@@ -1,7 +1,5 @@
 """Words are counted while processes are killed: the result is the undisturbed one, and where it is not, that was foretold."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -18,7 +16,7 @@ import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.examples import exactly_once_wordcount as wordcount
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract, pytest.mark.nightly]
 
 SCRIPT = str(Path(wordcount.__file__))
 COMMAND = "import sys; from ray_snapshot.cli import main; sys.exit(main())"
@@ -32,7 +30,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_SNAPSHOT_KEY", "the key of these tests")
 
 
-@pytest.mark.nightly
 def test_a_killed_host_changes_no_count(tmp_path: Path) -> None:
     facts = wordcount.play(tmp_path, kills=1, seed=3, every=0.2, most_bytes=SMALL, slowness_s=0.15)
     assert facts["kills"] == 1
@@ -42,7 +39,6 @@ def test_a_killed_host_changes_no_count(tmp_path: Path) -> None:
     assert facts["messages_twice"] == facts["foretold"] == 0
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("protocol", wordcount.PROTOCOLS)
 def test_several_hosts_are_killed_under_each_protocol(tmp_path: Path, protocol: str, seed: int) -> None:
     facts = wordcount.play(tmp_path, protocol=protocol, kills=4, seed=seed, slowness_s=0.06, say=print)
@@ -58,7 +54,6 @@ def test_several_hosts_are_killed_under_each_protocol(tmp_path: Path, protocol: 
         assert (facts["counted"] > facts["words"]) == (facts["foretold"] > 0) == (not facts["equal"])
 
 
-@pytest.mark.nightly
 def test_a_program_that_is_killed_and_started_again_from_its_last_snapshot_counts_the_same(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [SCRIPT, "--out", str(out), "--kills", "0", "--every", "0.2", "--json"]
@@ -102,7 +97,6 @@ def restored(out: Path, arguments: list[str], environment: dict[str, str]) -> di
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.nightly
 def test_as_many_messages_come_twice_as_the_snapshot_gone_back_to_foretells(tmp_path: Path) -> None:
     """Where alignment is skipped; no host is killed here. Whether a snapshot meets messages behind a barrier is chance."""
     assert any(doubled(tmp_path / str(attempt)) for attempt in range(5)), "no snapshot foretold anything in five runs"

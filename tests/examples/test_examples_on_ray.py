@@ -3,8 +3,6 @@
 The pure parts are tested in `test_examples_without_ray.py`.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

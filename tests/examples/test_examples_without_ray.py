@@ -3,8 +3,6 @@
 Where they run on Ray: `test_examples_on_ray.py`.
 """
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Garbage and virtual time, held against what machines went on to do; and waits for what is gone."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -14,6 +12,8 @@ from ray_snapshot.detectors import Deadlock, OrphanedWait, from_spec
 from ray_snapshot.errors import SettingError
 from ray_snapshot.examples.garbage import Garbage
 from ray_snapshot.examples.virtual_time import VirtualTime
+
+pytestmark = pytest.mark.contract
 
 SEEDS = range(20)
 UNUSED = Garbage("*")
@@ -56,7 +56,6 @@ def left_over(snapshot: Snapshot) -> set[str]:
     return snapshot.machines.keys() - reached - {"driver"}
 
 
-@pytest.mark.contract
 def test_garbage_never_acts_again_and_all_of_it_is_found() -> None:
     assert garbage_found() > 100, "hardly any was found: this shows nothing"
 
@@ -69,7 +68,6 @@ def of(*machines: dict[str, Any], **more: Any) -> Snapshot:
     return Snapshot.from_rows(machines=machines, coverage={"uncovered": []}, **more)
 
 
-@pytest.mark.contract
 def test_garbage_by_hand() -> None:
     rows = [
         machine("driver", status="active", state=None),
@@ -93,7 +91,6 @@ def test_garbage_by_hand() -> None:
     assert Garbage("lost").evaluate(of(*rows)).holds is False, "the program may have a handle of all others"
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -108,7 +105,6 @@ def test_what_was_not_seen_may_have_handles(more: dict[str, Any], words: str) ->
     assert words in said.sentence
 
 
-@pytest.mark.contract
 def test_a_state_that_was_not_recorded_may_have_any_handle() -> None:
     rows = [machine("a", status="active"), machine("b")]
     taken = of(*rows)
@@ -150,7 +146,6 @@ def slow_time(snapshot: Snapshot) -> int | None:
     return min((clock for clock in clocks if clock is not None), default=None)
 
 
-@pytest.mark.contract
 def test_nobody_is_sent_anything_earlier_than_virtual_time() -> None:
     assert time_passed() > 60, "in hardly any snapshot was there a stamp: this shows nothing"
 
@@ -161,7 +156,6 @@ def stamped(*clocks: Any, stamps: Any = ()) -> Snapshot:
     return of(*rows, messages=messages)
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("snapshot", "holds", "words"),
     [
@@ -180,7 +174,6 @@ def test_a_time_to_reach(snapshot: Snapshot, holds: bool | None, words: str) -> 
     assert words in said.sentence
 
 
-@pytest.mark.contract
 def test_that_it_goes_back_is_an_alarm() -> None:
     item = VirtualTime()
     assert item.evaluate(stamped(5, 8)).holds is None
@@ -190,7 +183,6 @@ def test_that_it_goes_back_is_an_alarm() -> None:
     assert said.sentence == "Virtual time has gone back: from 5 to 4 (m0)."
 
 
-@pytest.mark.contract
 def test_a_time_is_a_number() -> None:
     with pytest.raises(SettingError, match="it is a number"):
         VirtualTime("soon")  # type: ignore[arg-type]
@@ -206,7 +198,6 @@ def waiting(mode: str, k: int | None, stopped: tuple[str, ...], coming: tuple[st
     return OrphanedWait().evaluate(of(*rows, messages=messages))
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("mode", "k", "stopped", "coming", "holds"),
     [
@@ -231,7 +222,6 @@ def test_a_wait_is_orphaned_if_too_few_are_left(
         assert said.sentence == f"1 wait for what is gone: w waits for {', '.join(sorted(stopped))}, stopped."
 
 
-@pytest.mark.contract
 def test_an_orphan_is_deadlocked_and_who_waits_for_it_is_not_named() -> None:
     rows = [machine("w", waits_for=["a"]), machine("x", waits_for=["w"]), machine("a", status="stopped")]
     taken = of(*rows)
@@ -240,7 +230,6 @@ def test_an_orphan_is_deadlocked_and_who_waits_for_it_is_not_named() -> None:
     assert [one["machine"] for one in OrphanedWait().evaluate(taken).evidence["orphans"]] == ["w"]
 
 
-@pytest.mark.contract
 def test_a_wait_that_ends_by_itself_is_no_orphan() -> None:
     rows = [machine("w", status="blocked"), machine("a", status="stopped")]
     wait = {"machine": "w", "on_machine": "a", "k": 1, "satisfied": False}
@@ -249,7 +238,6 @@ def test_a_wait_that_ends_by_itself_is_no_orphan() -> None:
     assert OrphanedWait().evaluate(of(*rows, waits=[timed_wait])).holds is False
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("item", [UNUSED, TIME, VirtualTime(3), OrphanedWait(name="o"), Garbage("b*", roots=["a"])])
 def test_they_are_data(item: Any) -> None:
     assert from_spec(json.loads(json.dumps(item.spec))).spec == item.spec
@@ -272,7 +260,6 @@ class Parent(rs.SnapshotMixin):
         self.spawn(Child, name="lost-child")
 
 
-@pytest.mark.contract
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_what_the_program_has_made_is_its_own_and_a_child_that_nobody_keeps_is_garbage() -> None:

@@ -1,13 +1,10 @@
 """Kill a process at every change that it makes to a history, one after the other, and see what is left.
 
-Run as a script: `crash_steps.py SCENARIO FOLDER EVERY` (1: at each step; n: at one in n). A step is a moment, seen from the
-code of `ray_snapshot.history`, at which
+Run as a script: `crash_steps.py SCENARIO FOLDER`. A step is a moment, seen from the code of `ray_snapshot.history`, at which
 the files are no longer what they were a moment before, whoever changed them: so no step has to be named, and none can be
 forgotten. For each step a fork of this process runs the scenario on a copy of the same history, and ends itself there with
 `os._exit`; another fork looks at what is left, starts a writer, and looks again. Prints one JSON object a step.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -33,8 +30,6 @@ from ray_snapshot.history import History, HistoryWriter, checkpoints, upkeep
 from ray_snapshot.history.checkpoints import Checkpoint
 
 KILLED = 9
-ALWAYS = 3
-"""So many of the last steps are always tried."""
 CODE = os.path.dirname(ray_snapshot.history.__file__)
 LOOKING = {"inside.py": {"folder", "_names", "entries", "below", "<lambda>"}, "bounds.py": None}
 """What changes no file: these functions, or all (None)."""
@@ -190,7 +185,7 @@ def forked(work: Callable[[], Any]) -> tuple[int, Any]:
     return os.waitstatus_to_exitcode(status), json.loads(answer) if answer else None
 
 
-def main(scenario: str, folder: str, every: str) -> None:
+def main(scenario: str, folder: str) -> None:
     work, pristine, copy = SCENARIOS[scenario], Path(folder) / "base", Path(folder) / "copy"
     forked(lambda: base(pristine))
 
@@ -202,7 +197,7 @@ def main(scenario: str, folder: str, every: str) -> None:
     code, steps = forked(lambda: steps_of(fresh(), work))
     if code:
         raise SystemExit(f"{scenario} failed by itself")
-    for step, where in [*steps[: -ALWAYS : int(every)], *steps[-ALWAYS:]]:
+    for step, where in steps:
         fresh()
         code, _ = forked(lambda step=step: run_until(copy, work, step))  # type: ignore[misc]
         found = {"where": where, "code": code, "left": forked(lambda: seen(copy))[1]}

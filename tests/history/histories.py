@@ -1,7 +1,5 @@
 """Small snapshots and histories for the tests of the history."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

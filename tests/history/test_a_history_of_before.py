@@ -4,8 +4,6 @@ It has three runs of two systems: `bank` with a trace and asked by every detecto
 `desks`, an app that was watched, with a redacted field and a deadlock. `program_of_before.py` made it.
 """
 
-from __future__ import annotations
-
 import json
 import pickletools
 import sys

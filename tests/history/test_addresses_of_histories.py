@@ -1,7 +1,5 @@
 """What is an address of a store, what a path, and what a person reads of either."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

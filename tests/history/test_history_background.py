@@ -1,7 +1,5 @@
 """The thread that writes a history: many snapshots a commit, none waits long, memory is bounded, trouble is told."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

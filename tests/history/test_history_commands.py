@@ -1,7 +1,5 @@
 """The command line over a history: exit codes, JSON lines, one-line errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,9 +1,6 @@
 """Histories that are missing, damaged, foreign or newer: one clear error, naming the path and the table."""
 
-from __future__ import annotations
-
 import json
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -145,31 +142,6 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     Path(file).unlink()
     with pytest.raises(HistoryFormatError, match="table channels cannot be read"):
         History(tmp_path).load("bank-00001")
-
-
-@pytest.mark.by_day(8)
-@pytest.mark.parametrize("seed", range(40))
-def test_random_damage_gives_the_truth_or_a_clear_error_and_executes_nothing(tmp_path: Path, seed: int) -> None:
-    write(tmp_path, snapshot(1), snapshot(2))
-    chance = random.Random(seed)
-    files = sorted(file for name in ("snapshots", "machines") for file in (tmp_path / name).rglob("*.*"))
-    file = chance.choice([file for file in files if file.is_file()])
-    content = bytearray(file.read_bytes())
-    if chance.random() < 0.3:
-        content = content[: chance.randrange(len(content))]
-    for _ in range(chance.choice([0, 1, 50])):
-        if content:
-            content[chance.randrange(len(content))] = chance.randrange(256)
-    file.write_bytes(content)
-    try:
-        history = History(tmp_path)
-        found = dict(history.verify())
-        whole = [history.load(snapshot_id) for snapshot_id, problems in found.items() if not problems]
-    except HistoryFormatError as error:
-        found, whole, lines = {}, [], str(error).splitlines()
-        assert len(lines) == 1, lines
-    assert {item.machine_count for item in whole} <= {3}
-    assert found.keys() <= {"bank-00001", "bank-00002"}
 
 
 # What `verify` finds

@@ -3,8 +3,6 @@
 Any damage by chance: `tests/hostile/fuzzing.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Redaction: what stands under a redacted name is in no byte of a history, whoever has recorded it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Retention: whole snapshots leave all tables, the others stay as they were."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What is not asked for is not read: files skipped by the log, groups of rows by their statistics; counted, not timed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Several writers, compactions, vacuums and readers at once, each ending right."""
 
-from __future__ import annotations
-
 import multiprocessing
 from pathlib import Path
 from typing import Any

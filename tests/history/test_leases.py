@@ -1,7 +1,5 @@
 """Who writes into a history in a store holds a lease; one that is over is told by a looker's own clock, and cannot be used."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 
@@ -424,7 +422,6 @@ def test_what_another_writer_writes_again_is_not_removed_with_the_first(
     history: StorePath, slept: HistoryWriter
 ) -> None:
     """An analyst died, and the next one is writing the same snapshots when an upkeep finds out about the first."""
-
     killed_at(slept, "snapshots")
     clock = Clock(0.0)
     looks = leases.Looks(clock)

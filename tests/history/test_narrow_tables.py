@@ -1,7 +1,5 @@
 """Tables on a terminal: an id is never wrapped or cut; other columns give way."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

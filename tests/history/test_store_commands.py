@@ -1,7 +1,5 @@
 """Every command that takes a history takes the address of one; and what can go wrong with an address is one line."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

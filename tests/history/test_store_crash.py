@@ -4,8 +4,6 @@ A proxy between the writer and the store hears of every request that changes som
 writer before it passes the request on: so no step has to be named, and none can be forgotten.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A copy of a history in a store: for Spark, which reads files; it is what the history was, and follows it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Histories to damage: that of the fuzzer, made once for a file of tests; and a small one, of which each test has a copy."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

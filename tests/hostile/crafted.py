@@ -1,7 +1,5 @@
 """Histories that a stranger has prepared: what is built here must be refused, with one clear line, and lead nowhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

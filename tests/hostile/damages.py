@@ -1,7 +1,5 @@
 """What the fuzzer does to the folder of a history: each damage takes a source of chance, the history, and a folder outside."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

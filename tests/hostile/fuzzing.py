@@ -4,8 +4,6 @@
 front, those of Spark jobs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every command of `ray-snapshot` that takes a history, with arguments that make it read all it can; and how to run one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Histories that a stranger has crafted: at every place where a reader could import, construct or unpickle, a trap."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

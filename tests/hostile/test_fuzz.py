@@ -1,7 +1,5 @@
 """Any history with any command line: some by day, thousands at night."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Any history with any Spark job: a hundred at night."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import fuzzing

@@ -1,7 +1,5 @@
 """Nothing below the folder of a history is followed out of it, whatever reads, writes or removes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """No traceback and no terminal escape, ever: odd arguments, odd streams, odd text, and faults of our own."""
 
-from __future__ import annotations
-
 import io
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Whatever stands in a history, no command imports it, constructs it or unpickles it, unless the user says so."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -55,7 +53,6 @@ def test_no_command_executes_it_in_a_process_of_its_own(name: str, sentinel: Sen
     crafted(tmp_path / "h", sentinel)
     for line in lines(name, tmp_path / "h"):
         done = as_process(line, sentinel.program, PYTHONPATH=str(sentinel.program), RAY_SNAPSHOT_KEY="k" * 32)
-
         assert "Traceback" not in done.stderr
         assert done.returncode == {"run": 0, "restore": 2, "witness": 2, "show": 0}[name], done.stderr
 

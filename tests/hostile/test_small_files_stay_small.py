@@ -1,7 +1,5 @@
 """A small file that stands for gigabytes is refused by name before it takes them: no command needs more than 1 GB for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`verify` says "all passed" only if every other command can read the history, and says what it does not check."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a history holds can be printed, drawn and rewritten, or is refused by one line, and `verify` says so, too."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Running the apps of `tests/apps`, plainly and watched, in processes of their own on the tests' cluster."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -5,8 +5,6 @@ side `worker` in the processes of its actors; `born`: before the actors are made
 both. `targets` prints all there are, by side and by when they run.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib
 import inspect

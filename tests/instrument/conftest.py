@@ -1,7 +1,5 @@
 """The tests' cluster, as programs in processes of their own find it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any

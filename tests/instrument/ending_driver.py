@@ -3,8 +3,6 @@
 While Ray takes an actor down, our thread in it is given more to send, again and again.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

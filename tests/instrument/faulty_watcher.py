@@ -1,7 +1,5 @@
 """An app whose watcher has a fault, in the function that the program names: `python faulty_watcher.py MODULE:NAME`."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from typing import Any

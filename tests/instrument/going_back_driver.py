@@ -1,7 +1,5 @@
 """A watched program that goes back: what it saw, as JSON lines, for `test_going_back`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A watched app without Ray: ledgers and a coordinator, and the snapshot of them at one consistent moment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A watched process without Ray: its watcher never answers, threads from before are not its own, and nothing of it is left."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

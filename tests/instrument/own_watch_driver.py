@@ -4,8 +4,6 @@
 it has a deadlock of its own broken, in a call and in the program itself.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Couriers carry coins between accounts, by calls that nobody waits for, and calls
 coins, asks, and waits, with `ray.get` and `ray.wait`, as if nothing could die. What it prints at the end is exact, or wrong.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

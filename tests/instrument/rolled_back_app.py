@@ -29,9 +29,8 @@ from ray_snapshot.instrument.watcher import rolling, surroundings
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import Watcher
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.protocol.calls import CallLedger, Header
-from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.protocol.commands import ProcessCommand
 from ray_snapshot.runtime.service.config import ServiceConfig
 

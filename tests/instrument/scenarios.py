@@ -1,7 +1,5 @@
 """Tests that are coroutines: each is given something that is made on its event loop, as no fixture is."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Coroutine

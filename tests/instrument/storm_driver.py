@@ -1,7 +1,5 @@
 """Actors and workers that are born and end in every way, for so many seconds; prints how many of each as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

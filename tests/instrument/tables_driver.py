@@ -1,7 +1,5 @@
 """What a program finds in Ray's own tables of its job, as JSON: of an app of two actors and a plain task."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -4,8 +4,6 @@ Then an app on Ray, of which each function of ours is broken once, in the driver
 fails the test.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

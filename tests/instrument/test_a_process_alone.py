@@ -1,7 +1,5 @@
 """One process's machine, without Ray: what its own threads, and Ray's, may do at the same time."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator

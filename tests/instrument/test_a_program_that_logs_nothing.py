@@ -1,7 +1,5 @@
 """What a program is told although its own configuration of `logging` lets nothing pass, and what it then is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

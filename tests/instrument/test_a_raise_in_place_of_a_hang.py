@@ -1,7 +1,5 @@
 """`--on-deadlock`: a deadlock that stands ends in an error out of a wait of the program or of one call, or ends the program."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A program that stands still says so by itself, once; one whose child works does not."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

@@ -1,7 +1,5 @@
 """A system of machines joins a watch, goes back with it, and ends: who is asked for what, and told what, without Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import time

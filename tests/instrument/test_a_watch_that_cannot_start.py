@@ -1,7 +1,5 @@
 """Where the watching cannot start, the program runs as it does without us, and one line on stderr says why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An error that a signal handler of the app's raises while a step of ours runs is the app's: it gets it, at once. No Ray."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """`run --on-alarm`: a command and an address are told of a deadlock in a program that knows nothing of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A watched actor that sends to machines of hosts, without Ray: its ledger and what it sends turn red together."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Iterator

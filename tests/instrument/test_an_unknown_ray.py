@@ -1,7 +1,5 @@
 """A Ray with internals of another shape: one clear error before anything is replaced. No cluster in here."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """`ray-snapshot diagnose` from another process, Ctrl-C, `rs.watch` in a program of one's own, and programs that are wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -51,7 +49,7 @@ def test_diagnose_says_healthy_of_a_program_that_only_waits_for_its_user(runner:
     systems = runner.command("systems", "--address", runner.address, "--json")
     done = runner.finish(app, "go on\n")
     assert found.exit_code == HEALTHY, found.output + found.errors
-    assert "at-its-desk: 2 machines, 0 calls or messages in flight" in found.output
+    assert "at-its-desk: 2 actors, 0 calls or messages in flight" in found.output
     assert "at-its-desk" in [json.loads(line)["system"] for line in systems.output.splitlines()]
     assert (done.output, done.exit_code) == ("hello\n", 0)
 
@@ -117,23 +115,28 @@ def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(
     app, history = parked
     assert app.stderr is not None
     assert any("deadlock in parked" in line for line in iter(app.stderr.readline, "")), "the report never came"
-    report = {re.sub(r" \(two_parked.*?\)", "", app.stderr.readline()).strip() for _ in range(5)}
+    report = {re.sub(r"(waits|in \S+) \(two_parked.*?\)", r"\1", app.stderr.readline()).strip() for _ in range(5)}
     found = runner.command("diagnose", "parked", "--address", runner.address)
     app.send_signal(signal.SIGINT)
     runner.finish(app)
-    later = "waits for a later call to {}, by any of Consumer-0, Producer-0, driver"
-    tree = [re.sub(r" \(\S*two_parked.*?\)", "", line)[2:] for line in found.output.splitlines()[1:8]]
+    lines = [re.sub(r" \(\S*two_parked.*?\)", "", line) for line in found.output.splitlines()]
+    begin = lines.index("  who waits for whom:") + 1
+    tree = [line[4:] for line in lines[begin : begin + 7]]
     assert tree[0] == "driver in (the program)"
     assert {"\n".join(tree[1:4]), "\n".join(tree[4:7])} == {
-        f"  waits for {caller}\n    waits for Buffer-0 in Buffer.{method}\n      {later.format('it')}"
+        f"  waits for {caller}\n    waits for Buffer-0 in Buffer.{method}\n      waits for a later call to it, by any of"
+        " Consumer-0, Producer-0, driver"
         for caller, method in (("Consumer-0 in Consumer.learn", "sample"), ("Producer-0 in Producer.play", "add"))
     }
     assert report >= {
-        f"Buffer-0 in Buffer.add {later.format('Buffer-0')}",
-        f"Buffer-0 in Buffer.sample {later.format('Buffer-0')}",
+        "nobody is left to call Buffer-0: Consumer-0, Producer-0, driver are stuck",
+        "stuck behind them:",
         "Consumer-0 in Consumer.learn waits for Buffer-0 (Buffer.sample)",
         "Producer-0 in Producer.play waits for Buffer-0 (Buffer.add)",
     }
+    assert any(
+        re.match(r"Buffer-0: 1 call of Buffer\.\w+ .* and 1 of Buffer\.\w+ .* wait inside it", line) for line in report
+    )
     _agree(rs.History(history))
 
 
@@ -207,12 +210,6 @@ def own_watch(
     return done, folder / "bank", folder / "doors"
 
 
-@pytest.fixture(scope="module")
-def notebook(at_once: Any, runner: Runner) -> Future[Done]:
-    found: Future[Done] = at_once(runner.plain, str(Path(__file__).parent / "notebook_driver.py"))
-    return found
-
-
 def test_a_program_can_watch_itself(own_watch: tuple[Future[Done], Path, Path]) -> None:
     done, history, _ = own_watch[0].result(), *own_watch[1:]
     assert done.exit_code == 0, done.errors
@@ -226,16 +223,6 @@ def test_a_program_can_watch_itself(own_watch: tuple[Future[Done], Path, Path]) 
     kept = rs.History(history)
     assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock", "unwatched"}
     assert len(kept.snapshots()) >= 2
-
-
-@pytest.mark.nightly
-def test_a_first_cell_may_run_again(notebook: Future[Done]) -> None:
-    done = notebook.result()
-    assert done.exit_code == 0, done.errors
-    seen = json.loads(done.output.splitlines()[-1])
-    assert (seen["same"], seen["complete"]) == (True, True)
-    assert seen["said"][0] == ""
-    assert "is watched already, as 'notebook'" in seen["said"][1]
 
 
 def test_no_secret_of_a_watched_program_reaches_its_history(own_watch: tuple[Future[Done], Path, Path]) -> None:

@@ -4,8 +4,6 @@ The apps know nothing of us. What they print says which thread ran what, in whic
 lived and what lay in the store.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -12,10 +12,9 @@ from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
 
-pytestmark = [pytest.mark.ray, pytest.mark.contract]
+pytestmark = [pytest.mark.ray, pytest.mark.contract, pytest.mark.nightly]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     runner: Runner, tmp_path: Path, loop: str
@@ -50,11 +49,11 @@ def patient(
     ("scenario", "output"),
     [
         ("called_back", "woken"),
-        pytest.param("named", "('woken', None)", marks=pytest.mark.nightly),
-        pytest.param("threads", "['stepped', 'stepped']", marks=pytest.mark.nightly),
-        pytest.param("inherited", "left", marks=pytest.mark.nightly),
-        pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
-        pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
+        ("named", "('woken', None)"),
+        ("threads", "['stepped', 'stepped']"),
+        ("inherited", "left"),
+        ("stored", "('woken', None)"),
+        ("failing", "freed by an error"),
     ],
 )
 def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_deadlock(
@@ -67,7 +66,6 @@ def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_
     assert True not in answers
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("scenario", ["gathered"])
 def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(
     patient: Callable[[str], tuple[Done, rs.History]], scenario: str
@@ -80,7 +78,6 @@ def test_a_gather_over_generators_is_seen_whole_in_every_snapshot(
     assert {row["status"] for row in snapshots} == {"complete"}
 
 
-@pytest.mark.nightly  # most of a minute
 def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_dropped_is_never_a_deadlock(
     runner: Runner, tmp_path: Path
 ) -> None:
@@ -99,7 +96,6 @@ def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_d
     assert all("the items of the generator Lines-0.lines (" in " ".join(why) for why in untold)
 
 
-@pytest.mark.nightly  # a minute
 def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner: Runner) -> None:
     """The thousand calls that wait for a place are all that an async actor runs at once: `release` is never begun."""
     folder = APPS.parents[1] / "examples"
@@ -115,7 +111,6 @@ def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner
     assert "Raise max_concurrency of Semaphore to 1001" in done.errors
 
 
-@pytest.mark.nightly
 def test_workers_that_ask_each_other_in_threads_are_told_to_be_stuck_when_both_do(runner: Runner) -> None:
     """Each waits for the future of its own thread, and the thread for the other."""
     example = Path(__file__).parents[2] / "examples" / "lock_step.py"

@@ -86,7 +86,7 @@ SCENARIOS = {
             _program("return ray.get(account.transfer.remote())", "Account.transfer"),
         ],
         [],
-        "waits for a later call to Loop-0, which was never made, or can never come",
+        "nobody is left to call Loop-0: driver is stuck; Account-0 does nothing",
     ),
     "async_slots": _expected(
         [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2,
@@ -123,7 +123,7 @@ SCENARIOS = {
         + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
         + [_program("return ray.get([a.deliver.remote(), b.deliver.remote()])", "Courier.deliver")],
         [],
-        "asyncio.Queue.put, 1 of 1 in the queue) wait for later calls to them, which were never made, or can never come",
+        "asyncio.Queue.put, 1 of 1 in the queue) waits inside it for a later call",
     ),
     "constructor": _expected(
         [

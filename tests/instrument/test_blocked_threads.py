@@ -1,7 +1,5 @@
 """What a thread waits for outside of Ray's calls, since when, and whether only its own process could end that. No Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import itertools

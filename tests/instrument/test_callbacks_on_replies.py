@@ -1,7 +1,5 @@
 """A callback that the app has left on a reply to come may act when that comes: so a process that waits can go on. No Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a task or an actor demands, by its options, is what its process then has of the node, as Ray tells there."""
 
-from __future__ import annotations
-
 import gc
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 Run by `make test-libraries`: a kernel brings its own event loop, and threads that nobody else starts.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Spawned machines and ordinary actors in one program, run as its user runs it: they are one system, in every snapshot."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What goes to each worker with the setup hook: the app's own hook, and our modules. No cluster in here."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`ray-snapshot run` under a signal: the program ends as Python would, and its last snapshots are in the history."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

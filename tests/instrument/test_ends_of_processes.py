@@ -1,7 +1,5 @@
 """How processes of a watched app end: nothing of ours calls Ray when its core worker goes, and the app sees its own end."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Where an app enters our code, a step of ours that fails changes nothing of what the app gets: no Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """An app of somebody else's goes back to one moment, with the calls that were in flight: in the same run, and in another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

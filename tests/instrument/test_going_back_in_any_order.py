@@ -1,7 +1,5 @@
 """Going back in any order: calls of two pasts and of the present on one network, actions that end late, and deaths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One process that goes back, without Ray: its actor's own hooks, its threads, and what it is told meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Going back on paper, case by case: who is not there or does not stop, what is an obstacle, what fails at any moment."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable

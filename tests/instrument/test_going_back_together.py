@@ -1,7 +1,5 @@
 """Spawned machines and ordinary actors go back to one moment, in this run and in another; `together.py` has the scenarios."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from app_runner import APPS, Done, Runner
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.contract, pytest.mark.nightly]
 
 KEY = "the key of these tests"
 PROGRAM = str(APPS / "together.py")
@@ -53,12 +51,10 @@ def check_storm(found: dict[str, Any]) -> None:
     assert found["end"] == "Terminated: 7 machines passive or stopped, nothing in flight."
 
 
-@pytest.mark.nightly
 def test_messages_and_calls_in_flight_across_both_come_once_each_time(together: dict[str, Any]) -> None:
     check_storm(together["storm"])
 
 
-@pytest.mark.nightly
 def test_a_machine_and_an_actor_that_wait_for_each_other_go_back_to_the_moment_before(by_night: dict[str, Any]) -> None:
     found = by_night["stuck"]
     assert found["cores"] == [["purse-0", "Vault-0"]]
@@ -72,7 +68,6 @@ def test_a_machine_and_an_actor_that_wait_for_each_other_go_back_to_the_moment_b
     assert found["held"] == dict.fromkeys(found["held"], 50) | {"purse-0": 51, "Vault-0": 53}
 
 
-@pytest.mark.nightly
 def test_an_actor_that_does_not_stop_is_named_and_machines_go_on_as_they_were(by_night: dict[str, Any]) -> None:
     found = by_night["slow"]
     assert found["given_up"]["kind"] == "SnapshotTimeoutError"
@@ -82,7 +77,6 @@ def test_an_actor_that_does_not_stop_is_named_and_machines_go_on_as_they_were(by
     assert found["held"] == dict.fromkeys(found["held"], 50)
 
 
-@pytest.mark.nightly
 def test_a_machine_that_does_not_take_its_state_back_is_named_and_another_restore_may_succeed(
     by_night: dict[str, Any],
 ) -> None:
@@ -95,7 +89,6 @@ def test_a_machine_that_does_not_take_its_state_back_is_named_and_another_restor
     assert found["held"] == dict.fromkeys(found["held"], 50) | {"purse-2": 51, "Vault-1": 57}
 
 
-@pytest.mark.nightly
 def test_another_run_of_the_program_goes_on_from_the_snapshot(
     runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,14 +100,12 @@ def test_another_run_of_the_program_goes_on_from_the_snapshot(
     assert found["end"].startswith("Terminated")
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
 def test_storms_go_back_together_again_and_again(runner: Runner, protocol: str) -> None:
     for _ in range(5):
         check_storm(told(runner.plain(PROGRAM, f"storm:{protocol}"))["storm"])
 
 
-@pytest.mark.nightly
 def test_another_number_of_hosts_is_refused(
     runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

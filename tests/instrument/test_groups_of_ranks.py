@@ -3,8 +3,6 @@
 `c10d` stands for torch.distributed's module: its table of groups, and functions of its names that wait as its own do.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

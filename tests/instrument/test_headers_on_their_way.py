@@ -1,7 +1,5 @@
 """What Ray makes of a call's arguments with a header among them: the same, and no more of it than must be."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import traceback

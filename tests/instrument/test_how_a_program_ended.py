@@ -1,7 +1,5 @@
 """What `ray-snapshot run` says last. No Ray in here."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from ray_snapshot.instrument.process.failures import FAILURES

@@ -1,7 +1,5 @@
 """Whether the settings of a cell that runs again are those that the app is watched by."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Machines of a host and actors in one snapshot: whose rows tell what, also of actors whose processes are gone."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from typing import Any

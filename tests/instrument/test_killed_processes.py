@@ -1,7 +1,5 @@
 """An app of somebody else's whose processes are killed: it goes back by itself, and its program notices nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who waits for a coroutine on the loop of a thread waits for what that awaits, or for nothing that can be told. No Ray."""
 
-from __future__ import annotations
-
 import _thread
 import asyncio
 import selectors

@@ -1,7 +1,5 @@
 """Classes, methods, actors and groups of an app may be called anything: what is put together of names comes apart again."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `ray-snapshot run` calls the system of a program that was given no name."""
 
-from __future__ import annotations
-
 import pytest
 
 from ray_snapshot.instrument.running import system_name

@@ -1,7 +1,5 @@
 """What an app drops is gone at once, as without us: none of our steps leaves a cycle that holds its frames. No Ray."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

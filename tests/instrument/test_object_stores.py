@@ -1,7 +1,5 @@
 """How full a node's object store is, and who owns what is in it: measured, and said of apps that hang or crawl for room."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Which waits lack an object that no watched call gives, and which of them a snapshot tells of. No Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,6 +1,4 @@
-"""A place is the user's own line, with the function of a library that it is in behind it. No Ray in here."""
-
-from __future__ import annotations
+"""A place is the user's own line, with the function of a library behind it; in a notebook, the cell. No Ray in here."""
 
 import asyncio
 import queue
@@ -11,16 +9,27 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 from clean import clean_environment
+from lone_app import snapshot_of
+from lone_process import lone_process
 from until import until
 
+from ray_snapshot.instrument.process import cells
 from ray_snapshot.instrument.process import stacks as stacks_of
 from ray_snapshot.instrument.process.coroutines import site_of
+from ray_snapshot.instrument.process.stacks import Stack, StackFrame
+from ray_snapshot.instrument.watcher.outboxes import Outboxes
+from ray_snapshot.instrument.watcher.questions import Questions
+from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.commands import Overdue, Request
+from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.here import call_site, frames_of_threads, outward, place, place_in, split_place
 from ray_snapshot.unprepared.stacks import reading
 from ray_snapshot.views.report import chain
@@ -185,3 +194,60 @@ def test_from_outside_libraries_and_our_command_line_are_no_users_either() -> No
     (frame,) = reading([{"name": "MainThread", "is_active": False, "frames": frames}], None).frames
     assert (frame.function, frame.file, frame.line) == ("main", "/home/me/app.py", 12)
     assert frame.inside == "subprocess.communicate"
+
+
+FILE = "/tmp/ipykernel_7/1234.py"
+CELLS = {FILE: "In[4]"}
+
+
+def _notebook(monkeypatch: pytest.MonkeyPatch, numbers: dict[str, int]) -> None:
+    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map=numbers))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+
+
+def test_the_cells_that_ran_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    _notebook(monkeypatch, {f"{at}.py": at for at in range(LIMITS.notebook_cells + 5)})
+    found = cells.cells()
+    assert (len(found), found["5.py"], "4.py" in found) == (LIMITS.notebook_cells, "In[5]", False)
+
+
+def test_a_cell_that_runs_again_is_among_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file has its name by its text, and keeps its place."""
+    _notebook(monkeypatch, {**{f"{at}.py": at for at in range(LIMITS.notebook_cells + 5)}, "0.py": 999})
+    assert cells.cells()["0.py"] == "In[999]"
+
+
+_STRANGE = SimpleNamespace(get_ipython=lambda: SimpleNamespace(compile=SimpleNamespace(_filename_map=5)))
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace(), SimpleNamespace(get_ipython=lambda: None), _STRANGE])
+def test_without_a_notebook_there_are_none(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    assert cells.cells() == {}
+
+
+@pytest.mark.parametrize(("machine", "told"), [(DRIVER, CELLS), ("A", {})])
+def test_the_program_tells_its_cells(monkeypatch: pytest.MonkeyPatch, machine: str, told: dict[str, str]) -> None:
+    _notebook(monkeypatch, {FILE: 4})
+    with lone_process(CallLedger(machine)) as process:
+        process.obey(Request(1))
+        process.obey(Overdue(1))
+        assert process.recording.reports[1].cells == told
+
+
+def test_a_snapshot_names_the_cell() -> None:
+    coordinator, ledger = Coordinator(), CallLedger(DRIVER, acts_unasked=True)
+    coordinator.join(DRIVER, 0, 0)
+    for file in (FILE, "app.py"):
+        ledger.wait(None, [], 1, 0.0, call_site=f"{file}:10")
+    snapshot = snapshot_of(coordinator, {DRIVER: ledger}, {DRIVER: {"shown": DRIVER, "cells": CELLS}})
+    assert [row["call_site"] for row in snapshot.calls] == ["In[4]:10", "app.py:10"]
+
+
+def test_a_stack_names_it_too() -> None:
+    roster = Roster(lambda _: False)
+    roster.facts[DRIVER] = {"shown": DRIVER, "cells": CELLS}
+    questions = Questions(roster, Outboxes())
+    questions.answers[1] = {}
+    questions.told(1, "A", [Stack("work", None, (StackFrame("work", FILE, 10), StackFrame("main", "app.py", 1)))])
+    assert [frame.file for frame in questions.answers[1]["A"][0].frames] == ["In[4]", "app.py"]

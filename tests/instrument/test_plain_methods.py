@@ -1,7 +1,5 @@
 """Which methods depend on the plain attributes of their actor alone."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

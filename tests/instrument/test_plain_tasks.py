@@ -1,7 +1,5 @@
 """Plain tasks of an app are machines: deadlocks through them are found, their ends are known, and they run as without us."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

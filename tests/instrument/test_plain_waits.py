@@ -1,13 +1,11 @@
 """A wait that blocks is noted only when something is recorded: what is recorded is as if it had been noted before.
 
-No Ray in here.
+And what the end of a wait tells of its calls. No Ray in here.
 """
-
-from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any
@@ -19,7 +17,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from ray_snapshot.instrument import task_shape
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.hooks import envelopes, tracking
+from ray_snapshot.instrument.hooks import calls, envelopes, tracking
 from ray_snapshot.instrument.process import waiting
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
@@ -448,3 +446,50 @@ def test_a_timer_that_may_run_out_at_once_is_looked_for_before(
     monkeypatch.setattr(waiting, "is_timer_set", lambda thread: thread == threading.get_ident())
     with asking(process):
         assert begun(process) is None
+
+
+FAILED = RayTaskError("f", "", ValueError("no"))
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def work(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return work
+
+
+def logged(wait: Callable[..., Any], original: Callable[..., Any], count: int, **options: Any) -> list[int]:
+    """The calls that are in the log of a process that has waited for `count` of its calls."""
+    with lone_process() as process:
+        with calls._begun("f", wire(process, 1), (object(),)):
+            refs = []
+            for number in range(1, count + 1):
+                process.submit("B", "g", (), False, ())
+                refs.append(tracked(ray.ObjectRef.from_random(), f"A/0/B/{number}"))
+            with suppress(RayTaskError, RayActorError, GetTimeoutError):
+                wait(original, refs, **options)
+        return [*process.ledger.outputs["B"].log]
+
+
+@pytest.mark.parametrize("ready", [0, 1, 2])
+def test_a_wait_in_which_no_reply_was_read_says_nothing(ready: int) -> None:
+    """Its target may have accepted it in red: to a machine that is white yet it must stay in flight."""
+
+    def found(refs: Any, **_: Any) -> Any:
+        return refs[:ready], refs[ready:]
+
+    assert logged(tracking.wait, found, 2, num_returns=2, timeout=0.1) == [1, 2]
+
+
+def test_a_get_that_returns_says_that_all_were_accepted() -> None:
+    assert logged(tracking.get, lambda refs, **_: [None for _ in refs], 2) == []
+
+
+@pytest.mark.parametrize("error", [FAILED, RayActorError(), GetTimeoutError()])
+def test_of_a_list_an_error_does_not_say_whose_it_is(error: Exception) -> None:
+    assert logged(tracking.get, raising(error), 2) == [1, 2]
+
+
+@pytest.mark.parametrize(("error", "expected"), [(FAILED, []), (RayActorError(), []), (GetTimeoutError(), [1])])
+def test_the_error_of_one_call_is_its_own(error: Exception, expected: list[int]) -> None:
+    assert logged(tracking.get, raising(error), 1) == expected

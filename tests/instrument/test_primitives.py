@@ -1,7 +1,5 @@
 """What a parked coroutine waits on is named, with who holds it where that is certain. No Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """Which waits end in `DeadlockError`, when, and how often. No Ray but its refs."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import signal

@@ -1,7 +1,5 @@
 """Programs with torch.distributed, whose ranks are actors: who never comes is told, who is slow is not. They need torch."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

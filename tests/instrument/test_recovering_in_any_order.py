@@ -1,7 +1,5 @@
 """An app that goes back by itself, in any order: processes die whenever they like, and each call of the program counts once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """What `ray.put` has made is there: nothing waits for it, in any process. No Ray in here."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from typing import Any

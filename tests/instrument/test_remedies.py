@@ -1,7 +1,5 @@
 """What a report advises against a deadlock ends the program: each remedy is applied."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """`run --report DIR`: a report when an alarm begins, and one of how the program ended, whatever ends it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What two Serve deployments wait for that ask each other is not known, and that is what is said; it needs Serve."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

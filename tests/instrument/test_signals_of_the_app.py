@@ -1,7 +1,5 @@
 """A timer that is set, and a handler of the app's, may act in a process in which nothing else does. No Ray."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A wait keeps the time at which it began, in every snapshot that shows it: no Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import Future

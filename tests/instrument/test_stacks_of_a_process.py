@@ -1,7 +1,5 @@
 """A process tells where its threads and coroutines are, in the app's own lines, and what stands in their variables. No Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

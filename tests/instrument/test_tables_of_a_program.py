@@ -1,7 +1,5 @@
 """What Ray's own tables show of us to a program that is watched: what `docs/reference/watched.md` says, and no more."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

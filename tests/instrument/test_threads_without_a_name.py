@@ -1,7 +1,5 @@
 """A thread that `threading` does not list may act as any other: no Ray in here."""
 
-from __future__ import annotations
-
 import _thread
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What `diagnose` says of one snapshot: a deadlock once, by its report, and of every other detector one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

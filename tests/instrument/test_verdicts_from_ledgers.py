@@ -1,7 +1,5 @@
 """What is said of a deadlock, and what is told beside it, of apps whose ledgers are written by hand. No Ray in here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,6 @@
-"""Calls that wait outside of Ray's calls: for a lock, a queue, a thread, a socket, a child. On Ray."""
+"""Calls that wait outside of Ray's calls (for a lock, a queue, a thread, a socket, a child), and for room on a node. On Ray."""
 
-from __future__ import annotations
-
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -75,7 +74,7 @@ def _hanging(runner: Runner, folder: Path) -> Done:
     history, given_up = folder / "hanging", folder / "given up"
     program = (*_kept(history), "outside.py", "hanging", str(given_up))
     with runner.watching("outside-hanging", *program) as app:
-        until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,))
+        until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,), pause_s=1.0)
         given_up.touch()
         return runner.finish(app)
 
@@ -125,3 +124,64 @@ def test_a_wait_that_ends_in_a_way_that_no_call_shows_is_never_a_deadlock(
     answers = [row["holds"] for row in _verdicts(history)]
     assert len(answers) >= 10, "hardly looked at"
     assert True not in answers
+
+
+DEADLOCKED = 3
+
+
+def _run(runner: Runner, scenario: str, history: Path, *more: str) -> Done:
+    options = ("--every", "0.5", "--history", str(history), "--detect", "deadlock", "--name", scenario, *more)
+    done = runner.command("run", *options, "rooms.py", scenario)
+    assert "fault of ours" not in done.errors
+    return done
+
+
+FOUND = {
+    "last_cpu": ["Trainer-0 in Trainer.go", "prepare(), not begun, needs CPU 1, and Trainer-0 holds CPU "],
+    "own_seat": ["prepare(), not begun, needs CPU 1, ", "Trainer-0 holds node:__internal_head__ 1 of 1"],
+    "creation": ["Trainer-0 in Trainer.make", "Trainer-1 (ping), not begun, needs CPU 1, "],
+    "two_groups": [
+        "Owner-0 in Owner.take",
+        "Owner-1 in Owner.take",
+        "Owner-0 holds node:__internal_head__ 0.5 of 1 by",
+    ],
+    "nested": ["outer-0 in outer", "and outer-0 holds node:__internal_head__ 1 of 1"],
+    "nowhere": ["prepare(), not begun, needs CPU 1, nowhere 1, and no node has more than nowhere 0"],
+    "at_rest": ["prepare(), not begun, needs CPU 1, ", "Trainer-0 holds node:__internal_head__ 1 of 1"],
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", FOUND)
+def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
+    runner: Runner, tmp_path: Path, scenario: str
+) -> None:
+    done = _run(runner, scenario, tmp_path / "h", "--exit-on", "deadlock")
+    assert done.exit_code == DEADLOCKED, done.errors
+    for text in FOUND[scenario]:
+        assert text in done.errors
+    assert "to do: " in done.errors
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "given_up",
+        "freed_by_collection",
+        "taken_back",
+        "freed_by_a_task",
+        "freed_by_a_watchdog",
+        "freed_by_another",
+        "freed_by_itself",
+        "freed_by_who_is_to_come",
+        "groups_in_turn",
+    ],
+)
+def test_who_may_yet_get_room_is_not_reported(runner: Runner, tmp_path: Path, scenario: str) -> None:
+    done = _run(runner, scenario, tmp_path / "h")
+    history = rs.History(tmp_path / "h")
+    assert (done.exit_code, done.output.splitlines()[-1]) == (0, "the end"), done.errors
+    assert [one.sentence for one in history.verdicts() if one.holds] == []
+    waited = [row for row in history.snapshots() if "demands" in json.dumps(row["coverage"])]
+    assert waited, "no snapshot was taken while anything waited for room"

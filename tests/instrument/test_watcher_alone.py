@@ -1,4 +1,4 @@
-"""What the watcher makes of machines that die, start again or never report, and of its own faults: no Ray in here."""
+"""What the watcher makes of machines that die, start again or never report, of its own faults and its beginning. No Ray."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,22 +19,22 @@ from scenarios import played_by
 from ray_snapshot import redaction
 from ray_snapshot.detectors import Collective
 from ray_snapshot.detectors.happened import happened
-from ray_snapshot.errors import RaySnapshotError, SettingError, SnapshotAbortedError
+from ray_snapshot.errors import ClusterError, RaySnapshotError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.deaths import Life
 from ray_snapshot.instrument.process.collectives import Membership, Stand
+from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import surroundings
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.resources import Looks
 from ray_snapshot.instrument.watcher.watcher import Watcher
-from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.instrument.watching import Watch, open_beside
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.choosing import CALLS
-from ray_snapshot.protocol.commands import Close, Died, Leave, Restarted
+from ray_snapshot.protocol.commands import Close, Died, Leave, Request, Restarted
 from ray_snapshot.protocol.demands import Held, Store, Stored
 from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.collected import SnapshotHeader
@@ -553,3 +554,45 @@ def test_what_would_end_the_event_loop_is_an_error_for_who_has_asked(world: Worl
         return str(found.value)
 
     assert type(error).__name__ in world.run(scenario)
+
+
+BOUND_S = 10.0
+
+
+# ---- the driver is there before it has asked ---------------------------------------------------------------------------
+
+
+def test_a_watcher_that_is_made_with_the_drivers_facts_asks_it_for_its_part_at_once(world: World) -> None:
+    async def scenario(watcher: Watcher) -> Any:
+        number = await watcher.snapshot([], 60.0, wait=False)
+        _, commands = await asyncio.wait_for(watcher.commands_for(DRIVER, 0, []), BOUND_S)
+        return number, commands, watcher.processes.roster.facts[DRIVER]["pid"]
+
+    number, commands, pid = world.run(scenario, driver={"class": DRIVER, "key": None, "pid": 7})
+    assert (commands, pid) == ([Request(number)], 7)
+
+
+def test_the_driver_takes_part_under_the_terms_that_it_would_have_been_told(world: World) -> None:
+    async def scenario(watcher: Watcher) -> Any:
+        return await watcher.join(RUN, DRIVER, {"class": DRIVER, "key": None, "pid": 1}, 0)
+
+    welcome = world.run(scenario)
+    assert (welcome.incarnation, welcome.colour, welcome.pending, welcome.last) == (0, 0, [], 0)
+    assert welcome.terms == Terms()
+    assert welcome.settled == 0
+
+
+# ---- waiting for the services beside the program -----------------------------------------------------------------------
+
+
+def test_where_the_services_do_not_start_the_program_goes_on_and_a_line_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done: list[str] = []
+
+    def none() -> None:
+        raise ClusterError("no worker starts")
+
+    open_beside([none, partial(done.append, "clock")], partial(done.append, "closed"))
+    assert done == ["closed"]
+    assert capsys.readouterr().err == "ray-snapshot: nothing is watched: no worker starts\n"

@@ -1,7 +1,5 @@
 """Every way to have machines beside plain actors watched, and every way in which Ray starts: one system, the same output."""
 
-from __future__ import annotations
-
 import sys
 from tempfile import TemporaryDirectory
 

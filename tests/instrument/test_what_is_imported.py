@@ -1,7 +1,5 @@
 """Processes of the app, the watcher and a service carry no library that they do not use. No cluster in here."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

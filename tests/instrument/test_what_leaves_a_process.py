@@ -1,7 +1,5 @@
 """What leaves a process by ways that are not followed is counted by where it goes: no Ray in here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

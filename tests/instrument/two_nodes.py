@@ -4,8 +4,6 @@
 folder of one more node, whose id is printed; `-` takes that node away.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

@@ -3,8 +3,6 @@
 Run by `make test-libraries`: submitting needs Ray's dashboard.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

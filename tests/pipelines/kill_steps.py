@@ -6,8 +6,6 @@ runtime does, and tells the sink. Prints one JSON object a step: what could be s
 a second process that goes on from the last snapshot that was kept.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 The moments are found, not listed: see `kill_steps`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

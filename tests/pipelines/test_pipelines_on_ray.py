@@ -1,7 +1,5 @@
 """Sources and sinks in a running system: what shows, and when, if it goes back, and if sinks die at the worst moments."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

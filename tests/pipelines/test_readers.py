@@ -1,7 +1,5 @@
 """What a source can read again: from any position, the rest; and an error if that is not the same data any more."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a sink shows, and when: snapshots that are kept, given up, overlap, or are gone back to."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The latest row of each key: written again without harm, and by nobody of a past that was given up."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A suite of somebody else's, with tests that hang; it runs in a process of its own, in an environment made from nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`pytest --ray-snapshot` beside the plugins that many suites have: coroutines as tests, time limits, second tries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`pytest --ray-snapshot` on a suite that we did not prepare: what hangs fails with the reason, and the rest goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ A mutant changes the classes of `ray_snapshot.protocol` through pytest's monkeyp
 guard in `HostCore` that refuses red messages is taken out where it would catch the mutant before the oracle can.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -311,7 +309,6 @@ def batches_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 def mailboxes_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """A mailbox is a stack."""
-
     put = Inbox.put
 
     def push(self: Inbox, mailbox: Any, message: Any) -> None:

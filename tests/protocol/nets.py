@@ -1,7 +1,5 @@
 """Host cores joined by links that a test carries by hand: nothing moves unless the test says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Barriers against their table, machine by machine: every event in every state, in each mode and colour scheme; then hosts."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 
@@ -81,7 +79,6 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_barriers(
     mode: Mode, scheme: str, state: str, name: str
 ) -> None:
     found = machine(mode, scheme, state)
-
     assert found.step(event(name, scheme)) == expected(mode, scheme, state, name)  # type: ignore[arg-type]
 
 
@@ -90,7 +87,6 @@ def test_who_awaits_no_input_is_a_source_and_records_when_it_is_asked(mode: Mode
     red = SCHEMES[scheme][1]
     source = Alignment(mode, SCHEMES[scheme][0]())
     source.step(ChannelOpened("back edge"))
-
     assert source.step(Injected(1)) == (AskForBoundary((1,)),)
     assert source.step(BoundaryReached()) == (Record((1,), red), SendBarriers(red))
 
@@ -101,7 +97,6 @@ def test_overlapping_snapshots_of_rising_numbers_are_each_aligned(mode: Mode) ->
     found.step(Injected(1))
     found.step(Injected(2))
     found.step(BarrierArrived("u", 2))  # stands for 1 too
-
     assert AskForBoundary((1,)) in found.step(BarrierArrived("v", 1))
     assert found.step(BoundaryReached())[0] == Record((1,), 1)
     assert found.is_blocked("u") is (mode is ALIGNED)
@@ -123,7 +118,6 @@ def test_snapshots_that_wait_for_each_other_at_one_machine_are_parted_by_their_n
         assert queued(found, channel, first) == ()
         assert delivered(found, channel, first) == (Block(channel),)
         assert queued(found, channel, second) == ((AskForBoundary((7,)),) if channel == "v" else ())
-
     assert found.step(BoundaryReached())[0] == Record((7,), frozenset({7}))
     assert (found.is_blocked("u"), found.is_blocked("v")) == (False, True)
     assert AskForBoundary((8,)) in delivered(found, "u", 8)
@@ -133,14 +127,12 @@ def test_a_lower_number_that_is_behind_already_when_its_input_is_blocked_does_no
     found = machine(ALIGNED, "independent", "new")
     queued(found, "u", 8)
     assert queued(found, "u", 7) == ()
-
     assert delivered(found, "u", 8) == (Block("u"), AskForBoundary((7,)))
 
 
 def test_a_lower_number_waits_for_no_back_edge_and_so_is_aligned_though_one_is_blocked() -> None:
     found = machine(ALIGNED, "independent", "new")
     delivered(found, "w", 8)
-
     assert queued(found, "w", 7) == ()
 
 
@@ -172,7 +164,6 @@ def test_an_input_that_has_delivered_its_barrier_is_blocked_until_all_have() -> 
     net.send("a", "c", "behind a's barrier")
     net.send("b", "c", "before b's barrier")
     net.carry_all()
-
     assert accepts_all(net, "C") == ["before b's barrier"]
     net.record("B", 1)
     net.copy("B")
@@ -201,7 +192,6 @@ def test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot() -
         net.carry_all()
         accepts_all(net, "C")
         net.copy("C")
-
     copies = [net.cores["C"].open[number].copies[0] for number in (1, 2)]
     assert [copy.blocked_count for copy in copies] == [2, 0]
     assert [copy.alignment_s for copy in copies] == [10.0, 2.5]
@@ -213,7 +203,6 @@ def test_barriers_are_counted_for_the_snapshot_that_they_are_sent_for() -> None:
     net.copy("A")
     net.record("A", 2)
     net.copy("A")
-
     assert [net.cores["A"].open[number].marker_count for number in (1, 2)] == [2, 2]
 
 
@@ -227,7 +216,6 @@ def test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap
     net.carry_all()
     accepts_all(net, "C")
     net.copy()
-
     assert net.snapshot(1).states["c"] == ("before 1", "before 1")
     assert net.snapshot(2).states["c"] == ("before 1", "before 1", "before 2", "before 2")
     assert net.snapshot(1).channels == net.snapshot(2).channels == {}
@@ -246,7 +234,6 @@ def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
     assert net.cores["C"].is_recorded(1)
     net.record("B", 1)
     net.carry_all()
-
     assert in_flight(net) == {("b", "c"): ["undeclared"]}
 
 
@@ -265,7 +252,6 @@ def test_what_is_accepted_behind_a_barrier_that_nobody_aligned_is_foretold_as_a_
     net.carry_all()
     accepts_all(net, "C")
     net.copy()
-
     snapshot = net.snapshot(1)
     assert snapshot.states["c"] == ("once", "twice")
     assert snapshot.duplicates == {("a", "c", "mail"): 2}
@@ -281,7 +267,6 @@ def test_duplicates_of_a_snapshot_that_was_given_up_are_not_kept() -> None:
     for core in net.cores.values():
         core.abort(1)
     net.copy()
-
     assert net.machine("c").copied == 1
     assert not net.machine("c").inbox.repeated  # type: ignore[attr-defined]
 
@@ -296,7 +281,6 @@ def test_a_red_call_forces_its_target_to_record_before_the_alignment_ends(mode: 
     core = net.cores["A"]
     core.send(net.machine("a"), "c", "call", "ask", "red", 0.0)
     net.carry("A", "C")
-
     net.copy("C")
     assert net.act("C") == ("c", ["red"])
     net.record("B", 1)
@@ -315,7 +299,6 @@ def test_a_red_call_makes_an_aligning_machine_record() -> None:
     net.cores["A"].send(net.machine("a"), "c", "call", "ask", "red", 0.0)
     net.carry("A", "C")
     net.copy("C")
-
     assert net.act("C") == ("c", ["red"])
 
 
@@ -329,7 +312,6 @@ def test_a_red_reply_forces_its_reader(mode: Mode) -> None:
     core.note(1, net.machine("c"))
     core.boundary()
     core.resume(net.machine("c"))
-
     assert net.machine("c").copied == 1
 
 
@@ -344,7 +326,6 @@ def test_a_machine_that_takes_what_stood_in_front_of_the_last_barrier_is_due_wit
     core.boundary()
     assert not core.must_record
     assert core.next_action() is not None
-
     assert core.must_record
 
 
@@ -363,7 +344,6 @@ def test_a_machine_that_has_lost_patience_is_unaligned_for_this_snapshot_and_for
     net.copy("A")
     net.carry_all()
     net.copy("C")
-
     assert net.machine("c").copied == 1  # it awaits b's barrier for 2
 
 
@@ -379,7 +359,6 @@ def test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back() ->
     net.copy()
     net.send("b", "c", "r", method="right")
     net.carry_all()
-
     assert net.act("C") == ("c", ["l", "r"])
     assert net.cores["C"].open[1].copies[0].extra == ()
     assert in_flight(net) == {("a", "c"): ["l"]}
@@ -393,7 +372,6 @@ def test_a_join_looks_again_when_its_channel_is_unblocked() -> None:
     net.send("a", "c", "r", method="right")
     net.carry("A", "C")
     net.act("C")  # the left is parked; the right is red, and is not taken in the same white action
-
     net.copy("C")
     assert net.act("C") == ("c", ["l", "r"])
     assert net.cores["C"].open[1].copies[0].extra == ()
@@ -405,7 +383,6 @@ def test_a_machine_that_stops_waits_for_no_barriers() -> None:
     net.cores["C"].request(1)
     net.cores["C"].stop(net.machine("c"))
     net.copy("C")
-
     assert net.cores["C"].is_recorded(1)
 
 
@@ -418,7 +395,6 @@ def test_a_snapshot_that_is_given_up_unblocks_every_input() -> None:
     assert net.act("C") is None
     net.cores["C"].abort(1)
     net.copy("C")
-
     assert net.act("C") == ("c", ["blocked"])
     assert net.cores["C"].open == {}
 
@@ -432,7 +408,6 @@ def test_a_host_that_is_told_that_nobody_wants_its_numbers_unblocks_every_input(
     assert net.act("C") is None
     net.cores["C"].welcome((), 1)
     net.copy("C")
-
     assert net.act("C") == ("c", ["blocked"])
 
 
@@ -445,7 +420,6 @@ def test_a_barrier_of_a_number_that_was_given_up_before_is_passed_on_at_once() -
     for source, target in (("A", "B"), ("B", "C")):
         net.carry(source, target)
         net.copy(target)
-
     assert (net.machine("b").copied, net.machine("c").copied) == (1, 1)
     assert net.cores["B"].open == net.cores["C"].open == {}
 
@@ -456,7 +430,6 @@ def test_a_red_message_is_refused_in_a_white_action() -> None:
     net.carry_all()
     core = net.cores["C"]
     mailbox = core.machines["c"].inbox.mailboxes["a"]
-
     with pytest.raises(ProtocolError, match="c was about to accept a red message in a white action"):
         core._check_white(net.machine("c"), mailbox, (1, 1, "m", "red", 0.0, 1))
 
@@ -467,6 +440,5 @@ def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() ->
     net.send("a", "b", "before")
     net.record("A", 1)
     net.send("a", "b", "behind")  # before the host has got round to copying it
-
     messages = net.cores["A"].output("B").messages
     assert [(message[1], message[5]) for message in messages] == [(1, 0), (0, 1), (2, 1)]

@@ -1,7 +1,5 @@
 """The ledger of one machine: each rule of the table in `protocol/calls.py`, and each trap, by hand."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -45,7 +43,6 @@ def test_a_set_of_numbers_is_a_set(added: list[int], floor: int, later: list[int
         number not in plain and not plain.add(number)  # type: ignore[func-returns-value]
         for number in later
     ]
-
     ranges = numbers.ranges()
     assert list(numbers_in(ranges)) == sorted(plain)
     assert all(last + 1 < first for (_, last), (first, _) in itertools.pairwise(ranges))
@@ -59,7 +56,6 @@ def test_the_receiver_forgets_what_lies_below_the_floor() -> None:
     assert channel.accept(7, 5)
     assert not channel.accept(7, 5)
     assert not channel.accept(4, 1)  # settled long ago, and comes after all
-
     assert channel.accepted.ranges() == ((7, 7),)
     assert (channel.floor, channel.count) == (5, 2)
 
@@ -70,7 +66,6 @@ def test_the_receiver_forgets_what_lies_below_the_floor() -> None:
 def test_a_header_is_a_plain_tuple_with_the_number_the_colour_and_the_floor() -> None:
     a = ledger()
     headers = [a.submit("b", "m", None, 0.0) for _ in range(3)]
-
     assert headers[2] == ("a", 0, 3, 0, 1, False)
     assert Header(*tuple(headers[2])) == headers[2]
     assert Header("a", 0, 3, 0, 1) == headers[2]
@@ -83,7 +78,6 @@ def test_what_a_log_keeps_does_not_change_with_the_programs_objects() -> None:
     a.submit("b", "m", ("x", 7, items, (items, b"y")), 0.0)
     report = recorded(a, 1)
     items.append(2)
-
     assert output_of(report, "b").log[1].about == ("x", 7, "<list of 1>", ("<list of 1>", b"y"))
     assert frozen(object()) == "<object>"
     assert frozen("x" * 300) == "<str of 300>"
@@ -95,7 +89,6 @@ def test_a_reply_that_its_caller_has_read_acknowledges_its_call() -> None:
     a.submit("b", "m", None, 0.0)
     a.answered("b", 1)
     a.answered("nobody", 1)
-
     out = output_of(recorded(a, 1), "b")
     assert (out.settled_count, out.log) == (0, {})
 
@@ -108,7 +101,6 @@ def test_a_constructor_is_call_0_and_a_machine_is_created_once() -> None:
     with pytest.raises(ProtocolError, match="about to create kid, which it knows already"):
         a.create("kid", "__init__", None, 0.0)
     a.acknowledge(Acks("a", 0, "kid", 0, ((0, 0),)))
-
     out = output_of(recorded(a, 1), "kid")
     assert (out.sent_count, out.last, sorted(out.log)) == (2, 1, [1])
 
@@ -142,7 +134,6 @@ def test_memory_is_flat_over_many_calls() -> None:
         if index % 50 == 0:
             for acks in b.take_acks():
                 a.acknowledge(acks)
-
     assert len(a.outputs["b"].log) < 60
     assert len(b.inputs["a", 0].accepted.ranges()) < 60
     assert not b.running
@@ -162,7 +153,6 @@ def test_no_red_call_is_accepted_in_a_white_action() -> None:
     assert b.hear(header.colour)
     b.record(lambda: "before")
     b.accept(header, "m", 0.0)
-
     assert b.report(1).inputs == ()
     assert b.report(1).state == "before"
 
@@ -176,7 +166,6 @@ def test_no_red_reply_is_read_in_a_white_action() -> None:
     running = b.accept(header, "m", 0.0)
     recorded(b, 1)
     colour = b.finish(running)
-
     assert colour == 1
     with pytest.raises(ProtocolError, match="a was about to read a red reply in a white action"):
         a.wake(waiting, colour)
@@ -191,7 +180,6 @@ def test_a_call_that_comes_again_is_accepted_once_and_runs_again() -> None:
     a, b = ledger("a"), ledger("b")
     header = a.submit("b", "m", None, 0.0)
     runs = [b.accept(header, "m", 0.0), b.accept(header, "m", 0.0)]
-
     assert runs == ["a/0/b/1", "a/0/b/1#2"]
     assert parsed(runs[1]) == ("a", 0, "b", 1)
     assert b.inputs["a", 0].count == 1
@@ -203,7 +191,6 @@ def test_a_call_that_comes_again_is_accepted_once_and_runs_again() -> None:
 def test_a_call_of_a_process_without_us_runs_too() -> None:
     b = ledger("b")
     runs = [b.accept_unknown("m", 0.0, group="io", holds_slot=False) for _ in range(2)]
-
     assert runs == ["?/0/b/1", "?/0/b/2"]
     call = recorded(b, 1).calls[0]
     assert (call.caller, call.group, call.holds_slot) == (None, "io", False)
@@ -219,7 +206,6 @@ def test_the_loop_of_an_async_machine_may_copy_between_two_steps() -> None:
     b.accept_unknown("m", 0.0)
     b.request(1)
     b.record(lambda: "state", between_steps=True)
-
     report = b.report(1)
     assert (report.state, report.has_state, report.was_inside, report.status) == ("state", True, False, "active")
 
@@ -230,7 +216,6 @@ def test_a_copy_that_raises_leaves_the_machine_white() -> None:
     b.request(1)
     with pytest.raises(ZeroDivisionError):
         b.record(lambda: 1 // 0)
-
     assert b.colour == 0
     assert b.must_record
     assert b.record(None) == (1,)
@@ -245,7 +230,6 @@ def test_a_wait_that_ends_by_itself_or_is_ready_leaves_its_machine_active() -> N
     assert recorded(b, 2).status == "blocked"
     b.ready(waiting)
     b.ready(99)
-
     assert recorded(b, 3).status == "active"
     assert recorded(ledger(), 1).status == "passive"
 
@@ -256,7 +240,6 @@ def test_a_call_that_does_not_run_cannot_wait_and_the_waits_of_one_that_ended_ar
     waiting = b.wait(running, (None,), 1, 0.0)
     b.finish(running)
     b.wake(waiting)
-
     assert b.waits == {}
     with pytest.raises(ProtocolError, match="waits and does not run"):
         b.wait(running, (None,), 1, 0.0)
@@ -274,7 +257,6 @@ def test_a_machine_that_becomes_known_late_is_told_what_is_wanted() -> None:
     kid = ledger("kid")
     kid.hear(2)
     kid.record(lambda: None)
-
     assert kid.welcome([2, 4], 4) == (4,)
     assert sorted(kid.open) == [2]
     kid.record(lambda: None)

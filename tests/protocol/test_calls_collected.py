@@ -1,6 +1,4 @@
-"""When a snapshot of calls is complete, and the join of its reports, by hand."""
-
-from __future__ import annotations
+"""When a snapshot of calls is complete, the join of its reports, and who may end what is blocked, by hand."""
 
 from typing import Any
 
@@ -8,15 +6,11 @@ import pytest
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import MOST_RANGES
-from ray_snapshot.protocol.call_collector import (
-    CallsOf,
-    CompletedCallSnapshot,
-    PendingCallSnapshot,
-    ResolvedWait,
-)
+from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, PendingCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.calls import CallLedger, Header, call_id_of
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.tasks import task_name, worker_name
 
 
 class System:
@@ -82,14 +76,12 @@ def test_a_snapshot_says_itself_when_its_cut_is_not_consistent() -> None:
     header = system.ledgers["a"].submit("b", "m", None, 0.0)
     system.ledgers["b"].accept(header._replace(colour=0), "m", 0.0)
     system.report(number, "b")
-
     assert system.completed(number).problems == ("call 1 from a to b was accepted inside the cut and sent outside it",)
 
 
 def test_a_state_that_could_not_be_copied_is_an_obstacle() -> None:
     system = System("a", "b")
     system.call("a", "b")
-
     found = system.snapshot()
     assert found.obstacles == ("b was inside an action when it had to record: its state is unknown",)
     assert found.machines["a"].state == "state"
@@ -103,7 +95,6 @@ def test_reports_are_answered_by_rule() -> None:
     number = system.start()
     system.report(number, "a")
     report = system.ledgers["a"].report(number)
-
     assert system.coordinator.report_calls(report) is Answer.DUPLICATE
     assert system.coordinator.completed(number) is None
     assert system.coordinator.pending[number].waits_for() == "the report of b"
@@ -122,7 +113,6 @@ def test_a_machine_that_is_not_born_is_in_flight_with_its_constructor() -> None:
     system = System("a")
     system.ledgers["a"].create("kid", "__init__", None, 0.0)
     system.ledgers["a"].submit("kid", "m", None, 0.0)
-
     found = system.snapshot()
     assert sorted(channel_of(found, "a", "kid").in_flight) == [0, 1]
     assert list(found.machines) == ["a"]
@@ -138,7 +128,6 @@ def test_a_machine_that_was_born_meanwhile_is_waited_for() -> None:
     system.report(number, "a")
     assert system.coordinator.pending[number].waits_for() == "the report of kid"
     system.report(number, "kid")
-
     found = system.completed(number)
     assert sorted(found.machines) == ["a", "kid"]
     assert found.machines["kid"].status == "active"
@@ -153,7 +142,6 @@ def test_a_machine_that_is_named_inside_the_cut_is_waited_for_though_nobody_has_
     system.report(number)
     assert system.coordinator.pending[number].waits_for() == "the report of stranger"
     system.coordinator.calls.died("stranger", "is not covered")
-
     found = system.completed(number)
     assert found.obstacles == ("stranger is not covered while the snapshot was open",)
     assert channel_of(found, "a", "stranger").settled_count == 1
@@ -171,7 +159,6 @@ def test_a_machine_that_dies_while_a_snapshot_is_open_is_named_and_its_calls_are
     number = system.start()
     system.report(number, "a")
     system.coordinator.calls.died("b")
-
     found = system.completed(number)
     assert found.obstacles == ("b died while the snapshot was open",)
     assert channel_of(found, "a", "b").settled_count == 1
@@ -191,7 +178,6 @@ def test_what_an_earlier_incarnation_may_have_answered_is_unknown_until_the_send
     system.ledgers["a"].wake(first)
     new = system.call("a", "b", accepted=False)
     system.ledgers["a"].wait(waiting, (new,), 1, 0.0)
-
     assert wait_of(system.snapshot(), "a").is_satisfied is False
 
 
@@ -208,7 +194,6 @@ def test_what_an_earlier_run_of_a_call_may_have_answered_is_unknown_while_it_run
     system.ledgers["b"].finish(call)
     assert wait_of(system.snapshot(), "a").is_satisfied is None
     system.ledgers["b"].finish(second)
-
     assert wait_of(system.snapshot(), "a").is_satisfied is True
     assert not system.ledgers["b"].repeated
 
@@ -224,7 +209,6 @@ def test_the_final_counts_of_who_has_left_stand_in_every_later_snapshot() -> Non
     number = system.start()
     system.report(number, "a")
     system.coordinator.calls.left(system.ledgers.pop("driver").leave())
-
     for found in (system.completed(number), system.snapshot(), system.snapshot()):
         assert found.machines["driver"].status == "stopped"
         assert list(channel_of(found, "driver", "a").in_flight) == [2]
@@ -248,7 +232,6 @@ def test_a_wait_is_satisfied_when_its_calls_have_ended_inside_the_cut() -> None:
     running, flying, ended, settled = (system.call("a", "b", accepted=index % 2 == 0) for index in range(4))
     system.ledgers["b"].finish(ended)
     system.ledgers["a"].settle("b", 4)
-
     assert waiting_for(system, running) is False
     assert waiting_for(system, flying) is False
     assert waiting_for(system, ended, settled) is True
@@ -343,7 +326,6 @@ def test_a_call_in_flight_waits_for_the_replies_that_are_its_arguments() -> None
     system.ledgers["b"].finish(ended)
     queued = system.call("a", "c", accepted=False, needs=(running, ended))
     system.call("a", "c", needs=(ended,))
-
     (found,) = system.snapshot().argument_waits
     assert (found.machine, found.wait.call_id, found.answers) == ("c", queued, (False, True))
     assert (found.on_machines, found.is_satisfied) == (("b",), False)
@@ -359,7 +341,6 @@ def test_a_local_wait_is_for_its_own_machine_and_any_that_holds_its_handle() -> 
     """Trap 10: a call that runs here, or is on its way, may end it; so may one that somebody has yet to make."""
     system = System("a", "b", "c")
     system.ledgers["b"].hold("a")
-
     assert parked(system) == ("a", "b")
 
 
@@ -369,5 +350,48 @@ def test_whoever_may_yet_get_the_handle_counts_too() -> None:
     system.call("b", "a")
     system.call("b", "c", accepted=False)
     system.ledgers["d"].may_read("c")
-
     assert parked(system) == ("a", "b", "c", "d")
+
+
+def stuck() -> System:
+    """`a` and `b` each wait for the other; `dog` has a handle of `b`, and `far` may get it from `dog`."""
+    system = System("a", "b", "dog", "far")
+    system.coordinator.calls.tells_callers = True
+    into_a, into_b = system.call("dog", "a"), system.call("a", "b")
+    system.ledgers["a"].wait(into_a, [into_b], 1, 0.0)
+    system.ledgers["b"].wait(into_b, [system.call("b", "a", accepted=False)], 1, 0.0)
+    system.ledgers["dog"].hold("b")
+    return system
+
+
+def test_who_has_a_handle_of_it_or_may_get_one_may_end_it() -> None:
+    system = stuck()
+    assert dict(system.snapshot().callers) == {"a": ("b", "dog"), "b": ("a", "dog")}
+    system.call("dog", "far", accepted=False)  # it may bring the handle
+    assert dict(system.snapshot().callers) == {"a": ("b", "dog", "far"), "b": ("a", "dog", "far")}
+
+
+def test_who_may_read_its_reply_may_cancel_it() -> None:
+    system = stuck()
+    system.ledgers["far"].may_read("b")
+    assert dict(system.snapshot().callers)["b"] == ("a", "dog", "far")
+
+
+@pytest.mark.parametrize("machine", ["dog", "far"])
+def test_of_others_nothing_is_told(machine: str) -> None:
+    assert machine not in stuck().snapshot().callers
+
+
+def test_nothing_is_told_unless_it_is_asked_for() -> None:
+    system = stuck()
+    system.coordinator.calls.tells_callers = False
+    assert not system.snapshot().callers
+
+
+def test_who_has_started_a_task_may_cancel_it() -> None:
+    system = stuck()
+    worker = system.born(worker_name("one", 1))
+    task = task_name("f", "11")
+    system.ledgers["far"].start_task("f", task, (), 0.0)
+    worker.wait(worker.accept_task(task, "f", 0.0), [system.call("dog", "a", accepted=False)], 1, 0.0)
+    assert dict(system.snapshot().callers)[task] == ("far",)

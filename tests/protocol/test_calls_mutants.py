@@ -1,7 +1,5 @@
 """Do the tests of the protocol for calls work? Each wrong protocol must be caught by a seeded run, for the right reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -489,7 +487,6 @@ SLOW = ("tasks_on_their_way_wake_nobody",)
 )
 def test_a_wrong_protocol_for_calls_is_caught(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant.breaks(monkeypatch)
-
     if not isinstance(mutant.shown_by, str):
         with pytest.raises(OracleError, match=mutant.seen_by):
             mutant.shown_by()
@@ -521,7 +518,6 @@ def test_the_page_of_protocols_names_every_mutant_of_calls() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
     table = page.split("### Traps of calls")[1].split("\n##")[0]
     rows = [row.split("|")[3] for row in table.splitlines() if row.startswith("| ")]
-
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {
         mutant.breaks.__name__ for mutant in MUTANTS
     }

@@ -1,7 +1,5 @@
 """The marker protocol against its table: every event in every state of what the host knows of the number."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
@@ -87,7 +85,6 @@ def test_every_event_in_every_state_has_the_effects_of_the_table(scheme: str, st
         assert protocol.step(event(name, scheme)) == expected  # type: ignore[arg-type]
         return
     before = protocol.fingerprint()
-
     with pytest.raises(ProtocolError, match="closed before this host recorded it"):
         protocol.step(event(name, scheme))  # type: ignore[arg-type]
     assert protocol.fingerprint() == before  # an illegal event leaves it as it was
@@ -97,7 +94,6 @@ def test_every_event_in_every_state_has_the_effects_of_the_table(scheme: str, st
 def test_inputs_are_complete_when_the_last_awaited_marker_arrives(scheme: str) -> None:
     red = SCHEMES[scheme][1]
     protocol = host("recorded", scheme)
-
     assert protocol.step(MarkerArrived("u", red)) == ()
     assert protocol.step(MarkerArrived("u", red)) == ()  # a double is stale
     assert protocol.step(MarkerArrived("v", red)) == (InputsComplete(1),)
@@ -107,21 +103,18 @@ def test_inputs_are_complete_when_the_last_awaited_marker_arrives(scheme: str) -
 def test_a_host_without_inputs_is_complete_when_it_records() -> None:
     protocol = ChandyLamport()
     protocol.step(SnapshotRequested(1))
-
     assert protocol.step(BoundaryReached()) == (Record((1,), 1), InputsComplete(1))
 
 
 def test_an_aborted_number_that_is_pending_is_recorded_all_the_same() -> None:
     protocol = host("pending", "numbered")
     protocol.step(SnapshotAborted(1))
-
     assert protocol.turning.must_turn
     assert protocol.step(BoundaryReached())[0] == Record((1,), 1)
 
 
 def test_a_marker_stands_for_every_lower_number_that_its_link_has_not_carried() -> None:
     protocol = host("new", "numbered")
-
     assert protocol.step(MarkerArrived("u", 3)) == (AskForBoundary((1, 2, 3)),)
     assert protocol.step(BoundaryReached())[0] == Record((1, 2, 3), 3)
     assert protocol.awaited == {1: {"v"}, 2: {"v"}, 3: {"v"}}

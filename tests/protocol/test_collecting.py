@@ -1,7 +1,5 @@
 """The central point: which snapshots are open, what is missing of them, and how each report is answered."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 
@@ -32,7 +30,6 @@ def test_numbers_rise_by_one_and_are_never_used_again() -> None:
     found.abort(3, "no more wanted")
     found.report(1, HostReport("A"))
     found.completed(1)
-
     assert found.start(0, 9) == 4
 
 
@@ -44,7 +41,6 @@ def test_past_the_bound_of_open_snapshots_a_start_is_refused_and_uses_no_number(
     found = coordinator("A", most_open=2)
     assert [found.start(0, 9) for _ in range(4)] == [1, 2, None, None]
     found.abort(1, "room")
-
     assert found.start(0, 9) == 3
 
 
@@ -63,7 +59,6 @@ def test_reports_are_answered_by_what_their_snapshot_is() -> None:
     assert found.completed(number) is not None
     assert found.report(number, HostReport("B")) is Answer.DISCARDED
     assert found.report(number, LateReport("B")) is Answer.DISCARDED
-
     aborted = found.start(0, 9)
     assert aborted is not None
     found.abort(aborted, "no more wanted")
@@ -81,7 +76,6 @@ def test_a_snapshot_is_complete_when_all_have_reported_and_no_message_is_missing
     assert not pending.is_complete
     assert pending.waits_for() == "1 messages in flight from a to b (mail)"
     pending.late(LateReport("B", {AB: 1}))
-
     assert pending.is_complete
     assert pending.waits_for() == "nothing"
 
@@ -93,7 +87,6 @@ def test_more_accepted_than_sent_is_no_reason_to_wait_but_is_told() -> None:
     found.report(number, HostReport("A"))
     found.report(number, HostReport("B", accepted={AB: 1}))
     completed = found.completed(number)
-
     assert completed is not None
     assert completed.surplus == {AB: -1}
 
@@ -101,7 +94,6 @@ def test_more_accepted_than_sent_is_no_reason_to_wait_but_is_told() -> None:
 def test_a_surplus_on_one_channel_does_not_stand_for_what_is_missing_on_another() -> None:
     pending = PendingCounts(1, ["A"])
     pending.report(HostReport("A", sent={AB: 1}, accepted={("b", "a", "mail"): 1}))
-
     assert not pending.is_complete
 
 
@@ -116,7 +108,6 @@ def test_past_its_deadline_a_snapshot_is_given_up_and_says_what_it_waited_for() 
     assert found.next_deadline() == 15
     assert found.expire(14.9) == []
     (aborted,) = found.expire(15)
-
     assert aborted.number == number
     assert aborted.reason == "timed out waiting for the report of B"
     assert aborted.awaited == ("B",)
@@ -141,7 +132,6 @@ def test_a_deadline_names_the_message_that_is_missing() -> None:
     assert number is not None
     found.report(number, HostReport("A", sent={AB: 2}))
     found.report(number, HostReport("B", accepted={AB: 1}))
-
     assert found.expire(6)[0].reason == "timed out waiting for 1 messages in flight from a to b (mail)"
 
 
@@ -150,7 +140,6 @@ def test_a_snapshot_of_which_nothing_is_missing_is_not_given_up() -> None:
     number = found.start(0, 5)
     assert number is not None
     found.report(number, HostReport("A"))
-
     assert found.expire(100) == []
     assert found.completed(number) is not None
 
@@ -161,7 +150,6 @@ def test_a_host_that_is_gone_ends_the_snapshots_that_still_need_it() -> None:
     assert first is not None
     found.report(first, HostReport("B"))
     (aborted,) = found.leave("B")
-
     assert aborted.number == second
     assert aborted.reason == "host B is gone"
     assert list(found.pending) == [first]
@@ -177,7 +165,6 @@ def test_what_is_not_pending_cannot_be_given_up() -> None:
 
 def test_markers_reach_what_edges_lead_to() -> None:
     edges = [("a", "b"), ("b", "c"), ("d", "a")]
-
     assert reachable(edges, ["a"]) == {"a", "b", "c"}
     assert reachable(edges, ["d", "c"]) == {"a", "b", "c", "d"}
     assert reachable([], ["x"]) == {"x"}
@@ -205,7 +192,6 @@ def test_a_copy_goes_its_own_way() -> None:
     one.join("stays")
     before = in_full(one)
     other = one.copy()
-
     assert in_full(other) == before
     other.report(1, HostReport("B", accepted={AB: 2}))
     other.report(1, LateReport("B", sequence=1))
@@ -255,5 +241,4 @@ def test_a_host_keeps_nothing_of_a_snapshot_that_is_closed() -> None:
         pass
     host.close(1)
     gc.collect()
-
     assert recording() is None

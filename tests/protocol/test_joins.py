@@ -1,7 +1,5 @@
 """Joins: what is enabled, who is chosen, and what a machine waits for whose joins are not enabled."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
 from itertools import permutations, product
@@ -35,13 +33,11 @@ def taken(net: Net, count: int) -> list[str]:
 
 def test_a_join_of_many_ports_does_not_starve_behind_those_of_few() -> None:
     net = fed((("a", "b"), ("a", "c"), ("a", "b", "c")), {"s": "a", "t": "b", "u": "c"}, 40)
-
     assert min(Counter(taken(net, 30)).values()) == 10
 
 
 def test_joins_and_plain_methods_take_turns_however_much_there_is_of_either() -> None:
     net = fed((("a", "b"), ("c", "d")), {"s": "a", "t": "b", "u": "c", "v": "d", "w": "plain"}, 40)
-
     found = taken(net, 40)
     assert all({"a+b", "c+d", "plain"} == set(found[at : at + 4]) for at in range(0, 36))
 
@@ -97,7 +93,6 @@ def test_every_source_of_a_port_is_served() -> None:
         for name, box in boxes.items():
             _keep_full(inbox, box, name[0])
         served.update(box.source for box, _ in inbox.take() or ())
-
     assert min(served[name] for name in ("a0", "a1", "a2")) == 10
     assert served["c0"] == 30
 

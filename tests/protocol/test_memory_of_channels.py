@@ -1,7 +1,5 @@
 """What a channel takes in the hosts of both its ends, when all that it carried was accepted."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import tracemalloc

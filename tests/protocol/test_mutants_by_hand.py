@@ -1,7 +1,5 @@
 """Wrong protocols that no snapshot shows, because they are unfair, unbounded or only late: a named test must catch each."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -295,6 +293,5 @@ MUTANTS: dict[Callable[[Patch], None], Callable[[], None]] = {
 def test_its_test_catches_it(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
     MUTANTS[breaks]()
     breaks(monkeypatch)
-
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         MUTANTS[breaks]()

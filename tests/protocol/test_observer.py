@@ -1,7 +1,5 @@
 """The observer variant against its table and its text; and, as a lesson, markers where channels reorder."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Any
@@ -90,7 +88,6 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_the_observer
         assert found.step(event(name, scheme)) == effects
         return
     before = found.fingerprint()
-
     with pytest.raises(ProtocolError, match=r"closed before this host recorded it|the observer variant has none"):
         found.step(event(name, scheme))
     assert found.fingerprint() == before
@@ -123,7 +120,6 @@ def test_a_batch_waits_for_the_declaration_of_its_channels() -> None:
     net.cores["B"].arrive(second)
     assert net.act("B") is None
     net.cores["B"].arrive(first)
-
     assert [net.act("B") for _ in range(2)] == [("b", [1]), ("b", [2])]
 
 
@@ -132,7 +128,6 @@ def test_a_double_is_dropped_however_late_it_comes_and_remembering_that_costs_no
     found = batches(net, "a", "b", *range(50))
     for batch in (*found, *found):
         net.cores["B"].arrive(batch)
-
     link = net.cores["B"].inputs["A"]
     assert net.machine("b").inbox.mailboxes["a"].arrived == 50
     assert isinstance(link, LooseInLink)
@@ -143,7 +138,6 @@ def test_it_sends_no_control_message_over_the_links() -> None:
     net = loose_net({"a": "A", "b": "B"})
     batches(net, "a", "b", "so that there is a link")
     net.record("A", 1)
-
     assert net.cores["A"].output("B").take() is None
     assert net.cores["A"].open[1].marker_count == 0
 
@@ -160,7 +154,6 @@ def test_it_attaches_the_number_to_all_subsequent_messages() -> None:
     core.fire(core.set_timer(net.machine("a"), "b", "tick", None, 0.0, 0.0), 1)
     third = core.output("B").take()
     assert third is not None
-
     colours = [[message[5] for _, messages in batch[3] for message in messages] for batch in (before, behind, third)]
     assert colours == [[0], [1], [1, 1]]
     assert core.colour_of(net.machine("a")) == 1  # what a reply carries
@@ -211,7 +204,6 @@ def test_markers_over_a_reordering_channel_give_a_wrong_cut_and_the_oracle_names
     monkeypatch.setattr(rules, "LooseInLink", MarkersAlone)
     world = reordering(CHANDY_LAMPORT)
     run_script(world, [*OVERTAKES, "calm"])
-
     assert [recorded.states["b"] for recorded in world.central.completed] == [("one", "two")]
     assert world.central.surplus == {1: {("A", "B", "link"): -1}}  # and so do the counts
     with pytest.raises(OracleError, match="snapshot 1: action 2 of b is impossible here: it accepts mail 2 from a"):
@@ -222,7 +214,6 @@ def test_the_observer_gives_a_right_cut_in_the_very_same_order() -> None:
     world = reordering()
     run_script(world, ["deliver A B" if step == "repeat 1" else step for step in OVERTAKES] + ["calm"])
     check_all(world)
-
     assert [recorded.states["b"] for recorded in world.central.completed] == [("one",)]
 
 
@@ -241,6 +232,5 @@ def test_markers_over_a_reordering_channel_lose_white_messages_that_come_behind_
             *("repeat 1", "record B", "calm"),  # the marker overtakes it
         ],
     )
-
     with pytest.raises(OracleError, match=r"snapshot 1: after the white actions, the channels hold .*two"):
         check_all(world)

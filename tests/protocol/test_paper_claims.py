@@ -3,8 +3,6 @@
 EWD864a is E. W. Dijkstra's note, by paragraph of its transcript; CL85 is Chandy and Lamport's paper of 1985, by rule.
 """
 
-from __future__ import annotations
-
 import pytest
 from nets import Net
 from worlds.mail.behaviours import Script
@@ -27,7 +25,6 @@ def test_the_first_red_message_does_not_end_a_recording_for_it_need_not_exist() 
     net.record("R", 1)
     net.carry("P", "Q")
     net.copy()
-
     assert net.in_flight(1) == {("p", "q"): ["last white"]}
 
 
@@ -38,7 +35,6 @@ def test_a_marker_goes_onto_every_output_before_anything_else() -> None:
     for host in ("Q", "R"):
         core.output(host)
     core.request(1)
-
     assert core.protocol.step(BoundaryReached())[:3] == (Record((1,), 1), SendMarker("Q", 1), SendMarker("R", 1))
 
 
@@ -48,7 +44,6 @@ def test_machines_turn_red_in_time_if_they_do_so_at_their_first_marker() -> None
     net.record("P", 1)
     net.send("p", "q", "red")
     net.carry("P", "Q")
-
     assert net.act("Q") == ("q", ["red"])  # its boundary recorded first
     net.copy("Q")
     assert net.cores["Q"].open[1].copies[0].extra == ()
@@ -69,7 +64,6 @@ def test_there_is_at_least_one_initiator_and_several_are_fine(hosts: tuple[str, 
         for core in net.cores.values():
             core.boundary()
     net.copy()
-
     assert net.in_flight(1) in ({("p", "q"): ["white"]}, {})
     assert all(core.open[1].has_markers for core in net.cores.values())
 
@@ -87,7 +81,6 @@ def test_local_collection_is_complete_when_every_input_has_delivered_its_marker(
     assert not recording.has_markers
     net.record("R", 1)
     net.carry("R", "Q")
-
     assert recording.has_markers
 
 
@@ -100,6 +93,5 @@ def test_a_red_message_in_a_white_action_makes_the_alternative_impossible() -> N
     sent.after, sent.sent = ("go",), [("p", "q", "mail", 1)]
     log.begin("q", [("p", "q", "mail", 1)], 0).after = ("m",)
     log.record(1, ["q"])
-
     with pytest.raises(OracleError, match="action 1 of q is impossible here"):
         check(log, RecordedSnapshot(1, {"p": (), "q": ("m",)}))

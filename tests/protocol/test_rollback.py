@@ -1,7 +1,5 @@
 """The rollback in two phases against its table: every event in every phase; and the coordinator, step by step."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path
@@ -74,7 +72,6 @@ def test_every_event_in_every_phase_has_the_effects_of_the_table(event: str, pha
             host.step(EVENTS[event])
     else:
         assert host.step(EVENTS[event]) == expected
-
     assert (host.generation, host.phase) == AFTER.get((event, phase), (OWN, phase))
 
 
@@ -82,7 +79,6 @@ def test_every_event_in_every_phase_has_the_effects_of_the_table(event: str, pha
 def test_a_host_refuses_what_is_older_and_holds_what_comes_before_it_has_started(phase: Phase) -> None:
     host = RollbackHost(OWN, phase)
     own = Judgement.ACCEPT if phase is Phase.RUNNING else Judgement.HOLD
-
     assert [host.judge(n) for n in (OWN - 1, OWN, OWN + 1)] == [Judgement.REFUSE, own, Judgement.HOLD]
 
 

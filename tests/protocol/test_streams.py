@@ -1,7 +1,5 @@
 """Streaming generators of a cut, by hand: which of them Ray holds at a `yield`, and whether an item has come."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a snapshot says of plain tasks, by hand: who runs them, what is on its way, what is kept of workers that have left."""
 
-from __future__ import annotations
-
 import pytest
 from test_calls_collected import System
 
@@ -34,7 +32,6 @@ def test_a_task_that_raised_and_is_retried_is_on_its_way_and_whether_it_was_its_
         system.ledgers[ONE].finish_task(system.ledgers[ONE].accept_task(task, "f", 0.0), 0.0, is_error=True)
     system.ledgers["driver"].wait(None, [call_of_task(F)], 1, 0.0)
     system.ledgers["driver"].wait(None, [call_of_task(G)], 1, 0.0)
-
     found = system.snapshot()
     assert _on_the_way(found) == [F]
     assert [one.answers for one in found.waits] == [(None,), (True,)]
@@ -49,7 +46,6 @@ def test_a_last_try_that_raised_stays_in_doubt_as_long_as_it_is_in_a_log(leaves:
     if leaves:
         _leave(system, ONE)
     system.ledgers["driver"].wait(None, [call_of_task(F)], 1, 0.0)
-
     for number in (1, 2, 3):
         found = system.snapshot()
         assert [one.answers for one in found.waits] == [(None,)], number
@@ -63,7 +59,6 @@ def test_what_a_worker_has_handles_of_any_task_to_come_may_use_also_when_it_has_
     system = _with_worker("a", "b")
     system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("park", 0.0), (), 1, 0.0, is_local=True)
     system.ledgers[ONE].hold("a")
-
     for _ in range(2):
         assert "b" in system.snapshot().waits[0].on_machines, "it may start a task"
         if ONE in system.ledgers:
@@ -74,7 +69,6 @@ def test_of_a_worker_that_has_crashed_nobody_knows_what_it_had() -> None:
     system = _with_worker("a", "b")
     system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("park", 0.0), (), 1, 0.0, is_local=True)
     assert "b" not in system.snapshot().waits[0].on_machines
-
     del system.ledgers[ONE]
     system.coordinator.calls.died(ONE)
     assert "b" in system.snapshot().waits[0].on_machines
@@ -86,7 +80,6 @@ def test_an_actor_that_is_being_made_may_act_too_whoever_has_crashed() -> None:
     system.ledgers["driver"].hold("a")
     system.ledgers["driver"].create("kid", "__init__", None, 0.0)
     assert "kid" in system.snapshot().waits[0].on_machines
-
     del system.ledgers[ONE]
     system.coordinator.calls.died(ONE)
     assert "kid" in system.snapshot().waits[0].on_machines
@@ -108,7 +101,6 @@ def test_without_snapshots_workers_that_left_long_ago_are_forgotten_too() -> Non
         ends = TaskEnds()
         ends.add(F, at, is_error=False)
         calls.left(MachineReport(worker_name("1", session), 0, 0, 0, has_left=True, ended=ends.report()))
-
     assert calls.known_workers() == {worker_name("1", 1), worker_name("1", 2)}
     assert calls.ended_workers == {worker_name("1", 0)}
 
@@ -117,7 +109,6 @@ def test_a_worker_keeps_the_ends_of_a_minute() -> None:
     ends = TaskEnds()
     ends.add(F, 0.0, is_error=False)
     ends.add(G, 100.0, is_error=False)
-
     assert [*ends.report()] == [G]
 
 
@@ -136,7 +127,6 @@ def test_a_worker_that_has_left_is_awaited_no_more_and_what_it_had_sent_is_one_s
         system.call(worker, "a")
         system.ledgers[worker].answered("a", 1)
         _leave(system, worker)
-
     system.snapshot()
     assert system.coordinator.calls.known_workers() == set()
     system.ledgers["a"].forget_workers(system.coordinator.calls.ended_workers)
@@ -148,7 +138,6 @@ def test_what_a_complete_snapshot_says_is_over_its_sender_drops_and_then_its_wor
     system = _with_worker()
     system.ledgers["driver"].start_task("f", F, (1,), 0.0)
     system.ledgers[ONE].finish_task(system.ledgers[ONE].accept_task(F, "f", 0.0), 0.0)
-
     for number, is_kept in ((1, True), (2, False)):
         found = system.snapshot()
         for ledger in system.ledgers.values():

@@ -1,7 +1,5 @@
 """`questions.conservation` on histories with known answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

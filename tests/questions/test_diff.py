@@ -1,7 +1,5 @@
 """`questions.diff`: two snapshots held against each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

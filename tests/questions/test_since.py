@@ -1,7 +1,5 @@
 """`questions.since`: live verdicts over a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

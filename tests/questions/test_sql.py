@@ -1,7 +1,5 @@
 """`questions.sql`: what a query sees, and that it can neither reach out of the history, nor take more than it may."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

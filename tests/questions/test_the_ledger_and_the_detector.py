@@ -1,7 +1,5 @@
 """The ledger of a history is what the detector `TokenConservation` said live, whatever machines hold."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping

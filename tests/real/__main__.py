@@ -4,8 +4,6 @@ PYTHONPATH=tests python tests/real                 # all of them, into docs/real
 PYTHONPATH=tests python tests/real queues start    # these two anew; the others' rows stay as they were
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """The programs of `tests/real/programs`, what each uses, and how it is to be started."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The planted hangs of `tests/real/programs`: what `ray-snapshot diagnose` says of each from a second terminal."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass

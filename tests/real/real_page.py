@@ -1,7 +1,5 @@
 """`docs/real-programs.md`: a table of what was measured."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Running a program as its users do, in an environment made from nothing: plainly, watched, and with `rs.install()`."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

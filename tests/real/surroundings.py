@@ -1,7 +1,5 @@
 """What runs beside a program: a cluster, another job, the server of Ray Client; started for it, and ended by process."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

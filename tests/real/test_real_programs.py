@@ -3,8 +3,6 @@
 Each starts a Ray of its own. They run by night; those that need Ray's libraries or uvloop run with `make test-libraries`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`docs/start/rl-hangs.md` shows what the product prints: each block is held against an answer to the hang that it names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The harness itself: what counts as a difference, and how a cause is told; nothing runs here."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

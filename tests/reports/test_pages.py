@@ -1,7 +1,5 @@
 """A report as a file: whole in itself, harmless whatever the history holds, and small."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

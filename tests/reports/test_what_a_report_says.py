@@ -1,7 +1,5 @@
 """What is gathered for a report: of which snapshot, in which words, and of what came before it."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A system for a whole file of tests: two hosts, in which each test creates machines of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A host without Ray: the real one, with its threads, between a driver's core and a service that only writes down."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import threading

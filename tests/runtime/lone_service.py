@@ -1,7 +1,5 @@
 """Actors without Ray; on them the part of a service that goes back, and a program's session."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs by chance for a host alone, in which machines act, wait, are held, stop, share and go back; and its snapshots."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -1,7 +1,5 @@
 """Machines that conserve tokens, count what they do, and can be asked how they fare; for tests of restores."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

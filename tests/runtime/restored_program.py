@@ -1,7 +1,5 @@
 """A program that tests start, and start again from one of its snapshots: HISTORY ADDRESS PER_HOST."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Machines that several tests of the runtime use, the gate at which a test can stop one, and the house they live in."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An analyst without Ray: what one in the place of another is told; and what is listed before anybody hears of it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle

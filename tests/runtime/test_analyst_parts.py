@@ -1,7 +1,5 @@
 """Snapshots as they come to an analyst, and the verdicts that it keeps, each alone."""
 
-from __future__ import annotations
-
 import pytest
 from limited import limit
 

@@ -1,6 +1,4 @@
-"""While a host makes a report, its threads take turns quickly; else as Python would have it."""
-
-from __future__ import annotations
+"""While a host makes a report, its threads take turns quickly; looking at the stacks of threads stops nobody."""
 
 import sys
 import threading
@@ -9,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from clean import ran
 from lone_host import lone_host
 
 import ray_snapshot as rs
@@ -81,3 +80,50 @@ def test_an_interval_is_the_same_however_often_it_is_put_back(chosen_us: int) ->
         with TURNS.brisk():
             assert sys.getswitchinterval() <= LIMITS.switch_s
     assert sys.getswitchinterval() == before
+
+
+LOOKS_WHILE_GARBAGE_IS_DUE = """
+import faulthandler, gc, threading, time
+
+from ray_snapshot.runtime.here import frames_of_threads
+
+faulthandler.dump_traceback_later(60, exit=True)
+
+class SlowToGo:
+    def __del__(self):
+        time.sleep(0.2)  # other threads run meanwhile, and want the list of threads
+
+def begins_threads():
+    while True:
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+
+gc.collect()
+gc.disable()
+waiting, may_end = threading.Semaphore(0), threading.Event()
+
+def waits():
+    waiting.release()
+    may_end.wait()
+
+for target in (*[waits] * 20, begins_threads):
+    threading.Thread(target=target, daemon=True).start()
+for _ in range(20):
+    waiting.acquire()
+garbage = SlowToGo()
+garbage.itself = garbage
+del garbage
+gc.set_threshold(gc.get_count()[0] + 8)
+gc.enable()
+assert len(frames_of_threads()) >= 21
+assert gc.isenabled()
+print("seen", flush=True)
+may_end.set()
+"""
+
+
+def test_a_collection_that_is_due_stops_nobody() -> None:
+    # without the collector's rest this hangs in each of ten tries under Python 3.11.7
+    done = ran(sys.executable, "-c", LOOKS_WHILE_GARBAGE_IS_DUE)
+    assert (done.returncode, done.stdout) == (0, "seen\n"), done.stderr

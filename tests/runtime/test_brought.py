@@ -1,7 +1,5 @@
 """Rows of machines at rest that come packed with their host's report: when they do, and that they say what plain rows say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

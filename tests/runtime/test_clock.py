@@ -1,7 +1,5 @@
 """The clock alone: a service and a watcher have one."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

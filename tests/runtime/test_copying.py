@@ -1,7 +1,5 @@
 """Machines at rest are copied: others are let in, and what was noted for a snapshot that was given up is not shown."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a program does beside its snapshots, each of which shows of it what it is; and what a snapshot that it holds has."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

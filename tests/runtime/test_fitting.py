@@ -1,7 +1,5 @@
 """What the driver refuses to send, told from the class alone; no Ray in here."""
 
-from __future__ import annotations
-
 import functools
 import typing
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Handing snapshots over to an analyst that dies, and numbers that the driver lets a service give out; without Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

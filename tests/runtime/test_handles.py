@@ -1,7 +1,5 @@
 """Handles: of machines that a driver has spawned, made when they are asked for; and of those known by name."""
 
-from __future__ import annotations
-
 import operator
 import pickle
 import sys

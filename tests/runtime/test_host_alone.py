@@ -1,7 +1,5 @@
 """A host without Ray: what its parts do together, between the driver's core and a service that only writes down."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

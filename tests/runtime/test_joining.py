@@ -1,7 +1,5 @@
 """Which system joins the watch of its program, and what is said where it does not."""
 
-from __future__ import annotations
-
 from itertools import islice
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which checkpoints stay in memory; the real keeper, without Ray."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable
 

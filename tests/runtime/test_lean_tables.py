@@ -1,7 +1,5 @@
 """Tables and large bytes on their way: what is in common is sent once, and what comes is what was sent."""
 
-from __future__ import annotations
-
 import datetime
 import pickle
 from collections.abc import Iterator

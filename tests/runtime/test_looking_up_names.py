@@ -1,7 +1,5 @@
 """Where machines live that this process has sent to by name: what the directory is asked, and what waits for what."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator

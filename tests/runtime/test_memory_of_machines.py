@@ -1,7 +1,5 @@
 """What a machine takes in its host, beyond the program's own object."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc

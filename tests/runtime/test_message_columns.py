@@ -1,7 +1,5 @@
 """Messages that are made columns of together say what each says by itself, in the same order."""
 
-from __future__ import annotations
-
 import enum
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A snapshot whose states, and whose arguments, are longer than the 2 GiB that one Arrow array may hold."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rs.System(on_alarm=...)`: a system's own alarms, told as they begin and end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

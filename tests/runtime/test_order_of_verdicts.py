@@ -1,7 +1,5 @@
 """The service without Ray: the order in which snapshots are evaluated, and what may happen between two of its steps."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Callable, Coroutine

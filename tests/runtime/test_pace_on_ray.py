@@ -1,7 +1,5 @@
 """A clock that goes by a share of processor time: what hosts and watched processes spend is measured, and sets the pace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A history of snapshots some of whose rows came packed: what it holds is what it would hold of plain rows."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What is measured of a system among Ray's own metrics: what Ray is told, and what a cluster exports."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report that cannot be made, or that nobody needs any more once it is made: its snapshot is given up, and nothing else."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """A program is started again from one of its snapshots: in another process, on another number of hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

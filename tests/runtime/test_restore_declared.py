@@ -1,7 +1,5 @@
 """What was declared holds behind a restore: joins that lack a part, ports, channels that barriers align on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

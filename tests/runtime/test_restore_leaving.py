@@ -1,7 +1,5 @@
 """SIGTERM: a last snapshot is taken, and then the process ends; what it was is gone on from."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What cannot be restored is known before: each snapshot says so, machine by machine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Hosts are killed: the system goes back to its last snapshot and on by itself; nothing is lost, and nothing comes twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

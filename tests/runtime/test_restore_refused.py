@@ -1,7 +1,5 @@
 """`ray-snapshot restore` says what is wrong before the program does anything, in one line, with exit code 2; without Ray."""
 
-from __future__ import annotations
-
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

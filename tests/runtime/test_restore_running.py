@@ -1,7 +1,5 @@
 """A running system is rolled back: nothing is lost, nothing comes twice, and nothing from before is accepted."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The service and the analyst are killed: the system goes on by itself; what was committed stays, each row once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -22,7 +20,7 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot import detectors
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.nightly]
 
 COUNT, TOKENS = 6, 100
 TOTAL = COUNT * TOKENS
@@ -97,7 +95,6 @@ def bank(ray_cluster: None, folder: Path) -> Iterator[rs.System]:
         yield system
 
 
-@pytest.mark.nightly
 def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(folder: Path) -> None:
     watched = [conservation(TOTAL)]
     with rs.System("headless", history=folder, detectors=watched, **PATIENCE) as system:
@@ -117,7 +114,6 @@ def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(fol
     assert kept.sequence in numbers
 
 
-@pytest.mark.nightly
 def test_what_the_program_has_restored_is_gone_back_to_though_the_analyst_that_kept_it_has_died() -> None:
     """Nobody takes a snapshot meanwhile, and there is no history: the driver has the copy."""
     with rs.System("restored", recover="rollback", detectors=[]) as system:
@@ -151,7 +147,6 @@ def unleash(system: rs.System, chance: random.Random, many: list[Any], kills: in
 
 
 @pytest.mark.contract
-@pytest.mark.nightly
 def test_whoever_is_killed_nothing_is_lost_and_nothing_comes_twice(bank: rs.System, folder: Path, seed: int) -> None:
     chance, ear = random.Random(seed), Ear(bank)
     many = town(bank, 10**9)

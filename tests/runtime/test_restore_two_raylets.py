@@ -1,7 +1,5 @@
 """A node is gone while hosts on it work: the system goes on, on the one that comes in its place."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Protocols other than markers where something goes wrong: hosts that freeze and die, full mailboxes, other terminals."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Calls between machines: results, waits, colours, and what a snapshot holds of them."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

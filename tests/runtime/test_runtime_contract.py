@@ -1,7 +1,5 @@
 """The public face, line by line as the design states it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The detector service: every detector on every snapshot, off its path; and the history of a run."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections import Counter

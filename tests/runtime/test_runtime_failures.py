@@ -1,7 +1,5 @@
 """What goes wrong in a system stops it, and reaches the driver by name, soon, wherever it is."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

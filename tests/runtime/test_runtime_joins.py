@@ -1,7 +1,5 @@
 """Machines written with joins only: what they wait for follows from their patterns and declared inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Actions that last longer than a snapshot may: full mailboxes, long computations, processes that stand still."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Handles, arguments, timers, and the hooks of machines."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

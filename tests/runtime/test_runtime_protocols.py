@@ -1,7 +1,5 @@
 """Every protocol on Ray, over the same machines: what each promises of its snapshots, and what it does not."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

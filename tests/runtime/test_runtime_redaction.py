@@ -1,7 +1,5 @@
 """A system whose machines have secrets under redacted names: none of them reaches its history."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

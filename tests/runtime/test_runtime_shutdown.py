@@ -1,7 +1,5 @@
 """Leaving: nothing of a system stays alive, however its program ends; and looking at one from another program."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Snapshots of a system at work: conserved, complete, several at once, by markers alone, and of what is being born."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

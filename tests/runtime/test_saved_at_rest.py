@@ -1,7 +1,5 @@
 """What checkpoints keep of machines at rest: the table of a section, whatever has been put to rest and woken before."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from typing import Any

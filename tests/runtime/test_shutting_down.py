@@ -1,7 +1,5 @@
 """What stands in the place of Ray's `shutdown` while sessions are open; a stand-in for Ray's own."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

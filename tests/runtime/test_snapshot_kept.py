@@ -1,7 +1,5 @@
 """Machines hear that a snapshot of theirs is kept: of which, when, and what they may do then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

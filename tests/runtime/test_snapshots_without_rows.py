@@ -1,7 +1,5 @@
 """What a snapshot answers whose rows of machines at rest are not read yet, and what it reads."""
 
-from __future__ import annotations
-
 import operator
 import threading
 from collections.abc import Sequence

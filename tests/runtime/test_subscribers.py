@@ -1,7 +1,5 @@
 """Which verdicts a subscriber hears of; and who waits for some is not kept waiting when there will be none. No Ray in here."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

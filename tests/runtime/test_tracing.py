@@ -1,7 +1,5 @@
 """The tracer of one process, without Ray: what is shipped when, and what its rows say."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

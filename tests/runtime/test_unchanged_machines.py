@@ -1,7 +1,5 @@
 """What a host keeps of machines that have not acted: its snapshots are the same with it and without it."""
 
-from __future__ import annotations
-
 import datetime
 import enum
 import threading

@@ -1,7 +1,5 @@
 """`wait_for` of what can never come any more ends at once, with the reason, and no sooner than that is certain."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -62,11 +60,9 @@ def test_termination_is_not_waited_for_in_a_deadlock_nor_in_a_system_that_anothe
             system.wait_for("termination", timeout=NEVER_S)
         assert isinstance(caught.value, rs.SnapshotTimeoutError)
         assert (caught.value.waited_for, caught.value.verdict.detector) == ("termination", "deadlock")
-
         with pytest.raises(rs.SnapshotTimeoutError) as waited:
             system.wait_for("termination", timeout=SOON_S, stop_on_alarm=False)
         assert not isinstance(waited.value, rs.NeverHoldsError), "it was to be waited for"
-
         heard = threading.Event()
         system.subscribe(lambda verdict: heard.set() if verdict.holds else None)
         with pytest.raises(rs.NeverHoldsError):

@@ -1,7 +1,5 @@
 """A host at which nothing happens turns red at once; what comes late, and what it took, is in its report."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

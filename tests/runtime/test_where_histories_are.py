@@ -1,7 +1,5 @@
 """Systems and watched programs whose histories are in a store; and a folder on a cluster of several computers."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

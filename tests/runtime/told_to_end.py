@@ -1,7 +1,5 @@
 """A program that passes tokens on until it is told to end: HISTORY ADDRESS; it prints a line when it works."""
 
-from __future__ import annotations
-
 import sys
 import time
 

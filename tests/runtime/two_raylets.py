@@ -1,7 +1,5 @@
 """Two raylets, hosts on both, and one of them goes while they work: prints what was left, as a line of JSON."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of machines at rest, snapshots that have not read them yet, and detectors to ask."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from itertools import pairwise

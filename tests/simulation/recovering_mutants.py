@@ -4,8 +4,6 @@ A mutant changes `protocol.recovery_line`, or where the world asks it, through p
 test. `script` is a small world in which it goes wrong, `seen_by` a part of what the oracle says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs the very line with which an error says how to see its run again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@
 own log: who is reported as deadlocked never goes on, unless a node joins, and stays reported; what stands still is reported.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from copy import copy

@@ -5,8 +5,6 @@ doubled. Then it is quiet, and every open snapshot must complete, however many c
 its seed and the command that replays it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections import Counter
@@ -60,7 +58,6 @@ def _acceptances(world: CallWorld) -> Counter[object]:
 @pytest.mark.parametrize("profile", CALL_PROFILES)
 def test_every_snapshot_of_calls_is_a_state_that_could_have_been(profile: str) -> None:
     seen = sum((_seen(run_calls(profile, seed)) for seed in range(SEEDS)), Counter())
-
     settings = CALL_PROFILES[profile]
     expected = ["completed", "in flight", "waiting", "deadlocks", "terminated", "started in quiet", "without a state"]
     expected += ["the driver left", "doubles answered", "cuts that are no instant"]
@@ -111,7 +108,6 @@ def test_a_call_that_was_cancelled_and_runs_again_may_have_been_answered() -> No
 def test_the_oracle_of_calls_shares_no_code_with_the_protocol() -> None:
     tree = ast.parse(inspect.getsource(calls_oracle))
     found = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-
     assert [name for name in found if name.startswith("ray_snapshot.")] == ["ray_snapshot.simulation.mail.oracle"]
 
 

@@ -1,7 +1,5 @@
 """The counts that complete a snapshot on Ray are the simulator's: whichever of them is wrong, a seeded run finds it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

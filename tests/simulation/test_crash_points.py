@@ -4,8 +4,6 @@ Every point is tried in turn, with the same chance before it; then there are no 
 right (`storms.check`). Who dies is a host, or the coordinator, in whose place another begins behind its last generation.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

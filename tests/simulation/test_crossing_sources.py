@@ -1,7 +1,5 @@
 """Snapshots of several sources, crossing each other over random graphs: all complete, and no token is lost or doubled."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -92,7 +90,6 @@ def test_most_snapshots_of_several_sources_stay_aligned() -> None:
         patch.setattr(Alignment, "_stuck", counted)
         for seed in range(SEEDS):
             results_of(ALIGNED, seed)
-
     assert 0 < asked[True] < asked[False] / 4
 
 
@@ -106,5 +103,4 @@ def test_without_the_rule_for_stuck_barriers_some_wait_for_each_other(
         monkeypatch.setattr(Alignment, "step", lambda self, one: () if type(one) is BarrierQueued else step(self, one))
     else:
         monkeypatch.setattr(Alignment, "_stuck", lambda *_: ())
-
     assert any("does not complete" in fault for seed in range(SEEDS) for fault in faults_of(ALIGNED, seed))

@@ -1,7 +1,5 @@
 """The benchmark of many hosts: what it counts is what the protocols promise, and what it makes of that."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.crowd import complete, ring, rounds_of, scattered, tree
@@ -17,7 +15,6 @@ def counted(targets: list[list[int]], protocol: str = "chandy-lamport") -> dict[
 def test_a_snapshot_takes_a_request_and_a_report_of_each_party_and_a_marker_on_each_link(graph: object) -> None:
     targets = graph(12)  # type: ignore[operator]
     links = sum(map(len, targets)) + 12  # and those from the driver
-
     assert counted(targets) == {"request": 13, "report": 13, "marker": links}
 
 
@@ -30,5 +27,4 @@ def test_barriers_take_as_many_and_observers_no_markers() -> None:
 def test_complete_snapshots_are_handed_on_large_ones_in_pieces(hosts: int) -> None:
     """Else the bytes that the analyst gets, and the time that this takes, are not in the figures."""
     (one,) = rounds_of(ring(hosts), 1)
-
     assert one.size["handed on"] > 5_000 * hosts

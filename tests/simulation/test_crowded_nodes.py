@@ -4,8 +4,6 @@ Each snapshot is held against its run (`room_truth`): who is reported as deadloc
 ever is reported. Then the same with something broken, which must be seen.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -37,7 +35,6 @@ Patch = pytest.MonkeyPatch
 
 def test_no_false_alarm_for_lack_of_room_and_none_missed() -> None:
     met = sum((played(seed) for seed in range(RUNS)), Counter())
-
     wanted = (
         "True for lack of room",
         "True in quiet",
@@ -211,7 +208,6 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
 def test_what_is_broken_about_room_is_seen(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant.breaks(monkeypatch)
-
     told = failures(mutant)
     assert mutant.seen_by in told[-1], f"{MOST_RUNS} runs did not show a {mutant.seen_by}; they showed {told[:2]}"
 
@@ -233,7 +229,6 @@ def test_the_page_of_protocols_names_every_mutant_about_room() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
     table = page.split("### Room on nodes")[1].split("\n##")[0]
     rows = [row.split("|")[3] for row in table.splitlines() if row.startswith("| ")]
-
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {one.breaks.__name__ for one in MUTANTS}
 
 
@@ -262,6 +257,5 @@ def test_a_crowded_run_is_replayed_by_the_command_that_its_error_prints(monkeypa
     for seed, trace in enumerate(traces, 7):
         with pytest.raises(OracleError, match="for the sake of the test") as caught:
             run_crowd(seed, trace)
-
     assert traces[0] != traces[1]
     check_replay(caught.value, traces[1])

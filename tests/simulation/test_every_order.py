@@ -3,8 +3,6 @@
 A change of behaviour changes a number here even when no property fails; explain it before you pin the new one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -47,95 +45,50 @@ def every_order(world: World, *acts: str, snapshots: int = 1, hosts: tuple[str, 
     return explore(world, fingerprint, extra, **options)
 
 
+def night(what: str, *values: Any) -> Any:
+    return pytest.param(*values, id=what, marks=pytest.mark.nightly)
+
+
+ONE_SENDS = (("a", "A", acting(Send("b", "x", 0))), ("b", "B", Script()))
+BOTH_SEND = (("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))))
 PING = (("a", "A", acting(Send("b", "ping", 1))), ("b", "B", answering(ping=Send("a", "pong", 2))))
+RING = tuple((name, name.upper(), acting(Send(after, "x", 1))) for name, after in ("ab", "bc", "ca"))
+SPREADING = (
+    ("a", "A", acting(Send("b", "x", 1), Send("c", "x", 1))),
+    ("b", "A", answering(x=Send("c", "y", 1))),
+    ("c", "C", Script()),
+)
+TIMING = (("a", "A", acting(Later("a", "t", 1), t=Send("b", "x", 1))), ("b", "B", Script()))
+CALLING = (("a", "A", acting(Call("b", "ask", 1), reply=Send("b", "x", 2))), ("b", "B", Script()))
+BY_COPIES = {"eager": COPIES_TOO}
+TWO = {"snapshots": 2, **BY_COPIES}
+STEPWISE = {"is_atomic": False}
 
 
-def test_two_machines_that_answer_each_other() -> None:
-    assert every_order(world_of(*PING), "a") == Explored(states=621, ends=17, snapshots=17)
+def born(host: str) -> tuple[tuple[str, str, Script], ...]:
+    return ("a", "A", acting(Create("k", host, Script(), ()), Send("k", "x", 1))), ("b", "B", Script())
 
 
-@pytest.mark.nightly
-def test_two_machines_that_are_interrupted_in_the_middle_of_their_actions() -> None:
-    found = every_order(world_of(*PING, is_atomic=False), "a")
-
-    assert found == Explored(states=1422, ends=17, snapshots=17)
-
-
-@pytest.mark.nightly
-def test_two_machines_on_one_host_and_a_third_elsewhere() -> None:
-    """Trap 1, in every order."""
-    world = world_of(
-        ("a", "A", acting(Send("b", "x", 1), Send("c", "x", 1))),
-        ("b", "A", answering(x=Send("c", "y", 1))),
-        ("c", "C", Script()),
-    )
-
-    assert every_order(world, "a") == Explored(states=1963, ends=54, snapshots=42)
-
-
-@pytest.mark.nightly
-def test_two_snapshots_that_overlap() -> None:
-    """Trap 2, in every order: numbers reach the hosts in any order, or not at all before markers do."""
-    world = world_of(("a", "A", acting(Send("b", "x", 0))), ("b", "B", Script()))
-
-    found = every_order(world, "a", snapshots=2, eager=COPIES_TOO)
-    assert found == Explored(states=1784, ends=65, snapshots=18)
-
-
-@pytest.mark.nightly
-def test_two_snapshots_that_spread_by_markers_alone() -> None:
-    world = world_of(("a", "A", acting(Send("b", "x", 0))), ("b", "B", Script()), is_connected=True)
-
-    found = every_order(world, "a", snapshots=2, hosts=("A",), eager=COPIES_TOO)
-    assert found == Explored(states=1240, ends=29, snapshots=8)
-
-
-@pytest.mark.nightly
-def test_two_snapshots_of_independent_colours() -> None:
-    world = world_of(("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), colours=Independent)
-
-    found = every_order(world, "a", "b", eager=COPIES_TOO)
-    assert found == Explored(states=1102, ends=54, snapshots=40)
-
-
-def test_a_ring_of_three() -> None:
-    ring = [(name, name.upper(), acting(Send(after, "x", 1))) for name, after in ("ab", "bc", "ca")]
-
-    assert every_order(world_of(*ring), "a", eager=COPIES_TOO) == Explored(states=392, ends=27, snapshots=27)
-
-
-def test_a_machine_that_is_born_on_another_host() -> None:
-    """Trap 3, in every order."""
-    world = world_of(("a", "A", acting(Create("k", "B", Script(), ()), Send("k", "x", 1))), ("b", "B", Script()))
-
-    assert every_order(world, "a") == Explored(states=432, ends=14, snapshots=14)
-
-
-@pytest.mark.nightly
-def test_a_machine_that_is_born_on_a_new_host() -> None:
-    world = world_of(("a", "A", acting(Create("k", "K", Script(), ()), Send("k", "x", 1))), ("b", "B", Script()))
-
-    assert every_order(world, "a", eager=COPIES_TOO) == Explored(states=1084, ends=21, snapshots=18)
-
-
-def test_a_timer() -> None:
-    world = world_of(("a", "A", acting(Later("a", "t", 1), t=Send("b", "x", 1))), ("b", "B", Script()))
-
-    assert every_order(world, "a") == Explored(states=329, ends=14, snapshots=14)
-
-
-@pytest.mark.nightly
-def test_a_name_that_is_found_late() -> None:
-    world = world_of(("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), knows_places=False)
-
-    assert every_order(world, "a", "b", eager=COPIES_TOO) == Explored(states=1915, ends=90, snapshots=40)
-
-
-@pytest.mark.nightly
-def test_a_call_and_its_reply() -> None:
-    """Traps 4 and 6, in every order: the caller waits inside its action, and the reply carries red into white."""
-    world = world_of(
-        ("a", "A", acting(Call("b", "ask", 1), reply=Send("b", "x", 2))), ("b", "B", Script()), is_atomic=False
-    )
-
-    assert every_order(world, "a") == Explored(states=1505, ends=18, snapshots=18)
+@pytest.mark.parametrize(
+    ("machines", "world", "acts", "options", "found"),
+    [
+        pytest.param(PING, {}, "a", {}, Explored(621, 17, 17), id="two answer each other"),
+        night("interrupted amid their actions", PING, STEPWISE, "a", {}, Explored(1422, 17, 17)),
+        night("trap 1: two on one host and a third elsewhere", SPREADING, {}, "a", {}, Explored(1963, 54, 42)),
+        # numbers reach the hosts in any order, or not at all before markers do
+        night("trap 2: two snapshots that overlap", ONE_SENDS, {}, "a", TWO, Explored(1784, 65, 18)),
+        night(
+            "by markers alone", ONE_SENDS, {"is_connected": True}, "a", {"hosts": ("A",), **TWO}, Explored(1240, 29, 8)
+        ),
+        night("independent colours", BOTH_SEND, {"colours": Independent}, "ab", BY_COPIES, Explored(1102, 54, 40)),
+        pytest.param(RING, {}, "a", BY_COPIES, Explored(392, 27, 27), id="a ring of three"),
+        pytest.param(born("B"), {}, "a", {}, Explored(432, 14, 14), id="trap 3: born on another host"),
+        night("born on a new host", born("K"), {}, "a", BY_COPIES, Explored(1084, 21, 18)),
+        pytest.param(TIMING, {}, "a", {}, Explored(329, 14, 14), id="a timer"),
+        night("a name that is found late", BOTH_SEND, {"knows_places": False}, "ab", BY_COPIES, Explored(1915, 90, 40)),
+        # the caller waits inside its action, and the reply carries red into white
+        night("traps 4 and 6: a call and its reply", CALLING, STEPWISE, "a", {}, Explored(1505, 18, 18)),
+    ],
+)
+def test_every_order_is_right(machines: Any, world: Any, acts: str, options: Any, found: Explored) -> None:
+    assert every_order(world_of(*machines, **world), *acts, **options) == found

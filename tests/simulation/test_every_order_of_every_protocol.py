@@ -6,8 +6,6 @@ what happens without a crash is in these searches too, and told apart.) Besides,
 is given up, whenever each host hears of it. Numbers are pinned: explain a change before you pin the new ones.
 """
 
-from __future__ import annotations
-
 import pytest
 from worlds.mail.behaviours import Script
 from worlds.mail.orders import Orders, every_order
@@ -82,7 +80,6 @@ def test_the_reduced_search_finds_what_the_plain_one_finds(
         every_order(world_of(scenario, protocol, snapshots, given_up), ["a"], is_reduced=is_reduced)
         for is_reduced in (True, False)
     )
-
     assert reduced.outcomes == plain.outcomes
     assert reduced.snapshots == plain.snapshots
     assert reduced.states < plain.states
@@ -94,7 +91,6 @@ def test_the_reduced_search_finds_what_the_plain_one_finds_with_two_snapshots(pr
     reduced, plain = (
         every_order(world_of("two", protocol, 2), ["a"], is_reduced=is_reduced) for is_reduced in (True, False)
     )
-
     assert reduced.outcomes == plain.outcomes
     assert reduced.snapshots == plain.snapshots
 
@@ -124,7 +120,6 @@ def _compare_crashes(protocol: str, scenario: str, snapshots: int, crash: str) -
         for is_reduced in (True, False)
     )
     without = every_order(world_of(scenario, protocol, snapshots), ["a"])
-
     assert {outcome for outcome in reduced.outcomes if outcome[0]} == plain.outcomes
     assert reduced.outcomes - plain.outcomes == without.outcomes
     assert reduced.snapshots == plain.snapshots
@@ -145,7 +140,6 @@ OVERLAPPING = {
 @pytest.mark.parametrize("protocol", OVERLAPPING)
 def test_two_overlapping_snapshots_are_right_in_every_order(protocol: str) -> None:
     found = every_order(world_of("ring", protocol, 2), ["a"], check=all_is_accepted)
-
     assert counted(found) == OVERLAPPING[protocol]
 
 
@@ -162,7 +156,6 @@ GIVEN_UP = {
 @pytest.mark.parametrize("protocol", GIVEN_UP)
 def test_a_snapshot_that_is_given_up_leaves_the_other_one_right_in_every_order(protocol: str) -> None:
     found = every_order(world_of("ring", protocol, 2, (1,)), ["a"], check=all_is_accepted)
-
     assert counted(found) == GIVEN_UP[protocol]
 
 
@@ -196,7 +189,6 @@ def test_a_host_that_crashes_during_two_snapshots_makes_none_wrong_and_blocks_no
     scenario: str, protocol: str
 ) -> None:
     found = every_order(world_of(scenario, protocol, 2), ["a"], crash="C", check=all_is_accepted)
-
     crashed = sum(outcome[0] for outcome in found.outcomes)
     counts = found.states, len(found.outcomes) - crashed, crashed, len(found.snapshots)
     assert counts == CRASHED[scenario, protocol]

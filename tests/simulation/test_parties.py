@@ -1,7 +1,5 @@
 """Machines and watched actors in one system: one colour per process, one number, one consistent cut (see `parties`)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

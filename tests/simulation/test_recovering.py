@@ -3,8 +3,6 @@
 A change of behaviour changes a number here even when nothing is wrong; explain it before you pin the new one.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -68,7 +66,6 @@ def test_long_recoveries_by_seed(name: str, seeds: int) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_wrong_decision_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.breaks(monkeypatch)
-
     with pytest.raises(OracleError, match=mutant.seen_by):
         every_order(mutant.script)
 

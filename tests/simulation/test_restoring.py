@@ -1,7 +1,5 @@
 """What a restore does, piece by piece, in small scripted worlds; and that wrong restores are caught by the seeded runs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -90,7 +88,6 @@ def test_numbering_begins_anew_and_snapshot_numbers_go_on(protocol: str) -> None
     world.perform(("act", "writer"), 1)
     world.perform(("snapshot",))
     calm(world)
-
     (recorded,) = world.central.completed
     check_all(world)
     assert recorded.number == 2
@@ -112,7 +109,6 @@ def test_states_of_machines_born_after_the_cut_are_gone() -> None:
     old.perform(("act", "writer"), 4)
     calm(old)
     world = restored(beginning(old), old)
-
     assert "baby" in old.states()
     assert "baby" not in restored(beginning(old), old).states()
     assert beginning(world) == beginning(old)
@@ -129,7 +125,6 @@ def test_nothing_from_before_is_accepted() -> None:
     assert sorted(one[0] for one in old.control) == ["part", "request"]
     calm(world)
     calm(old)
-
     assert world.states() == {"writer": (), "reader": ()}
     told = [line for line in world.trace or () if "refused" in line]
     assert len(told) == 3
@@ -142,7 +137,6 @@ def test_a_machine_that_waits_inside_an_action_is_an_obstacle_and_is_named() -> 
     run_script(old, ["snapshot", "tell request h0", "record h0", "copy h0"])
     calm(old)
     (recorded,) = old.central.completed
-
     assert obstacles(recorded) == ["writer waits for a reply, inside an action"]
     with pytest.raises(NotRestorableError, match="snapshot 1 cannot be restored: writer waits for a reply"):
         restored(recorded, old)
@@ -171,7 +165,6 @@ def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> 
     slow = ["tell request h-slow", "copy h-slow", "flush h-slow", "deliver h-slow h-join", "copy h-join"]
     run_script(world, [*begin, "accept h-join", "record h-join", *slow, "act fast 1", "act slow 1", "calm"])
     (recorded,) = world.central.completed
-
     assert recorded.duplicates == {("fast", "join", "mail"): 1}
     assert repeated(world.log, recorded) == [(("fast", "join", "mail", 1), (1, "item", (0, 7, 0)))]
     run = storms.Run(AT_LEAST_ONCE, random.Random(0), world, Flow(machines), has_crashes=False)

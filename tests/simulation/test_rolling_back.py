@@ -1,7 +1,5 @@
 """A rollback in two phases, in storms: what must never happen in between; and that wrong ones are caught."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +41,6 @@ def test_a_host_that_has_not_been_told_goes_on_in_the_generation_before_and_what
     (place,) = [index for index, one in enumerate(run.rollback.mail) if one[0] == first]
     run.rollback.perform(("told", place))
     machine = {host: next(name for name, at in old.places.items() if at == host) for host in old.hosts}
-
     assert not old.can_act(machine[first])
     assert all(old.can_act(machine[host]) for host in others)
     assert not any(run.world.can_act(name) for name in run.world.log.start)

@@ -1,17 +1,18 @@
-"""Does it hold in any order? Hundreds of seeds of each kind of world, each run checked by the oracle.
+"""Does it hold in any order? Hundreds of seeds of each kind of world, each run checked by the oracle, which is tested, too.
 
 A run is chance with faults first (batches overtake each other and come twice, control messages too, snapshots are given
 up), then quiet: then every open snapshot must complete. A failure names its seed and the command that replays it.
 """
 
-from __future__ import annotations
-
+import ast
+import inspect
 from collections import Counter
 from typing import Any
 
 import pytest
 from replaying import check_replay
 from worlds.mail import schedules
+from worlds.mail.behaviours import Script
 from worlds.mail.schedules import PROFILES, run_seeded
 from worlds.mail.world import World
 
@@ -20,7 +21,9 @@ from ray_snapshot.protocol.barriers import Alignment, Forced
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail import machines, oracle
+from ray_snapshot.simulation.mail.machines import Send
+from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check, check_run
 
 SEEDS = 40
 
@@ -47,7 +50,6 @@ def _seen(world: World) -> Counter[str]:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_snapshot_is_a_state_that_could_have_been(profile: str) -> None:
     seen = sum((_seen(run_seeded(profile, seed)) for seed in range(SEEDS)), Counter())
-
     expected = ["completed", "in flight", "doubles answered", "cuts that are no instant"]
     expected += ["aborted"] * PROFILES[profile].aborts
     expected += ["creations in flight", "hosts born"] * bool(PROFILES[profile].birthplaces)
@@ -107,7 +109,6 @@ def test_each_profile_meets_what_it_is_there_for(
     profile: str, what: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = _met(profile, monkeypatch)
-
     assert {one: met[one] for one in what if met[one] < 10} == {}
 
 
@@ -123,7 +124,6 @@ def test_a_failure_names_the_seed_and_the_command_that_replays_it(monkeypatch: p
         raise OracleError("for the sake of the test")
 
     monkeypatch.setattr(schedules, "check_run", fails)
-
     trace: list[str] = []
     with pytest.raises(OracleError, match="seed 5 of profile births") as caught:
         run_seeded("births", 5, trace)
@@ -138,6 +138,58 @@ def test_a_snapshot_whose_parts_do_not_come_is_given_up_at_its_deadline() -> Non
     assert world.central.aborted == []
     world.perform(("tick", 1))
     schedules.calm(world)
-
     assert [one.reason for one in world.central.aborted] == ["timed out waiting for the report of h1"]
     schedules.check_quiet(world)
+
+
+def a_run() -> tuple[Log, RecordedSnapshot]:
+    """p sends two messages to q; q accepts one; p recorded behind its sends, q before it accepted."""
+    sender = Script((("go", (Send("q", "one", 1), Send("q", "two", 2))),), ("go",))
+    log = Log({"p": (sender, ()), "q": (Script(), ())}, lengths={"p": 0, "q": 0})
+    log.record(1, ["q"])
+    sends = log.begin("p", [], 1)
+    sends.after, sends.sent = ("go",), [("p", "q", "mail", 1), ("p", "q", "mail", 2)]
+    log.record(1, ["p"])
+    log.begin("q", [("p", "q", "mail", 1)], 0).after = ("one",)
+    recorded = RecordedSnapshot(
+        1,
+        {"p": ("go",), "q": ()},
+        {("p", "q", "mail"): [(1, "one", 1), (2, "two", 2)]},
+        sent={("p", "q", "mail"): 2},
+    )
+    return log, recorded
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda one: one.states.update(q=("one",)), "the states are"),
+        (lambda one: one.states.pop("q"), "the states are"),
+        (lambda one: one.channels.clear(), "the channels hold"),
+        (lambda one: one.channels["p", "q", "mail"].reverse(), "the channels hold"),
+        (lambda one: one.channels["p", "q", "mail"].pop(), "the channels hold"),
+        (lambda one: one.channels["p", "q", "mail"].append((3, "three", 3)), "the channels hold"),
+        (lambda one: one.channels.update({("q", "p", "mail"): [(1, "m", 0)]}), "the channels hold"),
+        (lambda one: one.creations.add(("p", "child")), "creations in flight are"),
+        (lambda one: one.sent.update({("p", "q", "mail"): 3}), "the white actions sent"),
+        (lambda one: one.accepted.update({("p", "q", "mail"): 1}), "the white actions accepted"),
+    ],
+)
+def test_a_snapshot_that_is_changed_at_one_place_does_not(change: object, told: str) -> None:
+    log, recorded = a_run()
+    change(recorded)  # type: ignore[operator]
+    with pytest.raises(OracleError, match=f"snapshot 1: .*{told}"):
+        check(log, recorded)
+
+
+def test_a_run_that_ends_elsewhere_than_its_actions_lead_does_not() -> None:
+    log, recorded = a_run()
+    with pytest.raises(OracleError, match="ends with the states"):
+        check_run(log, [recorded], {"p": ("go",), "q": ()})
+
+
+def test_it_shares_no_code_with_the_protocols() -> None:
+    for module in (oracle, machines):
+        tree = ast.parse(inspect.getsource(module))
+        found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert not [name for name in found if name and name.startswith("ray_snapshot.protocol")]

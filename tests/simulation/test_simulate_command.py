@@ -1,7 +1,5 @@
 """`ray-snapshot simulate`: its formats, what it answers, and how it refuses what is wrong, file and line named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -193,7 +191,6 @@ def test_of_several_observers_all_but_the_first_report_to_it_unasked(run: Any, n
     """Requests to those not named, and a report from each of the others."""
     names = " ".join(f"N{index}" for index in range(named))
     _, lines, _ = run("--protocol", "observer", topology=complete(5), events=f"snapshot {names}\n")
-
     assert (
         f"snapshot 0, started by {names.replace(' ', ', ')}: complete and consistent; {count} control messages" in lines
     )
@@ -229,7 +226,6 @@ def test_what_a_snapshot_cost_is_told_where_a_protocol_is_named_or_there_are_sev
 @pytest.mark.contract
 def test_a_snapshot_of_one_machine_is_complete_at_once(run: Any) -> None:
     found = answers(run("--json", topology="1\nonly 7\n", events="snapshot only\n"))
-
     said = {"snapshot": 0, "complete": True, "machines": {"only": 7}, "messages": [], "consistent": True}
     assert found == [said]
 
@@ -246,7 +242,6 @@ def test_whatever_the_delays_no_token_is_lost_or_doubled(run: Any, seed: int) ->
         source, target = channels[(index * 7) % len(channels)]
         lines += [f"send {source} {target} 1", *["tick"] * (index % 3), *[f"snapshot {target}"] * (index % 10 == 5)]
     found = answers(run("--json", "--seed", str(seed), topology=topology, events="\n".join(lines)))
-
     assert [one["snapshot"] for one in found] == list(range(6))
     for one in found:
         assert one["complete"] is one["consistent"] is True
@@ -257,7 +252,6 @@ def test_whatever_the_delays_no_token_is_lost_or_doubled(run: Any, seed: int) ->
 def test_the_seed_decides_and_is_printed(run: Any) -> None:
     events = "send N1 N2 1\ntick 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\n"
     runs = [run("--seed", str(seed), events=events)[1] for seed in (1, 1, 2, 3, 4)]
-
     assert runs[0] == runs[1]
     assert len(set(map(tuple, runs))) > 2
     assert runs[2][0] == "events events, seed 2"
@@ -290,7 +284,6 @@ def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_
     found = deliveries(run("--protocol", "unaligned-barrier", "--seed", str(seed), events=events))
     (barrier,) = [tick for channel, what, tick in found if channel == "N1->N2" and what.startswith("barrier")]
     plain = deliveries(run("--seed", str(seed), events="send N1 N2 1\n" * 3))
-
     assert 1 <= barrier <= 5
     assert [tick for channel, what, tick in found if channel == "N1->N2" and what == "1"] == [
         max(tick, barrier) for _, _, tick in plain
@@ -302,7 +295,6 @@ def test_a_long_tick_is_over_at_once(run: Any) -> None:
     """Were each tick passed through one by one, this would take hours."""
     long = 10**12
     code, lines, _ = run(events=f"send N1 N2 1\ntick {long}\nsnapshot N1\ntick {long}\nsend N1 N2 1\n")
-
     assert code == 0
     first, second = [int(line.split()[0]) for line in lines if "N1 -> N2 delivers 1 token" in line]
     assert 1 <= first <= 5
@@ -333,7 +325,6 @@ def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) ->
     whole = answers(run("--json", schedule="\n".join(map(json.dumps, lines))))
     part = answers(run("--json", schedule="\n".join(map(json.dumps, lines[:4]))))
     less = answers(run("--json", schedule="\n".join(map(json.dumps, lines[:2]))))
-
     message = {"source": "N1", "target": "N2", "tokens": 2}
     machines = {"N1": 3, "N2": 0}
     said = {"snapshot": 0, "messages": [message], "machines": machines}
@@ -352,7 +343,6 @@ def test_messages_come_in_the_order_of_the_channel_lines_and_in_order_within_a_c
     for channel in ("BA", "BC", "CA", "CA", "AB", "AB", "AB", "AC", "AC"):
         lines.append({"op": "deliver", "source": channel[0], "target": channel[1]})
     (found,) = answers(run("--json", topology=topology, schedule="\n".join(map(json.dumps, lines))))
-
     assert found["complete"] is found["consistent"] is True
     assert [tuple(message.values()) for message in found["messages"]] == [
         ("C", "A", 4),
@@ -375,7 +365,6 @@ def test_overlapping_snapshots_do_not_touch_each_other(run: Any) -> None:
         {"op": "deliver", "source": "N1", "target": "N2"},
     ]
     first, second = answers(run("--json", schedule="\n".join(map(json.dumps, lines))))
-
     assert (first["machines"], first["messages"]) == ({"N1": 5, "N2": 0}, [])
     assert second["machines"] == {"N1": 4, "N2": 0}
     assert second["messages"] == [{"source": "N1", "target": "N2", "tokens": 1}]
@@ -385,7 +374,6 @@ def test_overlapping_snapshots_do_not_touch_each_other(run: Any) -> None:
 @pytest.mark.contract
 def test_every_order_is_tried_and_counted(run: Any) -> None:
     *snapshots, summary = answers(run("--json", "--exhaustive", events="send N1 N2 2\ntick\nsnapshot N2\n"))
-
     assert summary == {"states": 11, "ends": 2, "snapshots": 2, "consistent": True}
     assert sorted(one["machines"]["N2"] for one in snapshots) == [0, 2]
 
@@ -393,7 +381,6 @@ def test_every_order_is_tried_and_counted(run: Any) -> None:
 @pytest.mark.contract
 def test_a_send_that_needs_what_is_to_come_waits_for_it_in_every_order(run: Any) -> None:
     *_, summary = answers(run("--json", "--exhaustive", events="send N1 N2 5\nsend N2 N1 5\nsnapshot N1\n"))
-
     assert summary["consistent"] is True
 
 
@@ -401,7 +388,6 @@ def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monke
     monkeypatch.setattr(Turning, "is_white", lambda self, colour, number: not colour)
     events = "send N1 N2 1\nsnapshot N1\nsnapshot N2\nsend N1 N2 1\n"
     code, lines, _ = run("--exhaustive", events=events)
-
     assert code == 1
     assert "NOT CONSISTENT" in "\n".join(lines)
 
@@ -430,7 +416,6 @@ def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monke
 )
 def test_a_topology_with_an_error_is_refused(run: Any, topology: str, line: int, told: str) -> None:
     code, lines, err = run(topology=topology, events="")
-
     assert (code, lines) == (2, [])
     assert err.startswith(f"ray-snapshot: error: topology:{line}: ")
     assert told in err
@@ -457,7 +442,6 @@ def test_a_topology_with_an_error_is_refused(run: Any, topology: str, line: int,
 )
 def test_events_with_an_error_are_refused(run: Any, events: str, line: int, told: str) -> None:
     code, lines, err = run(events=events)
-
     assert (code, lines) == (2, [])
     assert err.startswith(f"ray-snapshot: error: events:{line}: ")
     assert told in err
@@ -480,7 +464,6 @@ def test_events_with_an_error_are_refused(run: Any, events: str, line: int, told
 )
 def test_a_schedule_with_an_error_is_refused(run: Any, schedule: str, told: str) -> None:
     code, lines, err = run(schedule=f"# first line\n{schedule}\n")
-
     assert (code, lines) == (2, [])
     assert err.startswith("ray-snapshot: error: schedule:2: ")
     assert told in err
@@ -489,7 +472,6 @@ def test_a_schedule_with_an_error_is_refused(run: Any, schedule: str, told: str)
 @pytest.mark.contract
 def test_a_missing_channel_is_refused(run: Any) -> None:
     code, _, err = run(topology="2\nN1 1\nN2 1\nN1 N2\n", events="send N2 N1 1")
-
     assert code == 2
     assert "events:1: no channel from N2 to N1 in the topology" in err
 
@@ -497,7 +479,6 @@ def test_a_missing_channel_is_refused(run: Any) -> None:
 @pytest.mark.contract
 def test_an_initiator_that_cannot_reach_every_machine_is_refused_with_their_names(run: Any) -> None:
     code, _, err = run(topology="3\nN1 1\nN2 1\nN3 1\nN1 N2\nN3 N1\n", events="tick\nsnapshot N1")
-
     assert code == 2
     assert "events:2: a snapshot from N1 cannot reach N3" in err
 
@@ -505,7 +486,6 @@ def test_an_initiator_that_cannot_reach_every_machine_is_refused_with_their_name
 @pytest.mark.contract
 def test_a_send_that_never_has_its_tokens_is_refused_in_every_order_too(run: Any) -> None:
     code, _, err = run("--exhaustive", events="tick\nsend N1 N2 6")
-
     assert code == 2
     assert "events:2: N1 has 5 tokens and cannot send 6" in err
 
@@ -524,7 +504,6 @@ def test_every_order_is_tried_under_every_protocol(run: Any, protocol: str, ends
             events="send A B 1\nsnapshot A\nsend B C 1\n",
         )
     )
-
     assert summary["ends"] == ends
     assert summary["consistent"] is (protocol != "at-least-once-barrier")
     for one in found:
@@ -537,7 +516,6 @@ def test_too_many_orders_are_refused_and_the_bound_is_the_users(run: Any) -> Non
     """All of them are 11 states: `test_every_order_is_tried_and_counted`."""
     events = "send N1 N2 2\ntick\nsnapshot N2\n"
     code, _, err = run("--exhaustive", "--most-states", "10", events=events)
-
     assert code == 2
     assert "more than 10 states" in err
     assert "give --most-states" in err
@@ -550,7 +528,6 @@ def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, m
     silent = run("--exhaustive", "--most-states", "300", events=events)
     monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
     _, lines, err = run("--exhaustive", "--most-states", "300", events=events)
-
     assert "every order: 0 states, 300 at most" in err
     assert "at most" not in silent[2]
     assert lines == silent[1]
@@ -572,7 +549,6 @@ def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, m
 )
 def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[str], files: Any, told: str) -> None:
     code, _, err = run(*arguments, **files)
-
     assert code == 2
     assert told in err
     assert err.count("\n") == 1
@@ -586,7 +562,6 @@ def test_a_file_that_cannot_be_read_is_refused(
     path = tmp_path / "topology"
     if content is not None:
         path.write_bytes(content)
-
     assert main(["simulate", "--topology", str(path), "--events", "events"]) == 2
     assert f"{path}: cannot be read" in capsys.readouterr().err
 
@@ -608,7 +583,6 @@ def test_a_simulated_run_is_drawn_with_all_its_cuts_or_with_one(tmp_path: Path) 
     assert svg.read_text().count('class="cut-label"') == 2
     assert svg.read_text().count("data-message=") == 2
     assert len(log.read_text().splitlines()) == 2 + 2 * 4
-
     code, svg, _ = _drawn(tmp_path, "--snapshot", "1")
     assert code == 0
     assert svg.read_text().count('class="cut-label"') == 2, "the run, and the equivalent computation"
@@ -628,6 +602,5 @@ def test_what_cannot_be_drawn_is_said_in_a_line(
     more: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, _ = _drawn(tmp_path, *more)
-
     assert code == 2
     assert text in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Machines written with joins only: who is stuck is found in any order, without any declaration of waits."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -138,9 +136,7 @@ def test_forks_in_a_circle_of_which_nobody_said_who_sends_them_are_unknown_and_t
     world.perform(("snapshot",))
     while enabled := world.enabled():
         world.perform(chance.choice(enabled))
-
     verdict = judged(world, world.central.completed[0])
-
     assert verdict.holds is None
     assert sorted(verdict.evidence["depends_on"]) == [
         f"who sends to {name}, which has begun left+right (lacks right)" for name in ("p0", "p1", "p2")

@@ -3,8 +3,6 @@
 Each run is a seed; a failure prints the command that replays it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -50,7 +48,6 @@ EXPECTED["mixed"] = EXPECTED["storm"]
 def test_a_storm_ends_complete_and_right(name: str) -> None:
     count = RESTORES if name.startswith("restore") else SEEDS
     seen = sum((run_storm(name, seed).seen for seed in range(count)), Counter())
-
     expected = EXPECTED[name.partition("-")[0]]
     assert {what: seen[what] for what in expected if seen[what] < count // 10} == {}
     if name == "restore-at-least-once-barrier":
@@ -88,7 +85,6 @@ def test_a_failure_prints_the_command_that_replays_it(name: str, monkeypatch: py
 
     monkeypatch.setattr(storms, "check_all", fails)
     monkeypatch.setattr(following, "check_all", fails)
-
     with pytest.raises(OracleError, match=f"seed 5 of {name}") as caught:
         check_agreement(5, trace) if name == "agreement" else run_storm(name, 5, trace)
     check_replay(caught.value, trace)

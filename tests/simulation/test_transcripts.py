@@ -3,8 +3,6 @@
 A difference fails. To accept one that you can explain: `REWRITE_TRANSCRIPTS=1 pytest tests/simulation/test_transcripts.py`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -70,7 +68,6 @@ def test_the_example_run_of_three_processes() -> None:
     for host in ("P1", "P2", "P3"):
         run_script(world, [f"flush {host}"])
     run_script(world, [f"deliver {one} {other}" for one in world.hosts for other in world.hosts if one != other])
-
     (snapshot,) = finish(
         "example_run",
         world,
@@ -85,7 +82,6 @@ def test_the_example_run_of_three_processes() -> None:
         *("act P1 4", "deliver P1 P3", "accept P3"),  # E; C -> J
         "calm",
     )
-
     assert snapshot.states == {"P1": ("A", "B"), "P2": ("F", "G", "H"), "P3": ("I",)}
     assert snapshot.channels == {("P2", "P1", "mail"): [(1, "D", "from H")]}
     assert world.states() == {"P1": ("A", "B", "C", "D", "E"), "P2": ("F", "G", "H"), "P3": ("I", "J")}
@@ -109,7 +105,6 @@ def test_born_during_the_snapshot() -> None:
         *("tell register HN", "tell welcome HN", "report HN 1", "tell part 1"),
         "calm",
     )
-
     assert snapshot.creations == {("W", "N")}
     assert snapshot.channels == {("W", "N", "mail"): [(1, "works", 1)]}
 
@@ -170,6 +165,5 @@ def test_simulate_prints(
     monkeypatch.chdir(tmp_path)
     for file, text in FILES.items():
         (tmp_path / file).write_text(text)
-
     assert main(["simulate", "--topology", "topology", *arguments]) == 0
     assert_transcript(name, capsys.readouterr().out.splitlines())

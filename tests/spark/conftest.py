@@ -1,7 +1,5 @@
 """The history that most tests of jobs ask, made once for a test run."""
 
-from __future__ import annotations
-
 import pytest
 import three_runs as runs
 from small_histories import BANK, bank, live, relapses, table, write

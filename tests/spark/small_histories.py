@@ -1,7 +1,5 @@
 """Small histories with known answers, made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """With which snapshot a detector compares: one rule for the live verdicts, Spark's, and those who follow."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable

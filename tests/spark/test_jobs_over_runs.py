@@ -1,7 +1,5 @@
 """Every job, and every quick question, on a history of three runs and two systems: what it says of each is of that one only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from importlib import import_module

@@ -1,18 +1,9 @@
 """Columns that are not read for detectors change nothing that they say."""
 
-from __future__ import annotations
-
 import pytest
 
 from ray_snapshot import Detector, Verdict
-from ray_snapshot.detectors import (
-    Deadlock,
-    OrphanedWait,
-    Reached,
-    Termination,
-    TokenConservation,
-    UniqueToken,
-)
+from ray_snapshot.detectors import Deadlock, OrphanedWait, Reached, Termination, TokenConservation, UniqueToken
 from ray_snapshot.history import History
 from ray_snapshot.questions.needed import needed_columns
 from ray_snapshot.synth import ANOMALIES, Settings, synthesise
@@ -48,7 +39,6 @@ def test_detectors_say_the_same_without_the_columns_that_they_do_not_need(
     history: History, detectors: list[Detector]
 ) -> None:
     narrow = _said(history, detectors, is_narrow=True)
-
     assert narrow == _said(history, detectors, is_narrow=False)
     assert not [said for said in narrow if "error" in said[3]]
     assert {said[2] for said in narrow} >= {True, False}
@@ -56,7 +46,6 @@ def test_detectors_say_the_same_without_the_columns_that_they_do_not_need(
 
 def test_states_are_read_for_those_only_who_ask_for_them() -> None:
     blind, seeing = needed_columns(BY_STATUS), needed_columns([*BY_STATUS, UniqueToken()])
-
     assert blind is not None
     assert seeing is not None
     assert not {"state", "args"} & {*blind["machines"], *blind["messages"]}
@@ -65,7 +54,6 @@ def test_states_are_read_for_those_only_who_ask_for_them() -> None:
 
 def test_for_a_detector_of_the_users_own_all_is_read() -> None:
     own = FunctionDetector(lambda snapshot: None, name="own", stable=False, alarm_when=None)
-
     assert needed_columns([*BY_STATUS, own]) is None
 
 
@@ -74,5 +62,4 @@ def test_for_a_detector_of_the_users_own_all_is_read() -> None:
 )
 def test_what_a_users_own_calls_looks_at_says_nothing(own: object) -> None:
     given = type("Own", (UniqueToken,), {"looks_at": own})(name="own")
-
     assert needed_columns([*BY_STATUS, given]) is None

@@ -1,7 +1,5 @@
 """`ray_snapshot.questions` side by side with the Spark jobs that answer the same: every row and column of every result."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How the snapshots that `detections` evaluates are shared among tasks."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

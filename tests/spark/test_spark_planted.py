@@ -1,7 +1,5 @@
 """Every job on a made-up history: it finds exactly what was planted, and nothing in the system beside it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

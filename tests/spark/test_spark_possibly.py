@@ -1,7 +1,5 @@
 """`analyze HISTORY possibly`: each traced run asked in a task of its own, with the answers of `testing.possibly`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,6 @@ def test_it_answers_as_testing_does_and_says_why_it_cannot(spark: Any, history: 
 
     asked = {"predicate": "traced_purses:both_rich", "modules": ["traced_purses"], "definitely": definitely}
     found = rows(possibly.run(spark, history, **asked)["runs"], "run_id")
-
     assert {*found} == {*RUNS}
     ask = testing.definitely if definitely else testing.possibly
     for run in ("purse-1", "purse-2", "purse-3"):

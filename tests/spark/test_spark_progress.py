@@ -1,7 +1,5 @@
 """What moved and how a run ended, as `progress` says it, and which snapshots and runs are compared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

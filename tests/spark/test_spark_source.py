@@ -1,16 +1,11 @@
 """`format("ray_snapshot")`: what exists and nothing else, as of a version."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from clean import clean_environment
 from limited import limit
 from small_histories import BANK, BEGIN, live, snapshot, write
 
@@ -60,7 +55,6 @@ def read(spark: Any, history: History, **options: str) -> pa.Table:
 @pytest.mark.parametrize("table", TABLES)
 def test_a_read_gives_the_rows_of_what_exists(spark: Any, history: History, table: str) -> None:
     found = read(spark, history, table=table)
-
     expected = history.table(table)
     assert found.column_names == expected.column_names
     keys = [(key, "ascending") for key in tables.ORDER[table]]
@@ -69,7 +63,6 @@ def test_a_read_gives_the_rows_of_what_exists(spark: Any, history: History, tabl
 
 def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(spark: Any, history: History) -> None:
     found = read(spark, history, columns="sequence, snapshot_id")
-
     assert found.sort_by("sequence").to_pylist() == [
         {"sequence": sequence, "snapshot_id": f"bank-1-000{sequence}"} for sequence in range(5)
     ]
@@ -83,7 +76,6 @@ def test_large_files_are_split_and_small_ones_put_together(
     reader = HistoryReader(options_of({"path": str(found.path), "table": "machines"}))
     assert len(reader.partitions()) == 1
     monkeypatch.setattr(source, "BYTES_PER_TASK", 2_000)
-
     split = reader.partitions()
     parts = [
         [(row["snapshot_id"], row["machine"]) for batch in reader.read(task) for row in batch.to_pylist()]
@@ -130,7 +122,6 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
     tasks = reader.partitions()
     history.compact()
     history.vacuum(retention_hours=0)
-
     with pytest.raises(HistoryFormatError, match=r"\.parquet is gone: a vacuum .*read again"):
         [batch for task in tasks for batch in reader.read(task)]
 
@@ -150,29 +141,3 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=told):
         options_of(options)
-
-
-_FOUND = """
-from pyspark.sql import SparkSession
-from ray_snapshot.spark_jobs.engine.java import use_java
-use_java()
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-print("rows:", spark.read.format("ray_snapshot").option("table", "machines").load({path!r}).count())
-"""
-
-
-@pytest.mark.nightly
-def test_the_format_is_found_without_registering(history: History) -> None:
-    """An installed `pyspark_ray_snapshot` is a top-level module; so it is with its folder on the path."""
-    environment = clean_environment(
-        PYTHONPATH=str(ROOT / "spark_jobs"), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", _FOUND.format(path=str(history.path))],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert "rows: 15" in done.stdout, done.stderr[-2000:]

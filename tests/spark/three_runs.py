@@ -3,8 +3,6 @@
 The answers are worked out here, in plain Python, of the rows as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """Machines of traced runs that are made by hand, and what is asked of these runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

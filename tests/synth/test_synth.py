@@ -1,7 +1,5 @@
 """Made-up histories: whole, consistent, the same for the same seed, and with exactly what was planted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A history with a checkpoint, written without Ray, as a system on Ray writes them."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from collections.abc import Iterable, Mapping

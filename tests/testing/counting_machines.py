@@ -1,7 +1,5 @@
 """Machines without an end: what a constraint is for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray_snapshot as rs

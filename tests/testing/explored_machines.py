@@ -1,7 +1,5 @@
 """Machines that the tests explore; each `build` function is a small system."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """A machine whose module has imported clocks and chance by name."""
 
-from __future__ import annotations
-
 import datetime as dates
 from datetime import date, datetime
 from random import random as chance

@@ -1,7 +1,5 @@
 """Machines that send, set timers, create, stop and join; for tests of moments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray_snapshot as rs

@@ -1,7 +1,5 @@
 """`ray-snapshot explore`, and that what it finds is the same in every process."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

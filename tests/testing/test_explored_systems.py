@@ -1,7 +1,5 @@
 """`testing.explore` on small systems of which it is known how many states they have, and what is wrong with them."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

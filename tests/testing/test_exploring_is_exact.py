@@ -1,7 +1,5 @@
 """What a search must not leave out, invent or forget: each of these was once answered wrongly, without a word."""
 
-from __future__ import annotations
-
 import gc
 import random
 import sys

@@ -1,7 +1,5 @@
 """Each rule of the search, broken once: a test must see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,18 +9,7 @@ import test_exploring_is_exact as exact
 import test_judged_states as judged
 import test_timers_in_time as times
 
-from ray_snapshot.testing import (
-    calls,
-    exploring,
-    instants,
-    judging,
-    liveness,
-    records,
-    space,
-    stage,
-    timing,
-    values,
-)
+from ray_snapshot.testing import calls, exploring, instants, judging, liveness, records, space, stage, timing, values
 from ray_snapshot.testing.space import Space
 
 

@@ -1,7 +1,5 @@
 """Fair loops in small graphs drawn by chance, against every set of states that a run can stay in."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from random import Random
 from types import SimpleNamespace

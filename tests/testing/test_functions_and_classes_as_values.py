@@ -1,7 +1,5 @@
 """Lambdas, local functions and local classes: values of what they are made of, as cloudpickle makes them on Ray."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from typing import Any

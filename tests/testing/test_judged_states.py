@@ -1,7 +1,5 @@
 """What a search does faster than the detectors, it does as they do: each answer is held against the detector's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A checkpoint as the beginning of runs without Ray: what is taken over, where it leads, and what cannot be taken over."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable
@@ -11,8 +9,11 @@ from typing import Any
 
 import pytest
 from checkpointed import RUN_ID, STARTED_AT, handle, record
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from moment_machines import Careful, Chatty, Eater, Fork, Gate, Orderly, Stubborn, Till, nobody_starves, one_more
 
+import ray_snapshot as rs
 from ray_snapshot import detectors, testing
 from ray_snapshot.errors import CheckpointError, MachineFailedError, NotRestorableError, SettingError
 from ray_snapshot.history import checkpoints
@@ -247,7 +248,6 @@ def test_explored_from_a_checkpoint_the_end_that_the_run_came_to_is_reached(seed
     moment = moments[chance.randrange(len(steps) // 2, len(steps))]
     assert moment is not None
     history = tmp_path / "h"
-
     machines = {held.name: (held.kind, _renamed(held.state)) for held in moment.machines}
     messages = [replace(one, args=_renamed(one.args), kwargs=_renamed(one.kwargs)) for one in moment.flying]
     creations = [(one.creator, one.name, one.kind, _renamed(one.args)) for one in moment.unmade]
@@ -366,3 +366,48 @@ def test_handles_of_another_system_stay_its_own(tmp_path: Path) -> None:
     seen = testing.simulate(testing.from_snapshot(tmp_path / "h", "latest")).machines["a"].seen
     assert [one._run_id for one in seen] == ["testing", "feedfeedfeedfeed"]
     assert RUN_ID not in str([one._run_id for one in seen])
+
+
+NAMES = ("a", "b", "c")
+Payment = tuple[str, str, int]
+
+
+class Payer(rs.SnapshotMixin):
+    """Knows what it had behind each of its actions."""
+
+    def __init__(self) -> None:
+        self.past = [10]
+
+    def pay(self, to: Any, amount: int) -> None:
+        self.past.append(self.past[-1] - amount)
+        to.get.send(amount)
+
+    def get(self, amount: int) -> None:
+        self.past.append(self.past[-1] + amount)
+
+
+def _paying(payments: list[Payment]) -> Callable[[Any], None]:
+    def paying(system: Any) -> None:
+        handles = {name: system.spawn(Payer, name=name) for name in NAMES}
+        for source, target, amount in payments:
+            handles[source].pay.send(handles[target], amount)
+
+    return paying
+
+
+payments = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(1, 9)), min_size=1, max_size=3
+)
+
+
+@given(payments, st.integers(0, 1_000))
+@settings(max_examples=10, derandomize=True)
+def test_what_is_accepted_in_the_cut_of_a_snapshot_was_sent_in_it(payments: list[Payment], seed: int) -> None:
+    run = testing.simulate(_paying(payments), seed=seed, snapshots=2)
+    assert run.is_over
+    for taken, snapshot in zip(run.cuts, run.snapshots, strict=True):
+        inside = [event for event in run.events if event.number <= taken.counts.get(event.machine, 0)]
+        sent = {message for event in inside for message in event.sent}
+        assert all(message in sent for event in inside for message in event.accepted)
+        states = {name: one.state["past"] for name, one in snapshot.machines.items() if name in NAMES}
+        assert states == {name: run.machines[name].past[: taken.counts.get(name, 0)] for name in states}

@@ -1,7 +1,5 @@
 """A checkpoint that a system on Ray has written leads where that system really went."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@
 where chance is asked otherwise on purpose.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`testing.simulate`: the user's machines under the protocols, on simulated hosts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import explored_machines as machines

@@ -1,7 +1,5 @@
 """A constraint, as TLC's: states outside are found and judged, and not gone on from."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ray-snapshot explore --from`, and `--by-hand`, through a pipe and in a real terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`self.now()` and `self.random`: the real ones on Ray, and in a class that is tried by itself."""
 
-from __future__ import annotations
-
 import cProfile
 import datetime
 import random
@@ -57,10 +55,8 @@ def _date(system: Any) -> None:
 
 def test_each_call_is_looked_at_only_in_classes_whose_own_code_may_ask_the_date() -> None:
     guards = Guards()
-
     guards.watch(_Plain)
     guards.watch(_Dated)
-
     assert guards.dated == {2}
 
 
@@ -72,7 +68,6 @@ def test_a_profiler_that_is_written_in_c_is_left_alone() -> None:
         run = testing.simulate(_date, seed=1)
     finally:
         profile.disable()
-
     assert run.machines["dated"].at > 2000
     with pytest.raises(NotDeterministicError, match=r"datetime.now"):
         testing.simulate(_date, seed=1)

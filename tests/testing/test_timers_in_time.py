@@ -1,7 +1,5 @@
 """Which timers may come before which: against every way in which time can pass, and as a user sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from random import Random

@@ -1,7 +1,5 @@
 """What is given wrongly to `ray_snapshot.testing` is told in a sentence, and what is given is not changed."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

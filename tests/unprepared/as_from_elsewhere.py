@@ -1,7 +1,5 @@
 """`ray-snapshot diagnose ...` as on a machine that has none of the cluster's nodes: every process is looked at from its own."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 Run on the cluster at `RAY_ADDRESS`; what is short there has a resource of its own, so that many can hang side by side.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

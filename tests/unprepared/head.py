@@ -1,7 +1,5 @@
 """A cluster with scarce things of several kinds: FOLDER; says its address, and stays until its stdin ends."""
 
-from __future__ import annotations
-
 import sys
 
 import ray

@@ -1,7 +1,5 @@
 """Healthy programs that look stuck to who only looks twice: NAME; nothing of ours in it. Each says `ready` and works on."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

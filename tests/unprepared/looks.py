@@ -1,7 +1,5 @@
 """Looks at Ray's records, made up: a job whose actors, calls and tasks stand where a test says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

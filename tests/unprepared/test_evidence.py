@@ -1,7 +1,5 @@
 """What is seen of processes that are none of ours: real ones, looked at as a node's task looks at them."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

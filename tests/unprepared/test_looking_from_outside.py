@@ -3,8 +3,6 @@
 One Ray, which asks for a token where Ray does so; the programs of `hanging.py` and `healthy_programs.py` run on it together.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The stack of a child process that a wait is on, or why there is none. No Ray."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

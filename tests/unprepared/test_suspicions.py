@@ -1,7 +1,5 @@
 """From two looks at made-up records to a verdict: what is suspected, what is not, and what cannot be told. No Ray."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace

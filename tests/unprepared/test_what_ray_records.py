@@ -1,7 +1,5 @@
 """Records as Ray writes them, made by hand: which tasks are unfinished, and where they stand. No cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

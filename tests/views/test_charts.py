@@ -1,7 +1,5 @@
 """The rules that every chart keeps: what is drawn where, in which colour, with which numbers; and nothing over the data."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """At 80 and at 60 columns: nothing is broken inside a word, and what matters is shown; wide ones are used."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

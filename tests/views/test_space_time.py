@@ -1,7 +1,5 @@
 """Space-time diagrams and ShiViz logs of simulated and invented runs."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

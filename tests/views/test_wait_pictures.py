@@ -1,7 +1,5 @@
 """Who waits for whom as boxes and arrows, and their drawing."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree

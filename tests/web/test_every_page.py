@@ -1,7 +1,5 @@
 """What each page says of a history, as HTML and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may see the pages: the token and its cookie, the names that the server answers to, where changes may come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pages in a real browser: clicked through, changed by what happens, read by axe, in light and dark."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

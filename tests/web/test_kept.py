@@ -1,7 +1,5 @@
 """What is made once for all viewers."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """What is measured of running systems: the values, as `/metrics` has them, and as Debian's Prometheus reads and judges them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

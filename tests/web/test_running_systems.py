@@ -1,7 +1,5 @@
 """Pages over systems that run: what is seen of them, and an end."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages over a history that a stranger has made: nothing of it runs, nothing of it leads elsewhere, and it freezes nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

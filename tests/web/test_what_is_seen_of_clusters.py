@@ -1,7 +1,5 @@
 """What the pages say of running systems whatever those answer, or do not: by askers that a test speaks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path

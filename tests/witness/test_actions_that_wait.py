@@ -1,7 +1,5 @@
 """Actions that wait inside, on traces that are written by hand: done again step by step, each with a colour of its own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -110,7 +108,6 @@ def problem_of(trace: Trace, recorded: WitnessedSnapshot) -> str:
 
 def test_a_machine_may_be_white_in_one_step_of_an_action_and_red_in_the_next() -> None:
     proof = proof_of(inside(), recorded_inside())
-
     assert proof.problem is None
     assert [str(action) for action in proof.red] == ["action 3 of v (draw)", "action 2 of r (both), step 3"]
     assert proof.cut == {"driver": 4, "v": 2, "p": 1, "r": 3}
@@ -196,9 +193,7 @@ def test_a_red_reply_behind_which_a_white_step_goes_on_is_named_with_who_gave_it
     next(row for row in trace.rows if row["machine"] == "v" and row["number"] == 3)["colour"] = 1
     recorded = recorded_inside()
     del recorded.states["v"]
-
     text = problem_of(trace, recorded)
-
     assert (
         "step 2 is white and accepts the reply of v to call 1 of r, which action 2 of v (draw) sent when it was" in text
     )
@@ -229,7 +224,6 @@ def test_an_action_that_waits_for_ever_is_done_as_far_as_it_came() -> None:
     del row["sent"][3:]
     trace.rows = [one for one in trace.rows if (one["machine"], one["number"]) != ("v", 3)]
     recorded = recorded_inside()
-
     assert proof_of(trace, recorded).problem is None
 
 

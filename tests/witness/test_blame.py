@@ -1,7 +1,5 @@
 """The first action of a traced run behind which something is wrong: found, told, and nothing else blamed."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

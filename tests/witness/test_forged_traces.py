@@ -4,8 +4,6 @@ In each, an action is done for which no run of these machines could be: the stat
 changed along with it, so that only the rule which the test is named after can tell.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -56,7 +54,6 @@ def test_what_was_not_forged_is_proven() -> None:
 def test_a_message_that_is_sent_and_accepted_twice() -> None:
     trace, recorded = one_purse(4, 4)
     driver_s(trace, 1)["number"] = accepted(trace, 1)["number"] = 1
-
     assert "action 3 of driver (send) sent mail 1 from driver to p, and it was sent before" in verdict_on(
         trace, recorded
     )
@@ -66,7 +63,6 @@ def test_two_messages_of_the_driver_that_changed_places() -> None:
     trace, recorded = one_purse(4, 2)
     for end in (driver_s, accepted):
         end(trace, 0)["number"], end(trace, 1)["number"] = 2, 1
-
     assert "sent mail 2 from driver to p, and nobody sent number 1" in verdict_on(trace, recorded)
 
 
@@ -74,7 +70,6 @@ def test_a_machine_that_is_created_twice() -> None:
     trace, recorded = one_purse(4)
     trace.create("p", 14)
     recorded.states["p"] = {"coins": 14}
-
     assert "sent the creation of p, and it was sent before" in verdict_on(trace, recorded)
 
 
@@ -88,7 +83,6 @@ def test_a_cut_that_is_no_beginning_of_a_machine_s_actions() -> None:
     recorded = WitnessedSnapshot("s", 1, {"p": {"coins": 10}, "q": {"coins": 10}})
     recorded.strings = {("driver", "q", "mail"): [(1, "take", [1])]}
     recorded.counts = {("driver", "q", "mail"): (1, 0)}
-
     assert "action 4 of driver (send) has colour 0 behind action 3 of driver (send), which had colour 1" in verdict_on(
         trace, recorded
     )
@@ -98,7 +92,6 @@ def test_an_action_that_runs_another_method_than_its_message_names() -> None:
     trace, recorded = one_purse(4)
     trace.rows[-1]["method"] = "__init__"
     recorded.states["p"] = {"coins": 4}
-
     assert "action 2 of p (__init__) accepted take, of which __init__ is not made" in verdict_on(trace, recorded)
 
 
@@ -106,7 +99,6 @@ def test_arguments_that_say_one_thing_and_do_another() -> None:
     trace, recorded = one_purse(4)
     driver_s(trace, 0)["exact"] = [5]
     recorded.states["p"] = {"coins": 15}
-
     assert "take(4) has a second form of its arguments that says something else" in verdict_on(trace, recorded)
 
 
@@ -114,7 +106,6 @@ def test_arguments_that_say_one_thing_and_do_another() -> None:
 def test_a_state_that_is_only_nearly_the_same(forged: Any) -> None:
     trace, recorded = one_purse(4) if forged is not True else one_purse(-9)
     recorded.states["p"] = {"coins": forged}
-
     assert "p holds" in verdict_on(trace, recorded)
 
 
@@ -129,9 +120,7 @@ def test_a_beginning_whose_channel_holds_another_message_than_was_sent() -> None
     start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
     start.strings = {("a", "b", "mail"): [(1, "take", [4])]}
     assert verdict_on(trace, recorded, start=start) == ""
-
     start.strings = {("a", "b", "mail"): [(1, "take", [400])]}
-
     assert "mail 1 from a to b is take(400) in S0, and take(4) in the trace" in verdict_on(trace, recorded, start=start)
 
 
@@ -140,9 +129,7 @@ def test_a_message_for_a_method_that_there_is_not_is_an_answer_and_no_fault(rais
     trace, recorded = one_purse(4)
     trace.act("driver", "send", [], [message({"target": "p"}, 2, "juggle")], colour=1)
     trace.act("p", "juggle", [message({"source": "driver"}, 2, "juggle")], [], colour=1, raised=raised)
-
     text = verdict_on(trace, recorded)
-
     assert (text == "") is (raised == "UnknownMethodError"), text
 
 
@@ -150,6 +137,5 @@ def test_arguments_that_were_too_large_to_be_logged_are_named_with_their_action(
     trace, recorded = one_purse(4)
     cut = {"$truncated": {"bytes": 9_000_000, "sha256": "ab", "head": [4]}}
     driver_s(trace, 0)["args"] = accepted(trace, 0)["args"] = cut
-
     with pytest.raises(Exception, match=r"action 2 of p \(take\) cannot be done again: .*truncated"):
         proof_of(trace, recorded)

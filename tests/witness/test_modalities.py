@@ -1,7 +1,5 @@
 """Possibly and definitely, held against all cuts and all paths of small runs."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The programs of README.md and docs/howto/witness.md, saved as they stand in `bank.py`: they run, and can be witnessed."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

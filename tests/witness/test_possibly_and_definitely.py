@@ -1,7 +1,5 @@
 """`possibly` and `definitely` of a traced run of machines."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The theorem on traces that are written by hand: what is proven, and what is found to differ."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -59,9 +57,7 @@ def test_a_true_snapshot_is_proven_and_so_is_its_end() -> None:
         {"a": {"coins": 4}, "b": {"coins": 16}},
         counts={("a", "b", "mail"): (2, 2), ("driver", "a", "mail"): (2, 2)},
     )
-
     proof = proof_of(trace, recorded, others=[end])
-
     assert proof.problem is None
     assert [len(proof.white), len(proof.red)] == [8, 2]
     assert len(proof.proven) == 4
@@ -73,9 +69,7 @@ def test_a_proof_of_the_end_of_a_run_says_that_its_cut_is_trivial(capsys: pytest
     trace, _ = two_purses()
     end = WitnessedSnapshot("end", 2, {"a": {"coins": 4}, "b": {"coins": 16}})
     end.counts = {("a", "b", "mail"): (2, 2), ("driver", "a", "mail"): (2, 2)}
-
     proof = proof_of(trace, end)
-
     assert (proof.problem, len(proof.red)) == (None, 0)
     assert proof.trivial is not None
     _print(proof)
@@ -98,9 +92,7 @@ def test_white_actions_come_first_though_red_ones_happened_before_them() -> None
     recorded.states["c"] = {"coins": 1}
     recorded.strings["driver", "c", "mail"] = [(1, "take", [3])]
     recorded.counts["driver", "c", "mail"] = (1, 0)
-
     proof = proof_of(trace, recorded)
-
     assert proof.problem is None
     assert [action.colour for action in proof.log.actions[:5]] == [0, 0, 0, 1, 0]
     assert [action.key for action in proof.red] == [("c", 2), ("b", 2), ("b", 3)]
@@ -171,7 +163,6 @@ CHANGED: dict[str, tuple[Callable[[Trace, WitnessedSnapshot], object], str]] = {
 def test_what_was_changed_is_named(change: Callable[[Trace, WitnessedSnapshot], object], words: str) -> None:
     trace, recorded = two_purses()
     change(trace, recorded)
-
     assert re.search(words, problem_of(trace, recorded), re.DOTALL)
 
 
@@ -184,14 +175,12 @@ def test_a_message_dropped_at_one_end_of_the_trace_is_found(end: str) -> None:
         text = problem_of(trace, recorded)
     except DiffersError as error:
         text = str(error)
-
     assert ("nobody sent number 1" in text) if end == "sent" else ("action 2 of b (take) accepts nothing" in text)
 
 
 def test_a_row_that_is_missing_is_a_hole() -> None:
     trace, _ = two_purses()
     del trace.rows[5]
-
     with pytest.raises(DiffersError, match=r"action 3 of a \(give\) comes behind action 1"):
         log_of(actions_of(trace.rows))
 
@@ -199,9 +188,7 @@ def test_a_row_that_is_missing_is_a_hole() -> None:
 def test_what_follows_from_messages_that_nobody_logged_is_left_out_at_the_end() -> None:
     trace, recorded = two_purses()
     trace.act("b", "take", [message({"source": "a"}, 3, "take", 1)], [], colour=1)  # a's host shipped its rest before
-
     proof = proof_of(trace, recorded)
-
     assert proof.problem is None
     assert [str(action) for action in proof.log.left_out] == ["action 4 of b (take)"]
 
@@ -209,7 +196,6 @@ def test_what_follows_from_messages_that_nobody_logged_is_left_out_at_the_end() 
 def test_an_action_that_lies_across_the_cut_is_named() -> None:
     trace, recorded = two_purses()
     trace.rows[7]["sent"][0]["colour"] = 1
-
     with pytest.raises(NotReplayableError, match=r"action 3 of a \(give\) was still under way when the snapshot"):
         proof_of(trace, recorded)
 
@@ -239,7 +225,6 @@ def _its_argument_is_a_reference(rows: list[Any]) -> None:
 def test_what_cannot_be_done_again_is_named_with_its_action(change: Any, text: str) -> None:
     trace, recorded = two_purses()
     change(trace.rows)
-
     with pytest.raises(NotReplayableError, match=text):
         proof_of(trace, recorded, modules=["no_such_module"])
 
@@ -255,9 +240,7 @@ def test_the_computation_can_begin_with_an_earlier_snapshot() -> None:
     )
     start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
     recorded.number = 2
-
     proof = proof_of(trace, recorded, start=start)
-
     assert proof.problem is None
     assert [len(proof.before), len(proof.white), len(proof.red)] == [6, 2, 2]
     start.states["a"] = {"coins": 7}
@@ -268,7 +251,6 @@ def test_it_shares_no_code_with_the_protocols() -> None:
     for path in Path(ray_snapshot.witness.__file__).parent.glob("*.py"):
         tree = ast.parse(path.read_text())
         found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-
         assert not [
             name for name in found if name and name.startswith(("ray_snapshot.protocol", "ray_snapshot.simulation"))
         ]
@@ -280,7 +262,6 @@ def test_replaying_loads_neither_ray_nor_a_protocol() -> None:
         "print([name for name in sys.modules if name == 'ray' or name.startswith('ray_snapshot.protocol')])"
     )
     done = subprocess.check_output([sys.executable, "-c", code], text=True, env=clean_environment())
-
     assert done.strip() == "[]"
 
 
@@ -295,7 +276,6 @@ def test_a_function_in_a_field_is_no_method_though_its_module_was_named() -> Non
     )
     start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
     recorded.number = 2
-
     with pytest.raises(NotReplayableError, match="has in its field give, which is no method of its class"):
         proof_of(trace, recorded, start=start, modules=["witness_machines"])
 

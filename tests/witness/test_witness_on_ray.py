@@ -1,7 +1,5 @@
 """Runs on Ray, traced and witnessed: every snapshot of them is a state that could have been."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -85,7 +83,6 @@ def test_every_snapshot_of_a_run_is_proven(bank: History, witness: Callable[...,
     sizes = set()
     for row in bank.snapshots():
         answer = witness(bank, row.snapshot_id, "--json")
-
         assert answer.code == 0, answer.out[-1_000:] + answer.err
         *rows, last = answer.rows
         assert last["problem"] is None
@@ -105,7 +102,6 @@ def test_every_snapshot_of_a_run_is_proven(bank: History, witness: Callable[...,
 def test_the_trace_has_every_action_of_every_machine_once(bank: History) -> None:
     rows = bank.actions(bank.snapshots()[0].run_id)
     last = bank.load(bank.resolve("latest"))
-
     assert all(row.is_over and row.raised is None and row.waited_at is None for row in rows)
     for name, machine in last.machines.items():
         own = [row for row in rows if row.machine == name]
@@ -118,7 +114,6 @@ def test_the_trace_has_every_action_of_every_machine_once(bank: History) -> None
 @pytest.mark.contract
 def test_what_is_printed_says_what_was_shown(bank: History, witness: Callable[..., Answer]) -> None:
     answer = witness(bank, bank.snapshots()[1].snapshot_id)
-
     assert answer.code == 0
     assert re.search(r"^white actions \(\d+\), in their order:$", answer.out, re.M)
     assert re.search(
@@ -130,10 +125,8 @@ def test_what_is_printed_says_what_was_shown(bank: History, witness: Callable[..
 @pytest.mark.contract
 def test_a_later_part_of_the_run_can_be_shown_alone(bank: History, witness: Callable[..., Answer]) -> None:
     first, second = bank.snapshots()[0], bank.snapshots()[2]
-
     whole = witness(bank, second.snapshot_id, "--json")
     part = witness(bank, second.snapshot_id, "--from", first.snapshot_id, "--json")
-
     assert (whole.code, part.code) == (0, 0)
     assert len(part.rows) <= len(whole.rows)
     assert part.rows[-1]["problem"] is None
@@ -144,9 +137,7 @@ def test_a_later_part_of_the_run_can_be_shown_alone(bank: History, witness: Call
 @pytest.mark.contract
 def test_the_run_is_drawn_and_exported(bank: History, witness: Callable[..., Answer], tmp_path: Path) -> None:
     snapshot = bank.snapshots()[1].snapshot_id
-
     answer = witness(bank, snapshot, "--svg", str(tmp_path / "w.svg"), "--shiviz", str(tmp_path / "w.log"))
-
     assert answer.code == 0
     panels = [one for one in ET.parse(tmp_path / "w.svg").getroot() if one.get("class") == "panel"]
     assert len(panels) == 2
@@ -219,9 +210,7 @@ def test_a_history_that_was_tampered_with_is_caught(
     change: Callable[[dict[str, Any]], None], text: str, bank: History, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
     assert witness(tampered(bank, tmp_path / "same", lambda rows: None), "latest").code == 0
-
     answer = witness(tampered(bank, tmp_path / "changed", change), "latest")
-
     assert answer.code == 1
     assert re.search(text, answer.out.splitlines()[-1])
 
@@ -244,9 +233,7 @@ def test_a_machine_that_is_not_deterministic_is_named_with_its_first_action_that
         moody.tell.send(steady)
         system.wait_for("termination")
         system.snapshot()
-
     held = witness(tmp_path, "latest", "--json")
-
     assert held.code == 1
     assert (held.rows[-1]["machine"], held.rows[-1]["number"]) == ("moody", 2)
     assert "behind action 2 of moody (look), moody holds" in held.rows[-1]["problem"]
@@ -265,9 +252,7 @@ def test_a_send_that_differs_is_named_with_what_was_sent_then_and_now(
         moody.tell.send(steady)
         system.wait_for("termination")
         system.snapshot()
-
     text = witness(tmp_path, "latest").out.splitlines()[-1]
-
     assert re.match(r"differs: action 2 of moody \(tell\) sends deposit\(\d+\) to steady here as its message 1, and sent"
                     r" deposit\(\d+\) to steady then: moody is not deterministic", text)  # fmt: skip
 
@@ -298,7 +283,6 @@ def test_children_timers_calls_joins_and_errors_are_done_again(
             kinds = {message.kind for message in system.snapshot().messages}
             if kinds == {"mail", "timer"}:
                 break
-
     assert kinds == {"mail", "timer"}
     for snapshot in History(tmp_path).snapshots():
         answer = witness(tmp_path, snapshot.snapshot_id)
@@ -325,7 +309,6 @@ def test_a_crash_loses_only_what_was_not_shipped(
     """The other host goes on until it hears of it, and its rest accepts what nobody has logged sending."""
     with pytest.raises(rs.HostDiedError):
         lose_a_host(tmp_path)
-
     history = History(tmp_path)
     rows = history.actions(history.snapshots()[0].run_id)
     for row in history.snapshots():
@@ -341,7 +324,6 @@ def test_without_a_trace_or_without_such_a_snapshot_it_says_so(
         system.spawn(Account, 1, [], 0, 0)
         system.start()
         system.snapshot()
-
     for answer, text in (
         (witness(tmp_path, "latest"), "holds no trace of run"),
         (witness(bank, "1999"), "no snapshot '1999'"),
@@ -374,7 +356,5 @@ def test_a_long_run_without_snapshots_is_written_out_as_it_goes(
         )
         assert History(tmp_path).snapshots() == []
         system.snapshot()
-
     answer = witness(tmp_path, "latest")
-
     assert answer.code == 0, answer.out[-1_000:] + answer.err

@@ -1,7 +1,5 @@
 """Machines whose actions call each other and wait inside: nested calls, lists, errors, refs that are kept, `finally`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray

@@ -1,7 +1,5 @@
 """Machines whose runs are witnessed, and traces written by hand for those that need no Ray."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
