@@ -45,7 +45,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing(evil: History) -> None:
     found = Tags(page)
     assert found.tags.isdisjoint({"script", "iframe", "object", "embed", "form", "b", "link"})
     assert found.handlers == []
-    assert [one for one in found.addresses if not one.startswith(("#machine-", "data:image/svg+xml;base64,"))] == []
+    assert [one for one in found.addresses if not one.startswith(("#card-", "data:image/svg+xml;base64,"))] == []
     assert "default-src 'none'" in page
     assert not re.search(r"url\((?!#)", page)
 
