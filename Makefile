@@ -8,7 +8,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # What pytest makes of the tests is compiled once, and not in each run and process of it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs bench lint types clean
+.PHONY: demo reference docs test test-libraries ray-versions nightly nightly-tests real-programs bench release lint types clean
 
 .venv: .venv/installed
 
@@ -37,8 +37,12 @@ demo: $(BIN)/ray-snapshot
 test: .venv
 	$(BIN)/python -m pytest $(THREE_AT_ONCE) -m 'not nightly and not libraries'
 
+# What pages of the reference take from the code.
+reference: .venv
+	$(BIN)/python docs/generated.py
+
 # The site, in build/site, made anew, for the reference comes from the code; whatever Sphinx warns of is an error.
-docs: .venv
+docs: .venv reference
 	$(BIN)/python -m sphinx -E -W -n --keep-going -q -j auto -d build/site-state docs build/site
 
 # What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
@@ -62,6 +66,14 @@ real-programs: .venv-libraries
 
 bench: .venv
 	$(BIN)/python -m benchmarks
+
+# What goes to an index, in build/dist: made of what is committed, looked at, and not uploaded.
+release: $(BIN)/ray-snapshot
+	rm -rf build/release build/dist && mkdir -p build/release && git archive HEAD | tar -x -C build/release
+	$(BIN)/pip install --quiet --disable-pip-version-check build twine
+	$(BIN)/python -m build --outdir build/dist build/release
+	$(BIN)/python -m twine check --strict build/dist/*
+	@echo 'To upload it: $(BIN)/python -m twine upload build/dist/*'
 
 lint: .venv
 	$(BIN)/ruff check .

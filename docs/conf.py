@@ -63,7 +63,7 @@ nitpick_ignore_regex = [
 
 
 def fill_in(_app: Any, _docname: str, source: list[str]) -> None:
-    """Put what is generated in the place of `<!-- generated: NAME -->`."""
+    """Put in what only Sphinx can show."""
     source[0] = generated.filled(source[0])
 
 

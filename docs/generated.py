@@ -1,4 +1,8 @@
-"""What the reference takes from the code, as Markdown: `<!-- generated: NAME -->` on a page stands for one of these."""
+"""What the reference takes from the code, as Markdown, below `<!-- generated: NAME -->` on a page.
+
+`python docs/generated.py`, and so `make docs`, writes it there. What only Sphinx can show (`api`) is put in when the site is
+built.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_args
 
 import typer
 
-MARK = re.compile(r"^<!-- generated: ([a-z-]+)(?: (\S+))? -->$", re.MULTILINE)
+DOCS = Path(__file__).parent
+MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
+API = re.compile(r"^<!-- generated: api (\S+) -->$", re.MULTILINE)
+
+
+def written(text: str) -> str:
+    """A page as it is kept."""
+    return MARK.sub(
+        lambda mark: f"<!-- generated: {mark[1]} -->\n\n{MAKERS[mark[1]]()}\n\n<!-- end of {mark[1]} -->", text
+    )
 
 
 def filled(text: str) -> str:
-    """A page with what is generated in it."""
-    return MARK.sub(lambda mark: MAKERS[mark[1]](*([mark[2]] if mark[2] else [])), text)
+    """A page as Sphinx gets it."""
+    return API.sub(lambda mark: api(mark[1]), text)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -124,8 +138,13 @@ def _kind(annotation: Any) -> str:
 
 
 def _linked(text: str) -> str:
-    """Words of a docstring, with pages as links."""
-    return re.sub(r"docs/([\w/-]+\.md)", r"[](../\1)", one_line(text))
+    """Words of a docstring, with pages as links, by their titles."""
+
+    def link(page: re.Match[str]) -> str:
+        title = (DOCS / page[1]).read_text("utf-8").removeprefix("# ").partition("\n")[0]
+        return f"[{title}](../{page[1]})"
+
+    return re.sub(r"docs/([\w/-]+\.md)", link, one_line(text))
 
 
 def _class_body(kind: type) -> list[ast.stmt]:
@@ -232,7 +251,9 @@ def one_paragraph(text: str | None) -> str:
     return one_line(inspect.cleandoc(text or "").split("\n\n")[0])
 
 
-_HIDDEN = re.compile(r"model_.*|claims|roll_back|is_to_be_restored|is_checkpointing|raiser|joined|shapes|at_rest|ours")
+_HIDDEN = re.compile(
+    r"model_.*|claims|roll_back|is_to_be_restored|is_checkpointing|raiser|joined|summary|type|shapes|at_rest|ours"
+)
 
 
 def is_skipped(app: Any, what: str, name: str, item: Any, skip: bool, options: Any) -> bool | None:
@@ -247,5 +268,9 @@ MAKERS: dict[str, Callable[..., str]] = {
     "settings": settings,
     "errors": errors,
     "tables": tables,
-    "api": api,
 }
+
+
+if __name__ == "__main__":
+    for page in DOCS.rglob("*.md"):
+        page.write_text(written(page.read_text("utf-8")), "utf-8")

@@ -11,6 +11,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 ROOMS = ("detectors", "history", "pipelines", "questions", "testing")
 PUBLIC = {
@@ -146,3 +148,12 @@ def test_the_guard_set_only_grows() -> None:
     assert sum(1 for _ in marked()) // 50 * 50 == FLOOR, (
         "more tests are marked: raise FLOOR; fewer: give the marks back"
     )
+
+
+def test_the_reference_says_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = HERE.parent / "docs"
+    monkeypatch.syspath_prepend(docs)
+    written = import_module("generated").written
+    pages = {page.name: page.read_text("utf-8") for page in (docs / "reference").glob("*.md")}
+    assert sum("<!-- end of " in text for text in pages.values()) == 4
+    assert [name for name, text in pages.items() if text != written(text)] == [], "make reference writes them"

@@ -26,6 +26,6 @@ class Installed:
         return str(self.folder / "bin" / "python")
 
     def run(self, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """A command as a user runs it: nothing is in its environment but HOME and PATH."""
-        bare = {"HOME": str(cwd), "PATH": os.environ["PATH"]}
+        """A command as a user runs it who has activated the environment: nothing is in that but HOME and PATH."""
+        bare = {"HOME": str(cwd), "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         return ran(*command, env=bare, cwd=cwd, seconds=LONGEST_S)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,28 @@ def test_an_example_runs_as_its_page_says_from_an_empty_folder(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+
+
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+print("rows:", spark.read.format("ray_snapshot").option("table", "machines").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.parametrize("how", ["a wheel", "editable"])
+def test_a_plain_script_finds_the_data_source(installed: Installed, tmp_path: Path, how: str) -> None:
+    if how == "editable":
+        environment = shutil.copytree(installed.folder, tmp_path / "venv", symlinks=True)
+        (packages,) = environment.glob("lib/python*/site-packages")
+        for folder in packages.glob("*ray_snapshot*"):
+            shutil.rmtree(folder)
+        pip = (sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet")
+        assert installed.run(*pip, "--no-deps", "-e", str(installed.sources), cwd=tmp_path).returncode == 0
+        installed = replace(installed, folder=environment)
+    (tmp_path / "plain.py").write_text(PLAIN)
+    ours = (installed.python, "-m", "ray_snapshot.cli", "history", "synth")
+    assert installed.run(*ours, "--machines", "16", "--snapshots", "3", "--out", "h", cwd=tmp_path).returncode == 0
+    done = installed.run(installed.python, "plain.py", "h", cwd=tmp_path)
+    assert "rows: 51" in done.stdout, done.stderr[-2000:]

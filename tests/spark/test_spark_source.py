@@ -1,14 +1,11 @@
 """`format("ray_snapshot")`: what exists and nothing else, as of a version."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from clean import clean_environment
 from limited import limit
 from small_histories import BANK, BEGIN, live, snapshot, write
 
@@ -144,29 +141,3 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=told):
         options_of(options)
-
-
-_FOUND = """
-from pyspark.sql import SparkSession
-from ray_snapshot.spark_jobs.engine.java import use_java
-use_java()
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-print("rows:", spark.read.format("ray_snapshot").option("table", "machines").load({path!r}).count())
-"""
-
-
-@pytest.mark.nightly
-def test_the_format_is_found_without_registering(history: History) -> None:
-    """An installed `pyspark_ray_snapshot` is a top-level module; so it is with its folder on the path."""
-    environment = clean_environment(
-        PYTHONPATH=str(ROOT / "spark_jobs"), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", _FOUND.format(path=str(history.path))],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert "rows: 15" in done.stdout, done.stderr[-2000:]

@@ -11,11 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pandas as pd
 import pytest
-from pyspark.sql import Window
-from pyspark.sql import functions as F
 from three_runs import Plain, Row, by, run_of
 
 from ray_snapshot import questions
@@ -38,26 +35,23 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def ask(three_runs: History, spark: Any) -> Iterator[Callable[[str, str], list[tuple[Any, ...]]]]:
-    """Run a snippet; returns its rows."""
-    names: dict[str, Any] = {"history": three_runs, "spark": spark, "F": F, "Window": Window}
-    names |= {"pd": pd, "json": json}
-    with duckdb.connect() as database:
-        names["duckdb"] = database
-        for _, code in blocks(SETUP):
-            exec(code.replace('"history/"', repr(str(three_runs.path))), names)
+def ask(three_runs: History, spark: Any) -> Callable[[str, str], list[tuple[Any, ...]]]:
+    """Run a snippet below the setup of its kind, which `spark` has begun the session for; returns its rows."""
+    names: dict[str, dict[str, Any]] = {}
+    for whose, code in blocks(SETUP):
+        exec(code.replace('"history/"', repr(str(three_runs.path))), names.setdefault(whose, {}))
 
-        def ask(whose: str, code: str) -> list[tuple[Any, ...]]:
-            if whose == "DuckDB":
-                return plain(database.sql(code).to_arrow_table().to_pylist())
-            if whose == "Spark":
-                return plain(spark.sql(code).toArrow().to_pylist())
-            own = dict(names)
-            exec(code, own)
-            answer = own["answer"]
-            return plain((answer if whose == "pandas" else answer.toPandas()).to_dict("records"))
+    def ask(whose: str, code: str) -> list[tuple[Any, ...]]:
+        if whose == "DuckDB":
+            return plain(names["DuckDB"]["duckdb"].sql(code).to_arrow_table().to_pylist())
+        if whose == "Spark":
+            return plain(spark.sql(code).toArrow().to_pylist())
+        own = dict(names["pandas" if whose == "pandas" else "Spark"])
+        exec(code, own)
+        answer = own["answer"]
+        return plain((answer if whose == "pandas" else answer.toPandas()).to_dict("records"))
 
-        yield ask
+    return ask
 
 
 def plain(rows: list[Row]) -> list[tuple[Any, ...]]:
