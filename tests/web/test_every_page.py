@@ -68,7 +68,7 @@ def test_one_snapshot_says_what_is_known_of_it(seen: Viewer) -> None:
         ("deadlock", "ALARM: holds"), ("termination", "does not hold"),
     ]  # fmt: skip
     assert (said["earlier_id"], said["later_id"]) == ("bank-00004", None)
-    assert "Nothing: every machine of the system" in Told(seen.page(ONE)).words
+    assert "Nothing: every machine, and" in Told(seen.page(ONE)).words
     assert seen.json("/h/h/s/latest") == said
     assert seen.json("/h/h/s/-1") == said
 
