@@ -364,7 +364,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
     is_own = _is_own_machine(waits, nodes[source], nodes[target])
-    cause = _keepers(waits, moves, nodes, members, label, (source, target, is_own)) if is_own.any() else members
+    cause = _keepers(waits, moves, nodes, members, (source, target, is_own)) if is_own.any() else members
     inside = found.in_core[source]  # and so is the target: no edge leads out of a core
     source, target, is_own = source[inside], target[inside], is_own[inside]
     starts = _split(cause, label[cause])
@@ -383,15 +383,10 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
 
 
 def _keepers(
-    waits: WaitGraph,
-    moves: Booleans,
-    nodes: Integers,
-    members: Integers,
-    label: Integers,
-    edges: tuple[Integers, Integers, Booleans],
+    waits: WaitGraph, moves: Booleans, nodes: Integers, members: Integers, edges: tuple[Integers, Integers, Booleans]
 ) -> Integers:
-    """Of each core with calls that wait inside their own actors: these, of the actor for whose calls most others wait, and all
-    that could not move if these did; of other cores all. Who might make such a call is only stuck behind it.
+    """Of `members` calls that wait inside their own actors, those first for which most others wait, until all others could move
+    if these did; and those that could not move even then. Who might make such a call is only stuck behind it.
 
     `edges`: source, target and whether it leads from a call to its own actor.
     """
@@ -401,12 +396,17 @@ def _keepers(
     in_core = is_own & np.isin(source, members)
     parked, machine = source[in_core], target[in_core]
     by_machine = np.bincount(machine, waiting[parked], minlength=len(nodes))[machine]
-    most = np.full(len(label), -1.0)
-    np.maximum.at(most, label[parked], by_machine)
-    first, freed = nodes[parked[by_machine == most[label[parked]]]], moves.copy()
-    freed[first] = True
-    freed = movable(waits.graph, freed)
-    return members[np.isin(nodes[members], first) | ~freed[nodes[members]]]
+    graph, most = waits.graph, np.zeros(waits.graph.node_count, np.int64)
+    np.maximum.at(most, graph.owner, graph.k)
+    whole = replace(
+        graph, k=np.where(graph.k < most[graph.owner], len(graph.target) + 1, graph.k)
+    )  # no error ends a wait
+    chosen, freed = np.zeros(len(nodes), np.bool_), moves.copy()
+    for count in np.unique(by_machine)[::-1][: LIMITS.listed]:
+        first = parked[(by_machine == count) & ~freed[nodes[parked]]]
+        chosen[first] = freed[nodes[first]] = True
+        freed = movable(whole, freed)
+    return members[chosen[members] | ~freed[nodes[members]]]
 
 
 def _but(some: Booleans, others: Booleans) -> Booleans:
