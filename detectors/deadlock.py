@@ -78,10 +78,10 @@ class Deadlock(Named):
     for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order; empty if the core
     waits for stopped machines, or for passive ones that no machine is left to wake), `advice` (what a person can change, a
     sentence each), `happened` (deaths, restarts and errors that nobody has read, before it, a sentence each; if there are
-    any), `member_count`, `stuck_behind_count`, `core_count`; lists stop at 1,000 records and 100 cores. Where machines run
-    calls there is a record for each call. If None: the same for what would be stuck if nothing unobserved acts, and
-    `depends_on`. Callers that only ask may be `suspected` (the verdict's `grade`), `unless` something is so that no snapshot
-    shows.
+    any), `member_count`, `cause_count`, `stuck_behind_count`, `core_count`; lists stop at 1,000 records and 100 cores. Where
+    machines run calls there is a record for each call. If None: the same for what would be stuck if nothing unobserved acts,
+    and `depends_on`. Callers that only ask may be `suspected` (the verdict's `grade`), `unless` something is so that no
+    snapshot shows.
 
     Cost: O(V + E) of machines, calls, rows of waits and messages, and a sort of the rows. Source: reduction after
     Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).
@@ -168,7 +168,8 @@ class Deadlock(Named):
         if not _is_anybody_stuck(waits, certain):
             waits = _with_rooms(waits, moves)
             stuck = _stuck(waits, moves)
-            evidence = {**stuck.evidence(snapshot, waits), "depends_on": waits.unseen + _half_begun(snapshot, waits)}
+            depends_on = waits.unseen + _half_begun(snapshot, waits)
+            evidence = {**stuck.evidence(snapshot, waits), "callers": [], "depends_on": depends_on}
             return answer(self, snapshot, None, evidence, _unknown(snapshot, waits, stuck))
         waits = _with_rooms(waits, certain)
         stuck = _stuck(waits, certain)
@@ -311,6 +312,7 @@ class _Stuck:
             "callers": lost_callers(snapshot, waits, cause),
             "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
             "member_count": len(self.members),
+            "cause_count": max(len(self.cause), len(cause)),
             "stuck_behind_count": len(self.behind),
             "core_count": self.core_count,
             "blocked_count": int(waits.blocked.sum()),
@@ -362,7 +364,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
     is_own = _is_own_machine(waits, nodes[source], nodes[target])
-    cause = _most_waited_for(waits, nodes, members, label, (source, target, is_own)) if is_own.any() else members
+    cause = _keepers(waits, moves, nodes, members, (source, target, is_own)) if is_own.any() else members
     inside = found.in_core[source]  # and so is the target: no edge leads out of a core
     source, target, is_own = source[inside], target[inside], is_own[inside]
     starts = _split(cause, label[cause])
@@ -380,11 +382,11 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     )
 
 
-def _most_waited_for(
-    waits: WaitGraph, nodes: Integers, members: Integers, label: Integers, edges: tuple[Integers, Integers, Booleans]
+def _keepers(
+    waits: WaitGraph, moves: Booleans, nodes: Integers, members: Integers, edges: tuple[Integers, Integers, Booleans]
 ) -> Integers:
-    """Of each core with calls that wait inside their own actors: these, of the actor for whose calls most others wait; of other
-    cores all. Who might make such a call is only stuck behind it.
+    """Of `members` calls that wait inside their own actors, those first for which most others wait, until all others could move
+    if these did; and those that could not move even then. Who might make such a call is only stuck behind it.
 
     `edges`: source, target and whether it leads from a call to its own actor.
     """
@@ -394,10 +396,17 @@ def _most_waited_for(
     in_core = is_own & np.isin(source, members)
     parked, machine = source[in_core], target[in_core]
     by_machine = np.bincount(machine, waiting[parked], minlength=len(nodes))[machine]
-    most = np.full(len(label), -1.0)
-    np.maximum.at(most, label[parked], by_machine)
-    chosen = parked[by_machine == most[label[parked]]]
-    return np.union1d(chosen, members[most[label[members]] < 0])
+    graph, most = waits.graph, np.zeros(waits.graph.node_count, np.int64)
+    np.maximum.at(most, graph.owner, graph.k)
+    whole = replace(
+        graph, k=np.where(graph.k < most[graph.owner], len(graph.target) + 1, graph.k)
+    )  # no error ends a wait
+    chosen, freed = np.zeros(len(nodes), np.bool_), moves.copy()
+    for count in np.unique(by_machine)[::-1][: LIMITS.listed]:
+        first = parked[(by_machine == count) & ~freed[nodes[parked]]]
+        chosen[first] = freed[nodes[first]] = True
+        freed = movable(whole, freed)
+    return members[chosen[members] | ~freed[nodes[members]]]
 
 
 def _but(some: Booleans, others: Booleans) -> Booleans:
@@ -468,8 +477,9 @@ def _cycle(groups: list[Integers], in_core: Booleans, source: Integers, target: 
 
 
 def _nothing_blocked() -> dict[str, Any]:
-    counts = ("member_count", "stuck_behind_count", "core_count", "blocked_count")
-    return {"members": [], "stuck_behind": [], "cores": [], "cycle": [], "advice": [], **dict.fromkeys(counts, 0)}
+    counts = ("member_count", "cause_count", "stuck_behind_count", "core_count", "blocked_count")
+    lists = ("members", "stuck_behind", "cores", "cycle", "callers", "advice")
+    return {**{name: [] for name in lists}, **dict.fromkeys(counts, 0)}
 
 
 def _all_clear(snapshot: Snapshot, waits: WaitGraph) -> str:
@@ -479,7 +489,7 @@ def _all_clear(snapshot: Snapshot, waits: WaitGraph) -> str:
 
 
 def _nobody_waits(snapshot: Snapshot) -> str:
-    return "nothing waits" if snapshot.protocol == CALLS else "no machine is blocked"
+    return "no running call waits" if snapshot.protocol == CALLS else "no machine is blocked"
 
 
 def _still_come(waits: WaitGraph, blocked: Integers) -> str:

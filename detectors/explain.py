@@ -3,7 +3,7 @@ which cycle, and what to change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -75,6 +75,11 @@ class _Node:
     def holder(self) -> str:
         """Who holds what it waits on: "Ledger.add"; "" if that is not known."""
         return self.primitive.partition(HELD_BY)[2]
+
+    @property
+    def holders(self) -> list[str]:
+        """The methods of those."""
+        return [name.rpartition(".")[2] for name in self.holder.split(", ") if name]
 
     @property
     def call(self) -> str | None:
@@ -537,9 +542,10 @@ def _holder_of_lock(about: _About, node: int) -> str:
     """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
     A.check of A-0: ..."; "" if that is not known."""
     mine = about.nodes[node]
-    nodes = [
-        other for other in about.alternatives if mine.holder and _is_in(about.nodes[other], mine.machine, mine.holder)
-    ]
+    if len(mine.holders) != 1:
+        return ""
+    place, among = (mine.machine, *mine.holders), ((other, about.nodes[other]) for other in about.alternatives)
+    nodes = [other for other, one in among if one.is_running and (one.machine, one.method) == place]
     if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
         return ""
     held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
@@ -547,20 +553,22 @@ def _holder_of_lock(about: _About, node: int) -> str:
     return f"{held} {waits}: leave the `async with` before that wait."
 
 
-def _is_in(node: _Node, machine: str, function: str) -> bool:
-    return node.is_running and node.machine == machine and function.rpartition(".")[2] == node.method
-
-
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
 
 
 def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members: Integers) -> Integers:
-    """`cause` with the calls of `members` that hold the locks that it waits for, and what these wait for."""
+    """`cause` with the calls of `members` that hold the locks that it waits for, and what these wait for; all `members` if one
+    that holds a lock is none of them."""
     if not any(HELD_BY in text for text in _primitives(snapshot).values()):
         return cause
     about, found = _About(snapshot, waits, members), set(cause.tolist())
-    waiting = [about.nodes[node] for node in found if about.nodes[node].holder]
-    nodes = [other for one in waiting for other in members if _is_in(about.nodes[other], one.machine, one.holder)]
+    holders = {(about.nodes[node].machine, name) for node in found for name in about.nodes[node].holders}
+    at: dict[tuple[str, str | None], list[int]] = {}
+    for node in members.tolist():
+        at.setdefault((about.nodes[node].machine, about.nodes[node].method), []).append(node)
+    if not at.keys() >= holders:
+        return members
+    nodes = [node for holder in holders for node in at[holder]]
     while nodes:
         if (node := nodes.pop()) not in found:
             found.add(node)
@@ -569,7 +577,7 @@ def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members:
 
 
 def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[str]:
-    """Of calls that wait inside their own actors, for each actor: why no later call to it comes.
+    """Of calls that wait inside their own actors: why no later call to these comes.
 
     "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
     """
@@ -581,29 +589,30 @@ def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[
     for node in calls.tolist():
         if not about.nodes[node].holder and _callers(about, node):
             parked.setdefault(about.nodes[node].machine, []).append(node)
-    return [_nobody_left(about, machine, nodes) for machine, nodes in parked.items()][: LIMITS.advice]
+    told: dict[tuple[str, str], list[str]] = {}
+    for machine, nodes in parked.items():
+        told.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
+    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in told.items()][: LIMITS.advice]
 
 
-def _nobody_left(about: _About, machine: str, parked: list[int]) -> str:
-    on = {other for node in parked for _, choice in about.alternatives.get(node, []) for other in choice}
-    fates: dict[str, dict[str, None]] = {}
-    for name in died_behind(about.snapshot, [machine]):
-        fates.setdefault("died", {})[name] = None
+def _why_no_call(about: _About, machine: str, nodes: list[int], parked: Collection[str]) -> tuple[str, str]:
+    """What stands before and after its name."""
+    dead = died_behind(about.snapshot, [machine])
+    fates: dict[str, dict[str, None]] = {"died": dict.fromkeys(dead)} if dead else {}
+    on = {other for node in nodes for _, choice in about.alternatives.get(node, []) for other in choice}
     for other in sorted(on, key=lambda node: about.nodes[node].machine):
-        if not about.nodes[other].is_call and (name := about.nodes[other].machine) != machine:
-            flags = about.waits.stopped[other], about.waits.passive[other]
-            fates.setdefault("ended" if flags[0] else "idle" if flags[1] else "stuck", {})[name] = None
+        if not about.nodes[other].is_call and (name := about.nodes[other].machine) not in {*parked, *dead}:
+            has_ended, is_idle = about.waits.stopped[other], about.waits.passive[other]
+            fates.setdefault("ended" if has_ended else "idle" if is_idle else "stuck", {})[name] = None
     channels = about.snapshot.tables["channels"]
     if (is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
         fates.setdefault("ended", {})["tasks that called it"] = None
     told = [
         f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
     ]
-    is_full = about.waits.calls.machine[parked[0] - about.waits.first_call] in about.waits.calls.full
-    if is_full and not told:
-        return f"no call to {machine} can begin: every slot is taken, and nothing else in the process may end that"
-    told += ["every slot is taken"] * is_full
-    return f"nobody is left to call {machine}{': ' * bool(told)}{'; '.join(told)}"
+    if about.waits.calls.machine[nodes[0] - about.waits.first_call] in about.waits.calls.full:
+        return "no call can begin in", "; ".join([": every slot is taken", *told])
+    return ("nobody is left to call", f": {'; '.join(told)}") if told else ("nobody else may call", "")
 
 
 _FATES = {

@@ -170,7 +170,7 @@ def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:
         about = "" if deadlock is None else _OF_BLOCKED[deadlock.holds]
         reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked{about}")
     if evidence["first_active"] == [DRIVER] and len(reasons) == 1:
-        reasons.append("all actors are at rest" if snapshot.protocol == CALLS else _ONLY_DRIVER)
+        reasons.append("nothing else goes on" if snapshot.protocol == CALLS else _ONLY_DRIVER)
     return f"{head}: {'; '.join(reasons)}."
 
 

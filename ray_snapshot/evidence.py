@@ -45,7 +45,7 @@ def deadlock_evidence(evidence: Any) -> dict[str, Any]:
         return {"members": []}
     found: dict[str, Any] = {name: records(evidence.get(name)) for name in ("members", "stuck_behind")}
     found |= {name: names_in(evidence, name) for name in ("callers", "advice", "happened")}
-    counts = ("member_count", "stuck_behind_count")
+    counts = ("member_count", "cause_count", "stuck_behind_count")
     return found | {name: value for name in counts if type(value := evidence.get(name)) is int}
 
 

@@ -57,7 +57,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the history and the results.")] = Path("demo-out"),
     spark: Annotated[bool, typer.Option(help="Run a Spark job over the history.")] = True,
 ) -> None:
-    """Run three examples on Ray, ask their history with Spark, and show the deadlock that was found."""
+    """Run three examples on Ray, and ask their history with Spark."""
     from ray_snapshot.stderr import LOGGER
     from ray_snapshot.views.report import deadlock_report
 

@@ -94,7 +94,10 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         lines.append(f"  nothing has moved for {lasted(still_s)}")
     if not is_reported:
         lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
-    if pending := [*pending, *map(short_sites, why_queued(snapshot, _awaited_calls(first.evidence)))]:
+    if pending := [
+        *pending,
+        *map(short_sites, why_queued(snapshot, _awaited_calls(first.evidence) if is_reported else ())),
+    ]:
         lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
     if first.holds is not None or len(objects) > LIMITS.sentence_waits:
@@ -145,8 +148,9 @@ def _without(line: str, evidence: Mapping[str, Any]) -> str:
 def _awaited_calls(evidence: Mapping[str, Any]) -> set[tuple[str, str]]:
     """The calls, by machine and method, that a report of the deadlock says others wait for."""
     records = (*evidence.get("members", ()), *evidence.get("stuck_behind", ()))
-    calls = (zip(one["waits_for"], one.get("waits_for_calls", ()), strict=False) for one in records)
-    return {(machine, call.rpartition(".")[2]) for pairs in calls for machine, call in pairs}
+    pairs = ((one["waits_for"], one.get("waits_for_calls", ())) for one in records)
+    told = (zip(names, calls, strict=True) for names, calls in pairs if len(names) == len(calls))
+    return {(machine, call.rpartition(".")[2]) for those in told for machine, call in those}
 
 
 def _waiting_since(snapshot: Snapshot, members: Iterable[Mapping[str, Any]]) -> datetime | None:

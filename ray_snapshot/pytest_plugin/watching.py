@@ -195,8 +195,15 @@ class TestRun:
         names = {name for core in own for name in core}
         members = [record for record in evidence["members"] if record["machine"] in names]
         behind = [one for one in evidence["stuck_behind"] if one["machine"] == DRIVER or _since(one) >= began]
-        counts = {"member_count": len(members), "stuck_behind_count": len(behind), "core_count": len(own)}
-        lists = {"members": members, "stuck_behind": behind, "cores": own}
+        cause = [record for record in members if record.get("is_cause")]
+        counts = {
+            "member_count": len(members),
+            "cause_count": len(cause),
+            "stuck_behind_count": len(behind),
+            "core_count": len(own),
+        }
+        callers = evidence["callers"] if len(own) == len(evidence["cores"]) else []  # these say nothing of which core
+        lists = {"members": members, "stuck_behind": behind, "cores": own, "callers": callers}
         return verdict.model_copy(update={"evidence": {**evidence, **lists, **counts}})
 
     def left_behind(self) -> set[str]:

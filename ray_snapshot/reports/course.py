@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.history import History
+from ray_snapshot.reports.texts import noun_of, status_word
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views import charts
 from ray_snapshot.views.charts import ALARM, Points, Quantity
@@ -31,6 +32,7 @@ class Course:
     """What is drawn of a run, the earliest snapshot first."""
 
     system: str
+    noun: str = "machine"
     in_flight: Points = field(default_factory=Points)
     duration_ms: Points = field(default_factory=Points)
     statuses: dict[str, Points] = field(default_factory=dict)
@@ -70,7 +72,7 @@ def course_of(history: History, system: str, rows: pa.Table, answers: Mapping[st
     """The course of a run whose rows of `snapshots` these are, the earliest first."""
     rows = rows.slice(max(0, rows.num_rows - MOST_DRAWN))
     times = dict(zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True))
-    found = Course(system)
+    found = Course(system, noun_of(rows["protocol"][-1].as_py() if rows.num_rows else None))
     for detector, said in answers.items():
         for snapshot_id, answer in said.items():
             if snapshot_id in times:
@@ -112,7 +114,12 @@ def pictures(course: Course, title: str, marks: Sequence[tuple[datetime, str]] =
     drawn = [(heading, svg(charts.band_chart(bands, heading)))] if bands else []
     panels: list[tuple[Quantity, Mapping[str, Points]]] = []
     if course.statuses:
-        panels.append((Quantity("machines", is_whole=True), course.statuses))
+        panels.append(
+            (
+                Quantity(f"{course.noun}s", is_whole=True),
+                {status_word(name, course.noun): line for name, line in course.statuses.items()},
+            )
+        )
     panels.append((Quantity("in flight", is_whole=True), {course.system: course.in_flight}))
     panels.append((Quantity("snapshot", "ms"), {course.system: course.duration_ms}))
     return [*drawn, (title, svg(charts.line_chart(panels, title, marks)))]

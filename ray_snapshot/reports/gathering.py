@@ -22,7 +22,7 @@ from ray_snapshot.evidence import names, names_in, records
 from ray_snapshot.history import History
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
-from ray_snapshot.reports.texts import cut, distinct, plain, pretty
+from ray_snapshot.reports.texts import cut, distinct, noun_of, plain, pretty, status_word
 from ray_snapshot.reports.waits import Waiting, evidence_of, sentence, waiting
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate, word_of
@@ -74,6 +74,8 @@ class Report:
     """What was not covered, or not recorded."""
     versions: tuple[tuple[str, str], ...]
     history: str
+    noun: str = "machine"
+    """ "actor" where an app was watched."""
 
 
 def choose(history: History, text: str | None, system: str | None = None) -> str:
@@ -118,6 +120,7 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         gaps=tuple(gaps(snapshot, verdicts)),
         versions=tuple(_versions(snapshot)),
         history=str(history.path),
+        noun=noun_of(snapshot.protocol),
     )
 
 
@@ -178,15 +181,16 @@ def _alarm_words(row: Mapping[str, Any]) -> str:
 def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     """What is said of a snapshot first: (name, value)."""
     counted = pc.value_counts(snapshot.tables["machines"]["status"]).to_pylist()
-    most = sorted(counted, key=lambda one: -one["counts"])[:8]
-    statuses = ", ".join(f"{one['counts']:,} {plain(one['values'])}" for one in most)
+    most, noun = sorted(counted, key=lambda one: -one["counts"])[:8], noun_of(snapshot.protocol)
+    statuses = ", ".join(f"{one['counts']:,} {status_word(plain(one['values']), noun)}" for one in most)
+    of = "" if noun == "actor" else f", {snapshot.protocol}"
     whole = unsound(snapshot)
     found = [
         ("snapshot", f"{snapshot.snapshot_id}, number {snapshot.sequence} of run {snapshot.run_id}"),
-        ("protocol", f"{snapshot.protocol}, {snapshot.duration_ms or 0.0:,.0f} ms"),
-        ("cut", "consistent" if whole is None else whole),
-        ("machines", f"{snapshot.machine_count or 0:,}" + (f" ({statuses})" if statuses else "")),
-        ("in flight", plural(snapshot.in_flight_count or 0, "call or message", "calls or messages")),
+        ("taken in", f"{snapshot.duration_ms or 0.0:,.0f} ms{of}"),
+        *([] if whole is None else [("not whole", whole)]),
+        (f"{noun}s", f"{snapshot.machine_count or 0:,}" + (f" ({statuses})" if statuses else "")),
+        ("in flight", plural(snapshot.in_flight_count or 0, "call" if noun == "actor" else "message")),
     ]
     if snapshot.restorable:
         found.append(("restore", "it can be restored"))

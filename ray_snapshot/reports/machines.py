@@ -8,12 +8,12 @@ from typing import Any
 
 from ray_snapshot.evidence import names_in
 from ray_snapshot.reports.rows import rows_by
-from ray_snapshot.reports.texts import cut, plain, pretty
+from ray_snapshot.reports.texts import cut, noun_of, plain, pretty, status_word
 from ray_snapshot.snapshot import Machine, Snapshot
 from ray_snapshot.views.report import short_sites
 
 MOST_CARDS = 40
-MOST_STATE = 2_000
+MOST_STATE = 20_000
 """Characters of a state."""
 MOST_ARGUMENTS = 160
 MOST_CALLS = 8
@@ -69,21 +69,24 @@ def cards(snapshot: Snapshot, names: Sequence[str]) -> list[Card]:
         rows_by(snapshot.tables["calls"], "machine", chosen),
         rows_by(snapshot.tables["messages"], "target", chosen),
     )
+    noun = noun_of(snapshot.protocol)
     without = set(names_in(snapshot.coverage, "without_state"))
     return [
-        _card(snapshot.machines[name], calls.get(name, []), inbox.get(name, []), is_amid=name in without)
+        _card(snapshot.machines[name], calls.get(name, []), inbox.get(name, []), noun, is_amid=name in without)
         for name in chosen
     ]
 
 
-def _card(machine: Machine, calls: list[dict[str, Any]], inbox: list[dict[str, Any]], *, is_amid: bool) -> Card:
+def _card(
+    machine: Machine, calls: list[dict[str, Any]], inbox: list[dict[str, Any]], noun: str, *, is_amid: bool
+) -> Card:
     where = " on ".join(part for part in (machine.class_name, machine.host) if part)
     again = f", incarnation {machine.incarnation}" if (machine.incarnation or 1) > 1 else ""
     return Card(
         machine=machine.machine,
         name=plain(machine.machine),
         about=plain(f"{where}{again}"),
-        status=plain(machine.status),
+        status=status_word(plain(machine.status), noun),
         calls=tuple(_shown(calls, _call)),
         inbox=tuple(_shown(inbox, _message)),
         inbox_count=len(inbox),

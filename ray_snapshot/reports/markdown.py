@@ -30,7 +30,6 @@ def markdown(report: Report) -> str:
     parts = [
         f"## {_text(report.headline)}",
         f"{_SIGNS[report.level]} as of {at(report.taken_at)}.",
-        *_table(("", ""), report.facts),
         *_waiting(report),
         "### What the detectors say",
         *_list(verdicts, more=report.more_verdicts),
@@ -39,8 +38,8 @@ def markdown(report: Report) -> str:
         *_list(map(_text, report.past.steps)),
         "### What is not covered",
         *(_list(map(_text, report.gaps)) or ["Nothing."]),
-        "### Versions",
-        *_list(f"{_text(name)}: {_text(value)}" for name, value in report.versions),
+        "### The snapshot",
+        *_table(("", ""), (*report.facts, *report.versions)),
         *_cards(report),
     ]
     return _bounded(parts)
@@ -144,14 +143,15 @@ def _label(text: str) -> str:
 def _cards(report: Report) -> Iterator[str]:
     if not report.cards:
         return
-    yield "### The machines concerned"
+    yield f"### The {report.noun}s concerned"
     for card in report.cards[:MOST_CARDS]:
         lines = [f"**{_text(card.name)}**: {_text(card.about)}, {_text(card.status)}"]
         lines += [f"- in {_text(line)}" for line in card.calls]
-        lines += [f"- on its way to it: {_text(line)}" for line in card.inbox]
+        word = "called, not begun" if report.noun == "actor" else "on its way to it"
+        lines += [f"- {word}: {_text(line)}" for line in card.inbox]
         lines += [f"- {_text(card.note)}"] if card.note else []
         yield "\n".join(lines)
         if card.state not in (None, "{}"):
             yield _code(cut(card.state or "", MOST_STATE))
     if (more := len(report.cards) + report.more_cards - MOST_CARDS) > 0:
-        yield f"... and {more:,} more machines"
+        yield f"... and {more:,} more {report.noun}s"

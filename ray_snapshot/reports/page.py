@@ -38,7 +38,7 @@ _LEFT_OUT = "(left out: the page would be too large)"
 
 
 def _page(report: Report) -> str:
-    links = {card.machine: f"#machine-{row}" for row, card in enumerate(report.cards)}
+    links = {card.machine: f"#card-{row}" for row, card in enumerate(report.cards)}
     drawing = svg(report.waiting.picture, links) if report.waiting is not None else ""
     charts = [(title, _image(chart)) for title, chart in report.past.charts]
     page: str = _template().render(report=report, taken_at=at(report.taken_at), drawing=drawing, charts=charts)

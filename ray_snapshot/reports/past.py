@@ -69,7 +69,7 @@ def past(
     before = [one for one in complete if one != snapshot.snapshot_id]
     lead = next(iter(episodes.values()), _Episode(clear_id=before[-1] if before else None))
     drawn, no_charts = _drawn(history, run) if has_charts else ([], [])
-    since = () if lead.clear_id is None else (_otherwise(lead.clear_id, snapshot),)
+    since = () if lead.clear_id is None else (_changes(lead.clear_id, snapshot),)
     sentences = [*_sentences(snapshot, episodes, times, len(before)), *since, *no_charts]
     return Past(
         sentences=tuple(sentences),
@@ -141,9 +141,9 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 
-def _otherwise(earlier_id: str, snapshot: Snapshot) -> str:
+def _changes(earlier_id: str, snapshot: Snapshot) -> str:
     ids = f"{plain(earlier_id)} {plain(snapshot.snapshot_id)}"
-    return f"What is otherwise since then: ray-snapshot ask HISTORY diff {ids}"
+    return f"Changes since then: ray-snapshot ask HISTORY diff {ids}"
 
 
 def _drawn(history: History, run: _Run) -> tuple[list[tuple[str, str]], list[str]]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from ray_snapshot.streams import shown
+
+WATCHED = "calls"
+"""The protocol of apps that are watched: there a machine is an actor."""
+MOST_ON_A_LINE = 100
+"""Characters of an object in one line; a list of numbers or texts is one line however long it is."""
+_INNERMOST = re.compile(r"([\[{])\n((?:[^\n]*[^\n\[{]\n)+?) *([\]}])")
 
 
 def cut(text: str, most: int) -> str:
@@ -22,16 +29,38 @@ def plain(text: Any, most: int = 400) -> str:
     return cut(shown(" ".join(told[: 20 * most].split())), most)
 
 
+def noun_of(protocol: str | None) -> str:
+    """What a machine is called where apps are watched, and elsewhere."""
+    return "actor" if protocol == WATCHED else "machine"
+
+
+def status_word(status: str, noun: str) -> str:
+    """A status as it is shown: of an actor that waits for the next call, "idle"."""
+    return "idle" if (noun, status) == ("actor", "passive") else status
+
+
 def pretty(value: Any, most: int) -> str:
-    """JSON over several lines, cut: no more of it is made than is shown."""
+    """JSON over few lines, cut: no more of it is made than a few times what is shown."""
     text, size = [], 0
     for piece in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
-        text.append(piece[: most + 1])
+        text.append(piece[: 4 * most + 1])
         size += len(piece)
-        if size > most:
+        if size > 4 * most:
             break
-    lines = "\n".join(map(shown, "".join(text)[:most].split("\n")))
-    return f"{lines} … (cut)" if size > most else lines
+    told = "".join(text)[: 4 * most]
+    if is_cut := size > 4 * most:
+        told += "…\n]"
+    for _ in range(4):  # so many levels
+        told = _INNERMOST.sub(_joined, told)
+    lines = "\n".join(map(shown, told[:most].split("\n")))
+    return f"{lines} … (cut)" if is_cut or len(told) > most else lines
+
+
+def _joined(found: re.Match[str]) -> str:
+    """A list of plain values, or what is short, in one line."""
+    values = " ".join(line.strip() for line in found[2].split("\n")).strip()
+    is_plain = found[1] == "[" and not re.search(r"[\[{]", values)
+    return found[1] + values + found[3] if is_plain or len(values) <= MOST_ON_A_LINE else found[0]
 
 
 def compact(value: Any, most: int) -> str:

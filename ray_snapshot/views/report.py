@@ -11,7 +11,7 @@ from typing import Any
 
 from ray_snapshot.names import name_ranges
 
-MOST_LINES = 12
+MOST_LINES, MOST_NAMES = 12, 8
 NOT_RECORDED = "something that was not recorded"
 
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
@@ -55,11 +55,18 @@ def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     count, count_behind = evidence.get("member_count", len(members)), evidence.get("stuck_behind_count", len(behind))
     if cause := [one for one in members if one.get("is_cause")]:
         behind = _nearest_first(cause, [*(one for one in members if not one.get("is_cause")), *behind])
-        count, count_behind = len(cause), count + count_behind - len(cause)
+        count_behind += count
+        count = max(evidence.get("cause_count", 0), len(cause))
+        count_behind -= count
     cause, callers = cause or members, evidence.get("callers", ())
-    parked = [one for one in cause if one.get("waits_for_later_call") and not one.get("held_by")] if callers else []
-    others = wait_lines((one for one in cause if one not in parked), count - len(parked))
-    return [*_parked_lines(parked), *others, *(f"    {line}" for line in callers)], wait_lines(behind, count_behind)
+    parked = [one for one in cause if callers and _is_parked(one)]
+    lines = folded(_parked_lines(parked, is_cut=count > len(cause)))[:MOST_LINES] if parked else []
+    lines += wait_lines((one for one in cause if not (callers and _is_parked(one))), count - len(parked))
+    return [*lines, *(f"    {line}" for line in callers[:MOST_LINES])], wait_lines(behind, count_behind)
+
+
+def _is_parked(record: Mapping[str, Any]) -> bool:
+    return bool(record.get("waits_for_later_call") and not record.get("held_by"))
 
 
 def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -73,13 +80,17 @@ def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping
     return [*found, *left]
 
 
-def _parked_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """ "buffer: 4 calls of ReplayBuffer.add (app.py:45) and 1 of ReplayBuffer.sample (app.py:53) wait inside it"."""
+def _parked_lines(records: Iterable[Mapping[str, Any]], *, is_cut: bool) -> list[str]:
+    """ "buffer: 4 calls of ReplayBuffer.add (app.py:45) and 1 of ReplayBuffer.sample (app.py:53) wait inside it".
+
+    `is_cut`: there are more.
+    """
     places: dict[str, Counter[str]] = {}
     for one in records:
-        place = machine_place({**one, "machine": ""}).removeprefix(" in ")
+        place = machine_place({**one, "machine": ""}).removeprefix(" in ").strip()
         places.setdefault(str(one["machine"]), Counter())[place] += 1
-    return [f"    {machine}: {_counted(where)} inside it for a later call" for machine, where in places.items()]
+    head = "at least " * is_cut
+    return [f"    {machine}: {head}{_counted(where)} inside it for a later call" for machine, where in places.items()]
 
 
 def _counted(places: Counter[str]) -> str:
@@ -212,11 +223,14 @@ def _targets(record: Mapping[str, Any]) -> str:
     if record.get("waits_for_a_reader"):
         return f"{name_ranges(names, count - len(names))} to take an item"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
-    if len(calls) == len(names):
-        pairs = zip(names, calls, strict=True)
-        names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
-    return (word if len(names) > 1 else "") + (name_ranges(names, count - len(names)) or NOT_RECORDED)
+    word *= len(names) > 1
+    if len(calls) != len(names) or not calls or len({*calls}) == 1 < len(names):
+        call = f" ({calls[0]})" if calls and len(calls) == len(names) else ""
+        return word + (name_ranges(names, count - len(names)) or NOT_RECORDED) + call
+    pairs = [name if name == f"{call}()" else f"{name} ({call})" for name, call in zip(names, calls, strict=True)]
+    more = count - len(pairs[:MOST_NAMES])
+    return word + ", ".join(pairs[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _later_call(to: str, callers: list[str], more: int = 0) -> str:

@@ -10,7 +10,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
 from ray_snapshot import __version__
-from ray_snapshot.reports.texts import at, plain
+from ray_snapshot.reports.texts import at, plain, status_word
 from ray_snapshot.views.charts import number
 from ray_snapshot.views.wait_svg import svg
 from ray_snapshot.web.asked import Asked
@@ -34,6 +34,7 @@ class Pages:
             "count": _count,
             "number": _number,
             "at": at,
+            "word": status_word,
             "moment": _moment,
             "ms": _ms,
         }
@@ -55,10 +56,10 @@ class Pages:
         path = f"/h/{quote(place, safe='')}/s/{quote(snapshot_id, safe='')}"
         return self.url(f"{path}/{page}" if page else path, **values)
 
-    def render(self, template: str, request: Request, said: Any) -> str:
-        """A page that says this."""
-        asked = Asked(dict(request.query_params))
-        page: str = self.environment.get_template(template).render(said=said, asked=asked, path=self._path(request))
+    def render(self, template: str, request: Request, said: Any, noun: str) -> str:
+        """A page that says this; `noun`: what it calls a machine."""
+        given = {"said": said, "asked": Asked(dict(request.query_params)), "noun": noun, "path": self._path(request)}
+        page: str = self.environment.get_template(template).render(**given)
         return page
 
     def trouble(self, request: Request, error: Exception) -> str:

@@ -17,7 +17,7 @@ from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.glances import Word
 from ray_snapshot.history import objects
 from ray_snapshot.history.tables import LOG
-from ray_snapshot.reports import gathering
+from ray_snapshot.reports import gathering, texts
 from ray_snapshot.reports.course import answer_of
 from ray_snapshot.schema import MESSAGES, SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -63,6 +63,14 @@ def snapshot_rows(served: Served, place: Place) -> pa.Table:
         return place.history.snapshot_table().drop_columns(["coverage"])
 
     return served.kept.get(key, read, lambda table: table.nbytes)
+
+
+def noun_of(served: Served, names: Mapping[str, str]) -> str:
+    """What a machine is called on a page of this address: "actor" if the app was watched."""
+    if "place" not in names or not (rows := snapshot_rows(served, served.place(names["place"]))).num_rows:
+        return texts.noun_of(texts.WATCHED)
+    at = pc.index(rows["snapshot_id"], names.get("snapshot", "")).as_py()  # -1, the last one, if it has no such name
+    return texts.noun_of(rows["protocol"][at].as_py())
 
 
 def lean(served: Served, place: Place, snapshot_id: str) -> Snapshot:

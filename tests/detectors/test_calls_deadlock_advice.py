@@ -34,9 +34,7 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
         " A-0 in A.work (app.py:2) waits for Queue.put of Queue-0;"
     )
     assert verdict.evidence["advice"] == [], "what would help is not known"
-    assert verdict.evidence["callers"] == [
-        f"nobody is left to call {queue}: A-0, B-0 are stuck" for queue in ("Queue-0", "Queue-1")
-    ]
+    assert verdict.evidence["callers"] == ["nobody is left to call Queue-[0-1]: A-0, B-0 are stuck"]
     put = verdict.evidence["members"][0]
     assert (put["waits_for"], put["waits_for_later_call"]) == (["Queue-0", "A-0", "B-0"], True)
     assert "waits_for_later_call" not in verdict.evidence["members"][1]
@@ -104,6 +102,62 @@ def test_the_cause_is_where_most_wait_and_an_idle_queue_is_stuck_behind_it() -> 
     assert evidence["callers"] == ["nobody is left to call buffer: learner, monitor, play-[0-1] are stuck"]
 
 
+def _parks(app: App, call: str, *callers: str) -> str:
+    """A call waits inside its actor, for a later one by any of `callers`."""
+    row = {"machine": call.split("/")[2], "call_id": call, "k": 1, "on_call_id": None, "satisfied": False}
+    app.waits += [{**row, "on_machine": other} for other in (row["machine"], *callers)]
+    return call
+
+
+@pytest.mark.contract
+def test_what_could_not_move_if_the_parked_calls_did_is_of_the_cause() -> None:
+    """A-0 waits for an item of a buffer, and for B-0, which waits for A-0."""
+    app = App().actor("A-0").actor("B-0").actor("buffer", 1_000)
+    both, back = app.runs("A-0", "driver", "both", "a.py:1"), app.runs("B-0", "A-0", "back", "b.py:2")
+    app.waits_for(both, back, _parks(app, app.runs("buffer", "A-0", "sample", "buffer.py:3"), "A-0"))
+    app.waits_for(back, app.queues("A-0", "B-0", "again"))
+    members = app.verdict().evidence["members"]
+    assert {one["method"] for one in members if one.get("is_cause", True)} == {"both", "back", "sample"}
+
+
+@pytest.mark.contract
+def test_where_it_cannot_be_told_nobody_is_said_to_be_stuck() -> None:
+    app = App().actor("buffer", 1_000).actor("learner")
+    app.waits_for(
+        app.runs("learner", "driver", "learn", "app.py:1"),
+        _parks(app, app.runs("buffer", "learner", "sample", "app.py:2"), "learner", "somebody"),
+    )
+    verdict = app.verdict()
+    assert (verdict.holds, verdict.evidence["callers"]) == (None, [])
+
+
+def test_of_many_parked_calls_it_is_said_how_many_at_least() -> None:
+    app = App().actor("buffer", 10_000).actor("learner")
+    calls = [_parks(app, app.runs("buffer", "learner", "add", "app.py:2"), "learner") for _ in range(1_200)]
+    app.waits_for(app.runs("learner", "driver", "learn", "app.py:1"), *calls)
+    assert deadlock_report(app.verdict().evidence, "app", "s").splitlines()[1:] == [
+        "    buffer: at least 1,000 calls of buffer.add (app.py:2) wait inside it for a later call",
+        "    ... and 200 more",
+        "    nobody is left to call buffer: learner is stuck",
+        "  stuck behind them:",
+        "    learner in learner.learn (app.py:1) waits for buffer (buffer.add)",
+    ]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(("holders", "cause"), [("L.one, L.two", {"one", "two", "take"}), ("L._helper", set())])
+def test_all_that_hold_a_lock_are_of_the_cause_or_nothing_is_said_of_it(holders: str, cause: set[str]) -> None:
+    app = App().actor("L-0", 1_000).actor("driver")
+    take = _parks(app, app.runs("L-0", "driver", "take", "l.py:1"), "driver")
+    app.waits_for("driver", *(app.runs("L-0", "driver", name, "l.py:2") for name in ("one", "two")), take)
+    for call in [one["call_id"] for one in app.calls if one["method"] in ("one", "two")]:
+        app.waits_for(call, take)
+    app.coverage["primitives"] = {take: f"asyncio.Semaphore held by {holders}"}
+    evidence = app.verdict().evidence
+    assert {one["method"] for one in evidence["members"] if one.get("is_cause")} == cause
+    assert evidence["advice"] == [], "which of them to leave is not known"
+
+
 @pytest.mark.contract
 def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_help_and_is_not_advised() -> None:
     app = App().actor("Seats-0", 1).actor("A-0")
@@ -112,7 +166,9 @@ def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_he
     app.waits += [{**row, "on_machine": other} for other in ("Seats-0", "A-0")]
     release = app.queues("Seats-0", "A-0", "release")
     app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), release)
-    advice = app.verdict().evidence["advice"]
+    evidence = app.verdict().evidence
+    advice = evidence["advice"]
+    assert evidence["callers"] == ["no call can begin in Seats-0: every slot is taken; A-0 is stuck"]
     assert any(one.startswith("Raise max_concurrency of Seats to 2, so that Seats.release") for one in advice), advice
     assert all("async actor" not in one for one in advice)
     assert all("do not wait for its reply" not in one for one in advice)
@@ -199,7 +255,7 @@ def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> Non
     app.coverage["primitives"] = dict.fromkeys(takes.values(), kind)
     evidence = app.verdict().evidence
     assert evidence["advice"] == ["Take Lock-0, Lock-1 in the same order everywhere."] * ("Queue" not in kind)
-    assert evidence["callers"][0] == "nobody is left to call Lock-0: A-0, B-0 are stuck"
+    assert evidence["callers"] == ["nobody is left to call Lock-[0-1]: A-0, B-0 are stuck"]
 
 
 @pytest.mark.contract

@@ -58,7 +58,7 @@ def test_one_without_a_place_is_told_without_it() -> None:
 def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
     found = diagnosis(taken(READER))
     assert found.exit_code == UNKNOWN
-    assert "    waits for an object that no watched call gives (app.py:7) for 42 s" in found.lines
+    assert "      waits for an object that no watched call gives (app.py:7) for 42 s" in found.lines
     assert any(line.startswith("  to do: No watched call gives what was made before") for line in found.lines)
 
 
@@ -74,7 +74,7 @@ def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
 )
 def test_the_tree_says_what_a_wait_outside_of_ray_is_in(what: str, line: str) -> None:
     lines = diagnosis(taken(READER, objects=[{**OBJECT, "what": what}])).lines
-    assert f"    {line}" in lines
+    assert f"      {line}" in lines
     assert not any("not recorded" in one for one in lines)
 
 

@@ -158,7 +158,9 @@ def test_a_program_that_is_run_gets_its_streams_as_python_made_them(tmp_path: Pa
     (tmp_path / "app.py").write_text(
         "import sys; print(type(sys.stdout).__name__, sys.stdout.errors, '\\x1b[31m', file=sys.stderr)"
     )
-    assert in_shell(f"{COMMAND} run app.py", tmp_path) == in_shell(f"{shlex.quote(sys.executable)} app.py", tmp_path)
+    assert in_shell(f"{COMMAND} run --quiet app.py", tmp_path) == in_shell(
+        f"{shlex.quote(sys.executable)} app.py", tmp_path
+    )
     assert in_shell(f"{COMMAND} run app.py >&-", tmp_path)[0] == 1  # as `python app.py` would: sys.stdout is None
 
 

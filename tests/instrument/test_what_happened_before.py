@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from app_runner import Done, Runner
@@ -42,7 +42,9 @@ def reported(runner: Runner) -> tuple[str, Done, Done, Done]:
     with runner.watching("before-hangs", "--every", "0.25", "before.py", "permit", "killed", "unread") as app:
         assert app.stderr is not None
         assert any("deadlock in " in line for line in iter(app.stderr.readline, "")), "the report never came"
-        report = _up_to(app, "to do: ")
+        report = _with_all(
+            app.stderr, "Embedder-0, which", "Embedder-2, which", "painter-1.p", "painter-1: t", "Retried-0."
+        )
         found = until(
             lambda: runner.command("diagnose", "before-hangs", "--address", runner.address),
             good=lambda one: "child process" in one.output,  # children are looked at every few seconds
@@ -54,12 +56,14 @@ def reported(runner: Runner) -> tuple[str, Done, Done, Done]:
         return report, found, as_json, runner.finish(app)
 
 
-def _up_to(app: subprocess.Popen[str], words: str) -> str:
-    assert app.stderr is not None
-    lines: list[str] = []
-    while not lines or (lines[-1] and words not in lines[-1]):
-        lines.append(app.stderr.readline())
-    return "".join(lines)
+def _with_all(lines: Iterable[str], *words: str) -> str:
+    """The lines up to that with the last of these words."""
+    read: list[str] = []
+    missing = {*words}
+    while missing and (line := next(iter(lines), "")):
+        read.append(line)
+        missing -= {word for word in missing if word in line}
+    return "".join(read)
 
 
 @pytest.mark.parametrize(("number", "cause"), [(0, UNTOLD), (1, "killed by ray.kill")])

@@ -45,7 +45,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing(evil: History) -> None:
     found = Tags(page)
     assert found.tags.isdisjoint({"script", "iframe", "object", "embed", "form", "b", "link"})
     assert found.handlers == []
-    assert [one for one in found.addresses if not one.startswith(("#machine-", "data:image/svg+xml;base64,"))] == []
+    assert [one for one in found.addresses if not one.startswith(("#card-", "data:image/svg+xml;base64,"))] == []
     assert "default-src 'none'" in page
     assert not re.search(r"url\((?!#)", page)
 
@@ -109,4 +109,4 @@ def test_a_page_that_would_be_too_large_leaves_evidence_out_first(tmp_path: Path
     text = markdown(report)
     assert len(text) <= MOST
     assert text.index("### What the detectors say") < text.index("more\n", text.index("### What the detectors say"))
-    assert "### Versions" in text
+    assert "### The snapshot" in text

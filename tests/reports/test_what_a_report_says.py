@@ -1,6 +1,7 @@
 """What is gathered for a report: of which snapshot, in which words, and of what came before it."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ray_snapshot.reports import waits
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
 from ray_snapshot.reports.markdown import markdown
 from ray_snapshot.reports.page import html
-from ray_snapshot.reports.texts import cut
+from ray_snapshot.reports.texts import cut, pretty
 from ray_snapshot.reports.waits import wait_records
 from ray_snapshot.schema import WAITS
 
@@ -52,7 +53,7 @@ def test_what_came_before_is_told_from_the_last_snapshot_without_the_alarm(histo
         "The history has 5 earlier complete snapshots of its run.",
         "The alarm of deadlock began 1.0 s earlier, in bank-00004 (2026-03-01 12:00:04 UTC); the last snapshot known to be"
         " without it is bank-00003 (2026-03-01 12:00:03 UTC).",
-        "What is otherwise since then: ray-snapshot ask HISTORY diff bank-00003 bank-00005",
+        "Changes since then: ray-snapshot ask HISTORY diff bank-00003 bank-00005",
     )
     assert past.earlier_id == "bank-00003"
     assert past.steps[0] == "2.0 s before the snapshot: a begins to wait for b"
@@ -261,3 +262,24 @@ def test_a_text_that_is_cut_is_shorter_than_before(length: int) -> None:
     assert cut(text, 10) == text or len(cut(text, 10)) < length
     assert cut(text, 10).startswith(text[:10])
     assert len(cut(text, 10)) <= 10 + len(" … (50 more characters)")
+
+
+def test_a_state_has_a_list_of_numbers_and_what_is_short_in_one_line() -> None:
+    told = pretty({"weights": [0.5] * 60, "batch": [{"n": 1, "at": [1, 2]}, {"text": "x" * 90}]}, 2_000)
+    assert [line.strip()[:14] for line in told.split("\n")] == [
+        "{",
+        '"weights": [0.',
+        '"batch": [',
+        '{"n": 1, "at":',
+        '{"text": "xxxx',
+        "]",
+        "}",
+    ]
+    assert pretty([1] * 9_000, 30) == "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … (cut)"
+
+
+def test_of_an_app_that_is_watched_an_actor_is_an_actor(tmp_path: Path) -> None:
+    path = written(tmp_path / "h", [healthy(0, protocol="calls"), deadlocked(1, protocol="calls")])
+    page = html(gather(History(path), "bank-00001", has_charts=False))
+    words = re.sub(r"<style>.*?</style>|<details.*?</details>", "", page, flags=re.DOTALL)
+    assert re.findall(r"\b(machines?|mail|channels?|settled|passive|red|white)\b", words) == []

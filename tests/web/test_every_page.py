@@ -42,6 +42,14 @@ def test_the_list_has_the_latest_first(seen: Viewer) -> None:
     assert said["listed"][0]["detectors"] == ["deadlock"]
 
 
+def test_equal_alarms_are_folded_until_all_are_asked_for(tmp_path: Path) -> None:
+    with viewer(written(tmp_path / "h", [healthy(0), *map(deadlocked, range(1, 9))])) as seen:
+        page = seen.page("/h/h")
+        assert "6 more with the same alarm" in Told(page).words
+        assert [number for number in range(9) if f">bank-{number:05}<" in page] == [0, 1, 8]
+        assert ">bank-00005<" in seen.page("/h/h?alike=1")
+
+
 @pytest.mark.parametrize(
     ("query", "numbers"),
     [
@@ -68,7 +76,7 @@ def test_one_snapshot_says_what_is_known_of_it(seen: Viewer) -> None:
         ("deadlock", "ALARM: holds"), ("termination", "does not hold"),
     ]  # fmt: skip
     assert (said["earlier_id"], said["later_id"]) == ("bank-00004", None)
-    assert "Nothing: every machine of the system" in Told(seen.page(ONE)).words
+    assert "Nothing: every machine, and" in Told(seen.page(ONE)).words
     assert seen.json("/h/h/s/latest") == said
     assert seen.json("/h/h/s/-1") == said
 

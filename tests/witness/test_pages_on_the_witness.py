@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ray_snapshot as rs
+from ray_snapshot import testing
 
 pytestmark = pytest.mark.contract
 
@@ -32,6 +33,8 @@ def test_importing_the_program_starts_nothing(page: str, monkeypatch: pytest.Mon
     exec(compile(program(page), "bank.py", "exec"), found)
     assert issubclass(found["Account"], rs.SnapshotMixin)
     assert "trace=True" in program(page)
+    if page == "README.md":
+        assert testing.explore(found["build"], always=[found["money"]], never=["deadlock"]).ok
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from typing import Any
 from ray_snapshot.detectors.common import lasted
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
-from ray_snapshot.reports.texts import plain
+from ray_snapshot.reports.texts import distinct, noun_of, plain
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.report import short_sites
 from ray_snapshot.web import reading
@@ -128,7 +128,7 @@ _ORDER = ("alarm", "unknown", "clear", "none")
 
 
 def _headline(systems: list[SystemNow], level: str) -> str:
-    alarms = [f"{said.detector} in {one.name}" for one in systems for said in one.said if said.is_alarm]
+    alarms = distinct(f"{said.detector} in {one.name}" for one in systems for said in one.said if said.is_alarm)
     if alarms:
         more = f" and {len(alarms) - 3:,} more" if len(alarms) > 3 else ""
         return f"Alarm: {', '.join(alarms[:3])}{more}"
@@ -261,9 +261,9 @@ def _facts(row: Mapping[str, Any], given_up: Mapping[str, Any] | None) -> Iterab
     if given_up is not None:
         yield "the last one", f"was given up: {plain(given_up['abort_reason'] or 'no reason is recorded')}"
     yield "snapshot", plain(row["snapshot_id"])
-    yield "machines", f"{row['machine_count'] or 0:,}"
+    yield f"{noun_of(row['protocol'])}s", f"{row['machine_count'] or 0:,}"
     yield "in flight", f"{row['in_flight_count'] or 0:,}"
-    yield "took", f"{row['duration_ms'] or 0.0:,.0f} ms, {plain(row['protocol'])}"
+    yield "took", f"{row['duration_ms'] or 0.0:,.0f} ms"
 
 
 def _counted(name: str, counts: Mapping[str, int]) -> Counted:
