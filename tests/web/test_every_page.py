@@ -42,6 +42,14 @@ def test_the_list_has_the_latest_first(seen: Viewer) -> None:
     assert said["listed"][0]["detectors"] == ["deadlock"]
 
 
+def test_equal_alarms_are_folded_until_all_are_asked_for(tmp_path: Path) -> None:
+    with viewer(written(tmp_path / "h", [healthy(0), *map(deadlocked, range(1, 9))])) as seen:
+        page = seen.page("/h/h")
+        assert "6 more with the same alarm" in Told(page).words
+        assert [number for number in range(9) if f">bank-{number:05}<" in page] == [0, 1, 8]
+        assert ">bank-00005<" in seen.page("/h/h?alike=1")
+
+
 @pytest.mark.parametrize(
     ("query", "numbers"),
     [
