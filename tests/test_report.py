@@ -1,7 +1,5 @@
 """What a person reads when an app hangs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a deadlock among calls is said to be, and what is advised against it: queues, locks, slots, generators."""
 
-from __future__ import annotations
-
 import pytest
 from calls_by_hand import App, stuck_calls
 

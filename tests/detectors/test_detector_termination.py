@@ -1,7 +1,5 @@
 """When a computation is over, and when it only looks so."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta

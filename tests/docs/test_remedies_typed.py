@@ -1,7 +1,5 @@
 """What errors and reports tell people to type can be typed; of some that need no Ray, it helps."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """No app is called deadlocked that can go on: what looks like a hang, seen by a snapshot every quarter of a second."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

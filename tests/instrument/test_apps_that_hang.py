@@ -3,8 +3,6 @@
 The scenarios run some at a time, on one cluster and under names of their own: most of their time is the start of processes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

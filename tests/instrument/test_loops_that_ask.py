@@ -1,10 +1,8 @@
 """Programs that ask for ever, and healthy ones that only look like it. On Ray."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -37,9 +35,13 @@ def _line(name: str) -> str:
     return str(1 + lines.index(LINES[name]))
 
 
-@pytest.fixture(scope="module")
-def healthy(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Their histories; they run while others hang."""
+@pytest.fixture(scope="module", autouse=True)
+def healthy(
+    runner: Runner, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Path]]:
+    """Those whose tests run begin at once, and go on while others hang; gives the history of one, when it has ended."""
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    names = {item.callspec.params["name"] for item in items}
     folder = tmp_path_factory.mktemp("healthy")
     with ExitStack() as running:
         apps = {
@@ -47,14 +49,19 @@ def healthy(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 runner.watching(f"asks-{name}", "--history", str(folder / name), "polls.py", name, SECONDS)
             )
             for name in HEALTHY
+            if name in names
         }
-        for app in apps.values():
-            done = runner.finish(app, longest=BOUND_S)
+
+        def history(name: str) -> Path:
+            done = runner.finish(apps[name], longest=BOUND_S)
             assert done.exit_code == 0, done.errors
             assert "no deadlock" in done.errors
-        yield {name: folder / name for name in apps}
+            return folder / name
+
+        yield history
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", HANGING)
 def test_a_loop_that_asks_for_ever_is_named_and_is_never_no_deadlock(runner: Runner, name: str) -> None:
     with runner.watching(f"asks-{name}", "polls.py", name):
@@ -65,6 +72,7 @@ def test_a_loop_that_asks_for_ever_is_named_and_is_never_no_deadlock(runner: Run
             lambda: runner.command(*command),
             good=lambda one: asks.search(one.output) and is_told in one.output,  # it takes two looks at who is asked
             seconds=BOUND_S,
+            pause_s=2.0,
         )
         assert found.exit_code == (3 if "suspected: " in found.output else 4), found.output
         rows = [json.loads(line) for line in runner.command(*command, "--json").output.splitlines()]
@@ -81,9 +89,12 @@ def test_a_suspicion_ends_the_program_if_that_is_wanted(runner: Runner) -> None:
     assert "unless Buffer.sample depends on something outside, or on how often it is asked (asked)" in done.errors
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_goes_on_by_itself_or_next_to_others_that_work_is_no_deadlock(healthy: dict[str, Path], name: str) -> None:
-    history = rs.History(healthy[name])
+def test_what_goes_on_by_itself_or_next_to_others_that_work_is_no_deadlock(
+    healthy: Callable[[str], Path], name: str
+) -> None:
+    history = rs.History(healthy(name))
     verdicts = [row for row in history.verdicts() if row["detector"] == "deadlock"]
     assert len(verdicts) >= 20, "hardly looked at"
     assert {row["grade"] for row in verdicts} <= {"does not hold", "cannot be told"}

@@ -1,7 +1,5 @@
 """What the watcher makes of machines that die, start again or never report, of its own faults and its beginning. No Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import re

@@ -1,7 +1,5 @@
 """What happened before a program hangs is told beside what waits: who died, who is started again and again, what raised."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
