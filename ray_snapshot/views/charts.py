@@ -225,8 +225,11 @@ def _marks(axes: Sequence[Any], marks: Sequence[tuple[datetime, str]]) -> dict[s
     """Numbered lines through all panels; what each means stands in the legend."""
     found: dict[str, Any] = {}
     moments: dict[datetime, list[str]] = {}
+    low, high = axes[0].get_xlim()
+    near = timedelta(days=max(0.0, high - low) / 60)  # numbers that are nearer than that would lie over each other
     for at, text in sorted(marks):
-        moments.setdefault(at, []).append(text)
+        last = next(reversed(moments), at)
+        moments.setdefault(last if at - last < near else at, []).append(text)
     for row, (at, texts) in enumerate(list(moments.items())[:MOST_MARKS], start=1):
         for axis in axes:
             line = axis.axvline(at, color="#606060", linewidth=0.9, linestyle=":")
