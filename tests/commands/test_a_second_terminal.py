@@ -110,7 +110,7 @@ def both(terminal: Terminal, stranger: Terminal) -> Iterator[tuple[Watched, Watc
 
 def healthy(done: subprocess.CompletedProcess[str], system: str) -> bool:
     assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout.startswith(f"{system}: 2 machines, ")
+    return done.stdout.startswith(f"{system}: 2 actors, ")
 
 
 pytestmark = pytest.mark.ray

@@ -19,7 +19,7 @@ PARTS = (
     "detectors",
     "spark_jobs",
     "examples",
-    "build_backend.py",
+    ".ci",
     "pyproject.toml",
     "README.md",
     "LICENSE",
