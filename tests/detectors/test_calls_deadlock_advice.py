@@ -121,10 +121,8 @@ def test_what_could_not_move_if_the_parked_calls_did_is_of_the_cause() -> None:
 @pytest.mark.contract
 def test_where_it_cannot_be_told_nobody_is_said_to_be_stuck() -> None:
     app = App().actor("buffer", 1_000).actor("learner")
-    app.waits_for(
-        app.runs("learner", "driver", "learn", "app.py:1"),
-        _parks(app, app.runs("buffer", "learner", "sample", "app.py:2"), "learner", "somebody"),
-    )
+    parked = _parks(app, app.runs("buffer", "learner", "sample", "app.py:2"), "learner", "somebody")
+    app.waits_for(app.runs("learner", "driver", "learn", "app.py:1"), parked)
     verdict = app.verdict()
     assert (verdict.holds, verdict.evidence["callers"]) == (None, [])
 

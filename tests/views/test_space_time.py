@@ -214,6 +214,18 @@ def test_an_event_is_one_line() -> None:
     assert read_shiviz(shiviz_log([Event("a", 1, label="one\ntwo")])) == [("a", {"a": 1}, "one two")]
 
 
+@pytest.mark.contract
+def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    command = re.findall(r"`ray-snapshot (simulate .*?)`", (docs / "howto" / "witness.md").read_text(), re.DOTALL)[0]
+    *arguments, image = command.split()
+    monkeypatch.chdir(docs / "images")
+    assert main([*arguments, str(tmp_path / image)]) == 0
+    assert (tmp_path / image).read_text() == (docs / "images" / image).read_text()
+
+
 def test_a_legend_names_what_is_there_and_nothing_else() -> None:
     found = re.findall(
         r'class="legend".*?<text[^>]*>([^<]*)', diagram([Event("a", 1, (), (("a", "b", "mail", 1),)), Event("b", 1)])
