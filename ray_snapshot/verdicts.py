@@ -338,7 +338,7 @@ def looks_at(item: Detector) -> frozenset[str] | None:
     """
     kind = type(item)
     is_ready_made = kind.__module__.startswith("ray_snapshot.detectors.")
-    found: frozenset[str] | None = vars(kind).get("looks_at") if is_ready_made else None
+    found: frozenset[str] | None = getattr(kind, "looks_at", None) if is_ready_made else None
     return found
 
 
