@@ -154,7 +154,9 @@ ALL: list[Program] = [
         "a router, rollouts ahead, weights by a collective",
         hangs=(
             Hang("groups", "THUDM/slime#2331", (r"Engine-0", r"Engine-1", r"open_group")),
-            Hang("gather", "THUDM/slime#1487", (r"nobody is left to call Collective-.*TrainRank-2", r"Collective\.meet")),
+            Hang(
+                "gather", "THUDM/slime#1487", (r"nobody is left to call Collective-.*TrainRank-2", r"Collective\.meet")
+            ),
         ),
     ),
     # ---- clusters, jobs, environments ----
