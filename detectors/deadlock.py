@@ -391,11 +391,13 @@ def _keepers(
     `edges`: source, target and whether it leads from a call to its own actor.
     """
     source, target, is_own = edges
-    is_waiting = ~np.isin(source, source[is_own]) & (waits.blocked[nodes[source]] | (nodes[source] >= waits.first_call))
+    is_call = nodes[target] >= waits.first_call
+    is_waiting = is_call & (waits.blocked[nodes[source]] | (nodes[source] >= waits.first_call))
     waiting = np.bincount(target[is_waiting], minlength=len(nodes))
     in_core = is_own & np.isin(source, members)
     parked, machine = source[in_core], target[in_core]
     by_machine = np.bincount(machine, waiting[parked], minlength=len(nodes))[machine]
+    by_machine[np.isin(parked, source[is_call])] = -1  # replies may end these, too
     graph, most = waits.graph, np.zeros(waits.graph.node_count, np.int64)
     np.maximum.at(most, graph.owner, graph.k)
     whole = replace(

@@ -606,7 +606,7 @@ def _why_no_call(about: _About, machine: str, nodes: list[int], parked: Collecti
             fates.setdefault("ended" if has_ended else "idle" if is_idle else "stuck", {})[name] = None
     channels = about.snapshot.tables["channels"]
     if (is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
-        fates.setdefault("ended", {})["tasks that called it"] = None
+        fates.setdefault("ended", {})["every task that called it"] = None
     told = [
         f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
     ]

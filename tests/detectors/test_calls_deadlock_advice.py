@@ -63,7 +63,7 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
     verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
     assert deadlock_report(verdict.evidence, "app", "s").splitlines()[1:] == [
         "    Queue-0: 1 call of Queue.get (queue.py:1) waits inside it for a later call",
-        "    nobody is left to call Queue-0: Gone-0, tasks that called it have ended; driver is stuck; "
+        "    nobody is left to call Queue-0: Gone-0, every task that called it have ended; driver is stuck; "
         "Idle-0 does nothing until it is called",
         "  stuck behind them:",
         "    driver in (the program) (main.py:3) waits for Queue-0 (Queue.get)",

@@ -99,7 +99,7 @@ ALL: list[Program] = [
             Hang(
                 "rendezvous",
                 "verl-project/verl#1144",
-                (r"WorkerDict-1 in WorkerDict\.__init__", r"verl_again_register_center"),
+                (r"WorkerDict-1 (?:in WorkerDict\.__init__|asks )", r"verl_again_register_center"),
                 grade="cannot be told",
             ),
         ),
