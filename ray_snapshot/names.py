@@ -127,6 +127,11 @@ _MOST = 8
 """So many names, and ranges of one name, are listed."""
 
 
+def noun_of(protocol: str | None) -> str:
+    """What a machine is called: "actor" where an app is watched."""
+    return "actor" if protocol == CALLS else "machine"
+
+
 def name_ranges(names: Iterable[str], more: int = 0) -> str:
     """ "driver, rollout-[0-61,63]" of names that differ in their last number; `more`: so many are not among them."""
     numbered: dict[str, set[int]] = {}

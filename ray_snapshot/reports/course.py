@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.history import History
-from ray_snapshot.reports.texts import noun_of, status_word
+from ray_snapshot.names import noun_of
+from ray_snapshot.reports.texts import status_word
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views import charts
 from ray_snapshot.views.charts import ALARM, Points, Quantity

@@ -20,9 +20,10 @@ from ray_snapshot.detectors.common import listed, plural, unsound
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.evidence import names, names_in, records
 from ray_snapshot.history import History
+from ray_snapshot.names import noun_of
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
-from ray_snapshot.reports.texts import cut, distinct, noun_of, plain, pretty, status_word
+from ray_snapshot.reports.texts import cut, distinct, plain, pretty, status_word
 from ray_snapshot.reports.waits import Waiting, evidence_of, sentence, waiting
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate, word_of

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.evidence import names_in
+from ray_snapshot.names import noun_of
 from ray_snapshot.reports.rows import rows_by
-from ray_snapshot.reports.texts import cut, noun_of, plain, pretty, status_word
+from ray_snapshot.reports.texts import cut, plain, pretty, status_word
 from ray_snapshot.snapshot import Machine, Snapshot
 from ray_snapshot.views.report import short_sites
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from ray_snapshot.streams import shown
 
-WATCHED = "calls"
-"""The protocol of apps that are watched: there a machine is an actor."""
 MOST_ON_A_LINE = 100
 """Characters of an object in one line; a list of numbers or texts is one line however long it is."""
 _INNERMOST = re.compile(r"([\[{])\n((?:[^\n]*[^\n\[{]\n)+?) *([\]}])")
@@ -27,11 +25,6 @@ def plain(text: Any, most: int = 400) -> str:
     """One line, harmless to a terminal and to a reader of text."""
     told = str(text)
     return cut(shown(" ".join(told[: 20 * most].split())), most)
-
-
-def noun_of(protocol: str | None) -> str:
-    """What a machine is called where apps are watched, and elsewhere."""
-    return "actor" if protocol == WATCHED else "machine"
 
 
 def status_word(status: str, noun: str) -> str:

@@ -123,7 +123,7 @@ async def _said(served: Served, page: Page, request: Request) -> Any:
 async def _html(served: Served, pages: Pages, page: Page, request: Request) -> Response:
     try:
         said = await _said(served, page, request)
-        noun = await to_thread.run_sync(reading.noun_of, served, request.path_params, limiter=THREADS)
+        noun = await to_thread.run_sync(reading.noun_of_page, served, request.path_params, limiter=THREADS)
         return HTMLResponse(await to_thread.run_sync(pages.render, page.template, request, said, noun, limiter=THREADS))
     except RaySnapshotError as error:
         return HTMLResponse(pages.trouble(request, error), status_of(error))

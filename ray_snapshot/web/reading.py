@@ -17,7 +17,8 @@ from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.glances import Word
 from ray_snapshot.history import objects
 from ray_snapshot.history.tables import LOG
-from ray_snapshot.reports import gathering, texts
+from ray_snapshot.names import CALLS, noun_of
+from ray_snapshot.reports import gathering
 from ray_snapshot.reports.course import answer_of
 from ray_snapshot.schema import MESSAGES, SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -65,12 +66,12 @@ def snapshot_rows(served: Served, place: Place) -> pa.Table:
     return served.kept.get(key, read, lambda table: table.nbytes)
 
 
-def noun_of(served: Served, names: Mapping[str, str]) -> str:
+def noun_of_page(served: Served, names: Mapping[str, str]) -> str:
     """What a machine is called on a page of this address: "actor" if the app was watched."""
     if "place" not in names or not (rows := snapshot_rows(served, served.place(names["place"]))).num_rows:
-        return texts.noun_of(texts.WATCHED)
+        return noun_of(CALLS)
     at = pc.index(rows["snapshot_id"], names.get("snapshot", "")).as_py()  # -1, the last one, if it has no such name
-    return texts.noun_of(rows["protocol"][at].as_py())
+    return noun_of(rows["protocol"][at].as_py())
 
 
 def lean(served: Served, place: Place, snapshot_id: str) -> Snapshot:

@@ -11,7 +11,8 @@ from typing import Any
 from ray_snapshot.detectors.common import lasted
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
-from ray_snapshot.reports.texts import distinct, noun_of, plain
+from ray_snapshot.names import noun_of
+from ray_snapshot.reports.texts import distinct, plain
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.report import short_sites
 from ray_snapshot.web import reading
