@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Named, answer, listed, plural, with_statuses
+from ray_snapshot.detectors.common import NamedDetector, answer, listed, plural, with_statuses
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.rank_groups import Wait, groups
 from ray_snapshot.names import DRIVER
@@ -19,7 +19,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Collective(Named):
+class Collective(NamedDetector):
     """True iff ranks of a group have stood in a collective for ten seconds that can never complete.
 
     None where it is not known whether a rank can still come: it is not observed, or in a wait of which it cannot be told what

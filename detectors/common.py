@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
-from ray_snapshot.names import CALLS
+from ray_snapshot.names import noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, grade_of
 
@@ -37,7 +37,7 @@ def check_name(name: object) -> str:
     return name
 
 
-class Named:
+class NamedDetector:
     """A detector that has no setting but its name, and alarms when it holds."""
 
     type: ClassVar[str]
@@ -190,7 +190,7 @@ def plural(count: int, word: str, words: str = "") -> str:
 
 def parties(snapshot: Snapshot, count: int) -> str:
     """ "2 machines" of a system; "2 actors" of an app, whose driver counts as one."""
-    return plural(count, "actor" if snapshot.protocol == CALLS else "machine")
+    return plural(count, noun_of(snapshot.protocol))
 
 
 def lasted(seconds: float) -> str:

@@ -41,7 +41,7 @@ from ray_snapshot.detectors.busy_loops import busy_loops
 from ray_snapshot.detectors.common import (
     Booleans,
     Integers,
-    Named,
+    NamedDetector,
     answer,
     distinct,
     listed,
@@ -70,7 +70,7 @@ from ray_snapshot.verdicts import SUSPECTED, Verdict
 _REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
 
-class Deadlock(Named):
+class Deadlock(NamedDetector):
     """True iff some blocked machine or waiting call can never move again.
 
     Evidence: `members` (the core: all in a knot, a set out of which no wait leads; `is_cause` of those that keep all others),
@@ -364,7 +364,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
     is_own = _is_own_machine(waits, nodes[source], nodes[target])
-    cause = _keepers(waits, moves, nodes, members, (source, target, is_own)) if is_own.any() else members
+    cause = _root_cause(waits, moves, nodes, members, (source, target, is_own)) if is_own.any() else members
     inside = found.in_core[source]  # and so is the target: no edge leads out of a core
     source, target, is_own = source[inside], target[inside], is_own[inside]
     starts = _split(cause, label[cause])
@@ -382,7 +382,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     )
 
 
-def _keepers(
+def _root_cause(
     waits: WaitGraph, moves: Booleans, nodes: Integers, members: Integers, edges: tuple[Integers, Integers, Booleans]
 ) -> Integers:
     """Of `members` calls that wait inside their own actors, those first for which most others wait, until all others could move
@@ -400,9 +400,8 @@ def _keepers(
     by_machine[np.isin(parked, source[is_call])] = -1  # replies may end these, too
     graph, most = waits.graph, np.zeros(waits.graph.node_count, np.int64)
     np.maximum.at(most, graph.owner, graph.k)
-    whole = replace(
-        graph, k=np.where(graph.k < most[graph.owner], len(graph.target) + 1, graph.k)
-    )  # no error ends a wait
+    k = np.where(graph.k < most[graph.owner], len(graph.target) + 1, graph.k)  # no error ends a wait
+    whole = replace(graph, k=k)
     chosen, freed = np.zeros(len(nodes), np.bool_), moves.copy()
     for count in np.unique(by_machine)[::-1][: LIMITS.listed]:
         first = parked[(by_machine == count) & ~freed[nodes[parked]]]

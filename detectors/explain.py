@@ -589,10 +589,10 @@ def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[
     for node in calls.tolist():
         if not about.nodes[node].holder and _callers(about, node):
             parked.setdefault(about.nodes[node].machine, []).append(node)
-    told: dict[tuple[str, str], list[str]] = {}
+    machines: dict[tuple[str, str], list[str]] = {}
     for machine, nodes in parked.items():
-        told.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
-    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in told.items()][: LIMITS.advice]
+        machines.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
+    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items()][: LIMITS.advice]
 
 
 def _why_no_call(about: _About, machine: str, nodes: list[int], parked: Collection[str]) -> tuple[str, str]:
@@ -607,12 +607,12 @@ def _why_no_call(about: _About, machine: str, nodes: list[int], parked: Collecti
     channels = about.snapshot.tables["channels"]
     if (is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
         fates.setdefault("ended", {})["every task that called it"] = None
-    told = [
+    reasons = [
         f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
     ]
     if about.waits.calls.machine[nodes[0] - about.waits.first_call] in about.waits.calls.full:
-        return "no call can begin in", "; ".join([": every slot is taken", *told])
-    return ("nobody is left to call", f": {'; '.join(told)}") if told else ("nobody else may call", "")
+        return "no call can begin in", "; ".join([": every slot is taken", *reasons])
+    return ("nobody is left to call", f": {'; '.join(reasons)}") if reasons else ("nobody else may call", "")
 
 
 _FATES = {

@@ -5,7 +5,7 @@ Ray lets such a call wait without an end. Who has made it may still act, and giv
 
 from __future__ import annotations
 
-from ray_snapshot.detectors.common import Named, answer, listed, unsound, with_workers
+from ray_snapshot.detectors.common import NamedDetector, answer, listed, unsound, with_workers
 from ray_snapshot.detectors.pending import roomless
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
@@ -13,7 +13,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Infeasible(Named):
+class Infeasible(NamedDetector):
     """True iff a call, a constructor or a placement group that a call waits for has waited for 10 s for more than any node has.
 
     None where a node may join: with an autoscaler, or while the nodes change. Evidence: `waiting` (what waits, for how long and

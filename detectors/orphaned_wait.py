@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, Named, answer, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import Booleans, NamedDetector, answer, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class OrphanedWait(Named):
+class OrphanedWait(NamedDetector):
     """True iff a machine, or a call, waits for more than can still come, because of machines that have stopped.
 
     A wait for k of n is orphaned if fewer than k of those it names are left, messages and replies on their way among them; one

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ray_snapshot.detectors.common import Named, answer, listed
+from ray_snapshot.detectors.common import NamedDetector, answer, listed
 from ray_snapshot.detectors.happened import restart_loops
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
-class Restarting(Named):
+class Restarting(NamedDetector):
     """True iff a watched actor has been restarted three times within ten minutes, and has not lived for long since.
 
     Evidence: `machines`, and `restarts` (a sentence each: how often, in what time, inside which call, why); the first 100. Not

@@ -59,14 +59,12 @@ def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         count = max(evidence.get("cause_count", 0), len(cause))
         count_behind -= count
     cause, callers = cause or members, evidence.get("callers", ())
-    parked = [one for one in cause if callers and _is_parked(one)]
+    parked, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+    for one in cause:
+        (parked if callers and one.get("waits_for_later_call") and not one.get("held_by") else others).append(one)
     lines = folded(_parked_lines(parked, is_cut=count > len(cause)))[:MOST_LINES] if parked else []
-    lines += wait_lines((one for one in cause if not (callers and _is_parked(one))), count - len(parked))
+    lines += wait_lines(others, count - len(parked))
     return [*lines, *(f"    {line}" for line in callers[:MOST_LINES])], wait_lines(behind, count_behind)
-
-
-def _is_parked(record: Mapping[str, Any]) -> bool:
-    return bool(record.get("waits_for_later_call") and not record.get("held_by"))
 
 
 def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
