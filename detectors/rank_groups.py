@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ray_snapshot.detectors.common import lasted, plural
 from ray_snapshot.detectors.happened import rows, sentence
 from ray_snapshot.detectors.places import place_of
-from ray_snapshot.detectors.unexplained import seconds_since
+from ray_snapshot.detectors.unexplained import seconds_since, unexplained
 from ray_snapshot.names import LONG_S, name_ranges
 from ray_snapshot.snapshot import Snapshot
 
@@ -143,6 +143,8 @@ class Group(NamedTuple):
         places: dict[str, str] = {}
         for row in snapshot.calls:
             places.setdefault(row["machine"], place_of(row, str(kinds.get(row["machine"]) or ""), primitives))
+        for wait in unexplained(snapshot):
+            places.setdefault(wait.machine, f"{wait.what.removeprefix('in ')} ({wait.call_site})")
         errors = {
             one["machine"]: sentence(one, snapshot.started_at) for one in rows(snapshot) if one["kind"] == "raised"
         }

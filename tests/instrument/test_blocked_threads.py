@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from clean import clean_environment
 from lone_process import lone_process
+from ray.air._internal.util import RunnerThread
 from started import started
 from until import until
 
@@ -292,6 +293,17 @@ class Body:
         self.number = 7
 
 
+def _stands(thread: threading.Thread, function: str) -> None:
+    """Once it returns, the thread has let go of what it has to, and stands there."""
+    looks, one = BlockedThreads(), None
+    for now in range(LOOKS):
+        frame = frames_of_threads().get(thread.ident or 0)
+        one = frame and looks.look(thread.native_id or 0, frame, now)
+        if one and one.function == function and one.since < now - 100:
+            return
+    raise AssertionError(one)
+
+
 class Actor:
     """A watched process, of which another thread runs a call that waits."""
 
@@ -300,7 +312,8 @@ class Actor:
         process.body = Body()
         self.collected_at = 0.0
         monkeypatch.setattr(blocked_calls.capacity, "COLLECTIONS", self)
-        monkeypatch.setattr(blocked_calls, "own_threads", list)
+        self.beside: list[threading.Thread] = []
+        monkeypatch.setattr(blocked_calls, "own_threads", lambda: self.beside)
         monkeypatch.setattr(blocked_calls, "signals_may_act", lambda: False)
         self.may_be_called = False
         self.number = 0
@@ -329,13 +342,7 @@ class Actor:
         self.process.actor_loop.is_async = on_loops > 0
         self.thread = threading.Thread(target=call, daemon=True)
         self.thread.start()
-        looks, one = BlockedThreads(), None
-        for now in range(LOOKS):
-            frame = frames_of_threads().get(self.thread.ident or 0)
-            one = frame and looks.look(self.thread.native_id or 0, frame, now)
-            if one and one.function == function and one.since < now - 100:  # it has let go of what it has to
-                return
-        raise AssertionError(one)
+        _stands(self.thread, function)
 
     def recorded(self, after: float) -> Any:
         self.number += 1
@@ -435,13 +442,26 @@ def test_a_long_wait_beside_a_thread_of_the_apps_is_told_with_where_that_one_is(
 ) -> None:
     actor.run(LOCAL[function], function)
     thread = beside(actor.waits)
-    actor.patch.setattr(blocked_calls, "own_threads", lambda: [thread])
+    actor.beside = [thread]
     actor.recorded(0.0)
     found = actor.recorded(LONG_S + 1)
     assert found.report.status == "active"
     assert len(found.long_waits) == len(told)
     assert all(one.what.startswith(text) for one, text in zip(found.long_waits, told, strict=True))
     assert (f"{thread.name}, which is in " in found.long_waits[0].what) is (function == "threading.Thread.join")
+
+
+@pytest.mark.parametrize(("kind", "told"), [(RunnerThread, ["in queue.Queue.get"]), (threading.Thread, [])])
+def test_the_apps_code_on_a_thread_of_rays_libraries_is_told_as_a_call_would_be(
+    actor: Actor, kind: Any, told: list[str]
+) -> None:
+    about = {"error_queue": queue.Queue()} if kind is RunnerThread else {}
+    thread = kind(target=LOCAL["queue.Queue.get"], args=(actor.waits,), daemon=True, **about)
+    thread.start()
+    _stands(thread, "queue.Queue.get")
+    actor.beside = [thread]
+    assert actor.recorded(0.0).long_waits == ()
+    assert [one.what for one in actor.recorded(LONG_S + 1).long_waits] == told
 
 
 def test_a_state_that_was_copied_while_the_thread_went_on_is_not_recorded(actor: Actor) -> None:

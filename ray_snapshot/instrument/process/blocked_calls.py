@@ -32,7 +32,7 @@ from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
-from ray_snapshot.runtime.here import frames_of_threads, place
+from ray_snapshot.runtime.here import PACKAGES, RAYS, USERS, frames_of_threads, outward, place, rank_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
@@ -105,6 +105,19 @@ class BlockedCalls:
             keeps_cpu=True,
             what=one.function,
         )
+
+    def of_libraries(self, now: float) -> Iterator[LongWait]:
+        """Waits of the app's code on threads of Ray's libraries, such as Train's: no call waits for it but by asking."""
+        frames = frames_of_threads()
+        for thread in own_threads():
+            at = place(frame := frames.get(thread.ident or 0))
+            if at is None or rank_of(at.frame.f_code.co_filename) != USERS or thread.ident in self.process.handed.waits:
+                continue
+            ranks = [rank_of(one.f_code.co_filename) for one in outward(frame)]
+            outermost = [rank for rank in ranks if rank in (USERS, PACKAGES, RAYS)][-1]
+            one = self.threads.wait_of(thread, frame, now) if outermost == RAYS else None
+            if one is not None and now - one.since >= LONG_S:
+                yield LongWait(one.since, one.call_site, one.what)
 
     def forget(self) -> None:
         """Drop what the last `park` noted."""

@@ -256,7 +256,9 @@ class Recording:
             if one.stand is not None and now - one.stand.since >= LONG_S
         ]
         sites = {wait.call_site for wait in found}
-        return (*(wait for wait in self.process.blocked.long_waits if wait.call_site not in sites), *found)
+        blocked = self.process.blocked
+        waits = (*blocked.long_waits, *blocked.of_libraries(now))
+        return (*(wait for wait in waits if wait.call_site not in sites), *found)
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""
