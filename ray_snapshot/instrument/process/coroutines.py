@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -130,7 +130,8 @@ def resolved(
     """Tasks that await a reply and that no call waits for: what they do when the reply is there is not known."""
     free = [coroutines[call_id][1] for call_id, (own, _) in found.items() if any(wait.may_act for wait in own)]
     bound = {call_id: coroutines[call_id][0] for call_id, (own, _) in found.items() if _may_be_cancelled(own, tasks)}
-    reach = _reach(loop, coroutines.values(), bound.values(), [*beside, *free])
+    judged = {coroutines[call_id][0] for call_id in found}
+    reach = _reach(loop, coroutines.values(), bound.values(), [*beside, *free], judged)
     for call_id, (own, _) in found.items():
         waits += _unless_cancelled(own, bound[call_id], reach) if call_id in bound else own
     waiting = {wait.call_id for wait in waits}
@@ -165,7 +166,7 @@ def _own_waits(
     if (wait_id := _wait_of(task)) is not None:
         alone = [wait for wait in own if wait.wait_id == wait_id]
         return (alone, alone) if alone else _free(own)
-    children, needs_all, raises = _children(task, frames[-1])
+    children, needs_all, raises = _children(task, frames)
     pending = [child for child in children if not child.done()]
     awaited = {_wait_of(child) for child in pending}
     found = [wait for wait in own if wait.wait_id in awaited]
@@ -185,10 +186,14 @@ def _free(own: list[CallWait]) -> tuple[list[CallWait], list[CallWait]]:
     return [replace(own[0], may_act=True)], own
 
 
-def _children(task: Any, inner: Any) -> tuple[list[Any], bool, bool]:
-    """(what a coroutine waits for side by side, whether it needs all of that, whether the first error ends the wait)."""
-    if (gathered := _gathered(task)) is not None:
-        return gathered
+def _children(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
+    """(what a coroutine waits for side by side, whether it needs all of that, whether the first error ends the wait).
+
+    `frames`: of the coroutine, none where it is compiled.
+    """
+    if (gathered := _gathered(task)) is not None or not frames:
+        return gathered or ([], False, False)
+    inner = frames[-1]
     if _is_asyncio(inner) and inner.f_code.co_name in ("__aexit__", "_aexit"):
         group = inner.f_locals.get("self")  # a TaskGroup: the first error ends it, and the others with it
         return ([], False, False) if group is None or group._aborting else (list(group._tasks), True, True)
@@ -221,14 +226,17 @@ def _returns_exceptions(gathering: Any) -> bool:
     return False
 
 
-def _reach(loop: Any, calls: Iterable[tuple[Any, Any]], wanted: Collection[Any], others: Iterable[Any]) -> Reach:
-    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake."""
+def _reach(
+    loop: Any, calls: Iterable[tuple[Any, Any]], wanted: Collection[Any], others: Iterable[Any], judged: Set[Any]
+) -> Reach:
+    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake. `judged`: tasks of calls
+    of which those that go on are among the others."""
     reach, found = Reach(calls, wanted), loops.pending(loop) if wanted else None
     if found is None:
         reach.is_all = not wanted
         return reach
     running = asyncio.current_task(loop)
-    acting = (task for task in asyncio.all_tasks(loop) if task is not running and _may_go_on(task, set()))
+    acting = (one for one in asyncio.all_tasks(loop) - judged if one is not running and _may_go_on(one, set()))
     reach.add([*found.timers, *others, *acting])
     return reach
 
@@ -243,7 +251,7 @@ def awaiting(loop: Any) -> dict[int, str]:
     found = {}
     for task in asyncio.all_tasks(loop):
         frames = frames_of(task.get_coro())
-        for child in _children(task, frames[-1])[0] if frames else ():
+        for child in _children(task, frames)[0]:
             if (wait_id := _wait_of(child)) is not None:
                 found[wait_id] = site_of(task.get_coro()) or ""
     return found
@@ -255,7 +263,7 @@ def held_up_by(task: Any, coroutine: Any, inside: frozenset[Any] = frozenset()) 
     frames = frames_of(coroutine)
     if _goes_on(task) or task in inside:
         return set()
-    parts, needs_all, _ = _children(task, frames[-1]) if frames else ([], False, False)
+    parts, needs_all, _ = _children(task, frames)
     waiter = getattr(task, "_fut_waiter", None)
     pending = [one for one in parts or [waiter] if one is not None and not one.done()]
     if parts and not needs_all:
@@ -278,7 +286,7 @@ def tasks_before(task: Any) -> set[Any]:
         if one is not None and one not in found:
             found.add(one)
             frames, waiter = frames_of(one.get_coro()), getattr(one, "_fut_waiter", None)
-            to_look += (_children(one, frames[-1])[0] if frames else []) or ([] if waiter is None else [waiter])
+            to_look += _children(one, frames)[0] or ([] if waiter is None else [waiter])
     return found
 
 
@@ -299,7 +307,7 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
         return False
     seen.add(item)
     frames, waiter = frames_of(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
-    inner = _children(item, frames[-1])[0] if frames else []
+    inner = _children(item, frames)[0]
     inner = inner or [one for one in (waiter,) if isinstance(one, asyncio.Task) or task_behind(one) is not None]
     return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
 
