@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import pytest
+from worlds.mail.copies import coordinator_like
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.calls import CallLedger
@@ -191,7 +192,7 @@ def test_a_copy_goes_its_own_way() -> None:
     one.join("watched")
     one.join("stays")
     before = in_full(one)
-    other = one.copy()
+    other = coordinator_like(one)
     assert in_full(other) == before
     other.report(1, HostReport("B", accepted={AB: 2}))
     other.report(1, LateReport("B", sequence=1))
@@ -208,7 +209,7 @@ def test_a_snapshot_is_complete_when_hosts_and_watched_processes_are() -> None:
     one = coordinator("A")
     one.join("watched")
     assert one.start(0, 9) == 1
-    assert one.pending[1].awaited == {"A", "watched"}
+    assert one.pending[1].lacking() == {"A", "watched"}
     assert one.report(1, HostReport("A")) is Answer.SUCCESS
     assert one.completed(1) is None
     assert one.pending[1].waits_for() == "the report of watched"

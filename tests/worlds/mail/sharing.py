@@ -25,10 +25,11 @@ from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
-from ray_snapshot.simulation.mail.oracle import Log
 from worlds.mail.actions import ActingHost, Waits
 from worlds.mail.behaviours import Script
+from worlds.mail.copies import central_like, coordinator_like
 from worlds.mail.network import LossyNetwork
+from worlds.mail.theorem import WorldLog
 from worlds.mail.world import World
 
 OF_A_HOST = ("accept", "act", "record", "copy", "flush", "report", "late", "halt")
@@ -43,8 +44,8 @@ CENTRAL = ("snapshot", "abort", "notice")
 NEVER_FULL = 100
 """A window that no link of a search fills."""
 
-CHANGING = ("hosts", "kept", "network", "control", "waits", "central")
-"""What the steps of a search change, beside the log and the coordinator, and what is only counted."""
+CHANGING = ("hosts", "kept", "network", "control", "waits")
+"""What the steps of a search change, beside the log and the central point, and what is only counted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +109,7 @@ class Change:
     host: FrozenHost
     network: list[OnItsWay]
     control: list[Step]
-    log: Log
+    log: WorldLog
     """Actions and cuts of this step only."""
 
 
@@ -143,9 +144,10 @@ class SharedWorld(World):
         vars(found).update(vars(self))
         for name in CHANGING:
             setattr(found, name, vars(self)[name].copy())
+        found.central = central_like(self.central)
         log = self.log
         cuts = {number: cut.copy() for number, cut in log.cuts.items()}
-        found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
+        found.log = WorldLog(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
         return found
 
     def enabled_on(self, name: str) -> list[Step]:
@@ -194,7 +196,7 @@ class SharedWorld(World):
         if isinstance(host.core, BarrierCore):
             host.core.on_record = self._recorded
         before = self.network, self.control, self.log, self.waits
-        log = Log(self.log.start, lengths=self.log.lengths.copy(), is_fifo=self.log.is_fifo)
+        log = WorldLog(self.log.start, lengths=self.log.lengths.copy(), is_fifo=self.log.is_fifo)
         self.network, self.control, self.log, self.waits = LossyNetwork(), [], log, Waits()
         self.hosts[name] = host
         change(host)
@@ -222,7 +224,7 @@ class SharedWorld(World):
             self._centrally(lambda: self.hear(message))
 
     def _centrally(self, change: Callable[[], object]) -> None:
-        self.central.coordinator = self.central.coordinator.copy()
+        self.central.coordinator = coordinator_like(self.central.coordinator)
         change()
 
     def _kept(self, host: SimHost) -> FrozenHost:
