@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ray_snapshot.questions.shown import View
 from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables
-from ray_snapshot.views.results import View
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from ray_snapshot.questions.shown import View
 from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import (
     CHANNEL,
@@ -24,7 +25,6 @@ from ray_snapshot.spark_jobs.tables import (
     per_second,
     seconds_between,
 )
-from ray_snapshot.views.results import View
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History

@@ -16,8 +16,9 @@ import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
 from ray_snapshot.commands.options import HistoryPath, open_history
+from ray_snapshot.questions.shown import CHANGES, CONSERVATION, SINCE, View
 from ray_snapshot.views import tables
-from ray_snapshot.views.results import CHANGES, CONSERVATION, LONGEST, View, print_shown, readable
+from ray_snapshot.views.results import LONGEST, print_result, readable
 from ray_snapshot.views.tables import Column
 from ray_snapshot.wrapping import print_text
 
@@ -135,8 +136,8 @@ def since(
         _print_json(found.slice(0, limit) if limit else found)
     elif found.num_rows:
         words = [_now(row) for row in found.to_pylist()]
-        shown = found.set_column(found.column_names.index("holds"), "holds", [words])
-        _print(_DETECTORS, shown, _ROWS if limit is None else limit)
+        rows = found.set_column(found.column_names.index("holds"), "holds", [words])
+        _print(SINCE, rows, _ROWS if limit is None else limit)
     else:
         print("no live verdicts on completed snapshots")
     failed = [row for row in found.to_pylist() if row["failed"]]
@@ -244,15 +245,6 @@ def _now(row: Any) -> str:
     return f"{word} (alarm)" if row["alarm"] else word
 
 
-_DETECTORS = View(
-    "detectors",
-    "Detectors",
-    (
-        *("system", "run_id", "detector", "holds", "since_id", "since_at", "since_seconds"),
-        *("evaluated", "held", "unknown", "alarms", "went_back", "first_held"),
-    ),
-    minor=("run_id", "first_held", "since_at", "evaluated", "unknown", "went_back", "held", "alarms", "system"),
-)
 _OF_BOTH = ("system", "run_id", "snapshot_id", "started_at", "changes", "first_id", "last_id")
 """What is the same in all rows of a `diff`."""
 
@@ -260,7 +252,7 @@ _OF_BOTH = ("system", "run_id", "snapshot_id", "started_at", "changes", "first_i
 def _print(view: View, rows: pa.Table, most: int, *, is_latest: bool = False) -> None:
     """The first rows of a result, or the latest ones, under its title."""
     shown = _last(rows, most) if is_latest else rows.slice(0, most) if most else rows
-    print_shown(view, shown, view.title)
+    print_result(shown, view.title, view.columns, view.minor)
     if left := rows.num_rows - shown.num_rows:
         print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
     print()

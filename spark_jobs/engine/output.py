@@ -15,8 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.views.results import View, print_rows
+from ray_snapshot.questions.shown import View
+from ray_snapshot.views.results import print_result
 from ray_snapshot.views.tables import print_json
+from ray_snapshot.wrapping import print_text
 
 _JSON_BATCH_ROWS = 10_000
 
@@ -53,7 +55,16 @@ def check_replaceable(path: str) -> None:
 
 def print_view(view: View, frame: DataFrame, top: int) -> None:
     """Print the first `top` rows of a result: a table on a terminal, plain lines elsewhere."""
-    print_rows(view, _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow(), top)
+    table = _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow()
+    if not table.num_rows:
+        print_text(f"{view.title}: {view.none}")
+        return
+    more = f" (the first {top}; --top shows more)" if table.num_rows > top else ""
+    print_result(table.slice(0, top), view.title + more, view.columns, view.minor)
+    for name, value, naming, meaning in view.notes:
+        named = dict.fromkeys(str(row[naming]) for row in table.slice(0, top).to_pylist() if row[name] == value)
+        if named:
+            print_text(f"{', '.join(named)}: {name.replace('_', ' ')} {value}, {meaning}")
 
 
 def some_rows(frame: DataFrame, most: int) -> list[dict[str, Any]]:

@@ -185,16 +185,6 @@ def happened_before(events: list[Event]) -> set[tuple[Event, Event]]:
     return edges
 
 
-def test_each_machine_counts_its_own_events_from_one() -> None:
-    events, _ = simulated(1)
-
-    clocks = vector_clocks(events)
-
-    for name in NAMES:
-        own = [clocks[name, event.number][name] for event in events if event.machine == name]
-        assert own == list(range(1, len(own) + 1))
-
-
 @pytest.mark.contract
 def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,7 +1,4 @@
-"""Runs of `ray-snapshot simulate` for the theorem: its machines as behaviours, and what each of its actions has chosen.
-
-Imports the standard library and `ray_snapshot`.
-"""
+"""Runs of `ray-snapshot simulate` for the theorem: its machines as behaviours, and what each of its actions has chosen."""
 
 from __future__ import annotations
 

@@ -18,19 +18,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from worlds.mail.actions import ActingHost, Waits
 from worlds.mail.behaviours import Script
-from worlds.mail.copies import central_like, coordinator_like
 from worlds.mail.network import LossyNetwork
 from worlds.mail.theorem import WorldLog
 from worlds.mail.world import World
+
+T = TypeVar("T")
 
 OF_A_HOST = ("accept", "act", "record", "copy", "flush", "report", "late", "halt")
 """Steps that change the host they name, and what depends on that host alone."""
@@ -46,6 +49,28 @@ NEVER_FULL = 100
 
 CHANGING = ("hosts", "kept", "network", "control", "waits")
 """What the steps of a search change, beside the log and the central point, and what is only counted."""
+
+
+def alone(one: T) -> T:
+    """Another object with containers of its own; what is in these is shared."""
+    found = copy(one)
+    for name in getattr(one, "__slots__", None) or vars(one):
+        value = getattr(one, name)
+        if isinstance(value, dict | list | set):
+            setattr(found, name, value.copy())
+    return found
+
+
+def coordinator_like(one: Coordinator) -> Coordinator:
+    """An independent copy."""
+    found = alone(one)
+    found.calls = alone(one.calls)
+    found.calls.pending = {number: alone(pending) for number, pending in one.calls.pending.items()}
+    found.pending = {number: alone(pending) for number, pending in one.pending.items()}
+    for number, pending in found.pending.items():
+        pending.counts, pending.calls = alone(pending.counts), found.calls.pending[number]
+        pending.counts.closed = found.closed
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +169,8 @@ class SharedWorld(World):
         vars(found).update(vars(self))
         for name in CHANGING:
             setattr(found, name, vars(self)[name].copy())
-        found.central = central_like(self.central)
+        found.central = alone(self.central)
+        found.central.parts = {number: parts.copy() for number, parts in self.central.parts.items()}
         log = self.log
         cuts = {number: cut.copy() for number, cut in log.cuts.items()}
         found.log = WorldLog(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
