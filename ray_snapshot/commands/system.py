@@ -14,7 +14,7 @@ import typer
 
 from ray_snapshot.commands.visiting import as_long_as, at_most, visitor
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError, SystemNotRunningError
-from ray_snapshot.names import check_system_name
+from ray_snapshot.names import check_system_name, noun_of
 from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def snapshot(
         "duration_ms": round(found.duration_ms, 3),
         "consistent": found.consistent,
     }
-    _print([row], json)
+    _print([row], json, machines=f"{noun_of(found.protocol)}s")
 
 
 def diagnose(
@@ -324,13 +324,17 @@ def _complain(text: str) -> None:
     )
 
 
-def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "") -> None:
+def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "", machines: str = "parties") -> None:
+    """`machines`: what that column is called."""
     from ray_snapshot.views.tables import Column, print_json, print_table
 
     if as_json:
         for row in rows:
             print_json(row)
     elif rows:
-        print_table(rows, [Column(name, name, wraps=name == "failed", minor=_MINOR.get(name, 0)) for name in rows[0]])
+        heads = {name: name for name in rows[0]} | ({"machines": machines} if "machines" in rows[0] else {})
+        print_table(
+            rows, [Column(heads[name], name, wraps=name == "failed", minor=_MINOR.get(name, 0)) for name in heads]
+        )
     else:
         print_text(empty, is_error=True)

@@ -45,7 +45,7 @@ def top(
 ) -> None:
     """Watch a running system in the terminal, until Ctrl-C.
 
-    Its machines, what its detectors say, its last snapshots.
+    Its actors by class, what its detectors say, its last snapshots.
 
     Looking costs the system one question a second; it is told counts and words, and never a state.
     """
@@ -128,6 +128,7 @@ def _show(clusters: Clusters, first: Running, every: float) -> None:
 def said(one: Running) -> dict[str, Any]:
     """What is shown of a system; `--json` prints it."""
     from ray_snapshot.glances import Totals
+    from ray_snapshot.names import noun_of
     from ray_snapshot.verdicts import word_of
 
     about, glances = one.about, list(one.glances)
@@ -149,6 +150,7 @@ def said(one: Running) -> dict[str, Any]:
     return {
         "system": one.name,
         "run_id": about.get("run_id", ""),
+        "noun": "" if last is None else noun_of(last.row["protocol"]),
         "machines": sum(row["machines"] for row in classes) or about.get("machines", 0),
         "completed": totals.completed,
         "aborted": totals.aborted,
@@ -169,6 +171,7 @@ def said(one: Running) -> dict[str, Any]:
                 "holds": word.holds,
                 "alarm": word.alarm,
                 "sentence": word.sentence,
+                "lines": word.lines,
             }
             for word in last.words
         ],

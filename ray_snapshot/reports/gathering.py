@@ -20,10 +20,10 @@ from ray_snapshot.detectors.common import listed, plural, unsound
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.evidence import names, names_in, records
 from ray_snapshot.history import History
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import noun_of, word_for
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
-from ray_snapshot.reports.texts import cut, distinct, plain, pretty, status_word
+from ray_snapshot.reports.texts import cut, distinct, plain, pretty
 from ray_snapshot.reports.waits import Waiting, evidence_of, sentence, waiting
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate, word_of
@@ -183,7 +183,7 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     """What is said of a snapshot first: (name, value)."""
     counted = pc.value_counts(snapshot.tables["machines"]["status"]).to_pylist()
     most, noun = sorted(counted, key=lambda one: -one["counts"])[:8], noun_of(snapshot.protocol)
-    statuses = ", ".join(f"{one['counts']:,} {status_word(plain(one['values']), noun)}" for one in most)
+    statuses = ", ".join(f"{one['counts']:,} {word_for(plain(one['values']), noun)}" for one in most)
     of = "" if noun == "actor" else f", {snapshot.protocol}"
     whole = unsound(snapshot)
     found = [

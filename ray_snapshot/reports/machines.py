@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.evidence import names_in
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import noun_of, word_for
 from ray_snapshot.reports.rows import rows_by
-from ray_snapshot.reports.texts import cut, plain, pretty, status_word
+from ray_snapshot.reports.texts import cut, plain, pretty
 from ray_snapshot.snapshot import Machine, Snapshot
 from ray_snapshot.views.report import short_sites
 
@@ -87,7 +87,7 @@ def _card(
         machine=machine.machine,
         name=plain(machine.machine),
         about=plain(f"{where}{again}"),
-        status=status_word(plain(machine.status), noun),
+        status=word_for(plain(machine.status), noun),
         calls=tuple(_shown(calls, _call)),
         inbox=tuple(_shown(inbox, _message)),
         inbox_count=len(inbox),

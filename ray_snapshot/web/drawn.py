@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError
 from ray_snapshot.glances import Glance
+from ray_snapshot.names import noun_of
 from ray_snapshot.reports.course import STATUSES, Course, answer_of, answers_of, course_of, pictures
 from ray_snapshot.views.charts import Points
 from ray_snapshot.web import reading
@@ -62,7 +63,8 @@ def of_glances(served: Served, names: Mapping[str, str], asked: Asked) -> str:
 
 
 def _course(system: str, glances: list[Glance]) -> Course:
-    found = Course(system, statuses={status: Points() for status in STATUSES})
+    noun = noun_of(glances[-1].row["protocol"] if glances else None)
+    found = Course(system, noun, statuses={status: Points() for status in STATUSES})
     for glance in glances:
         at = glance.row["started_at"]
         for word in glance.words:

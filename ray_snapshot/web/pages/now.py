@@ -12,13 +12,13 @@ from ray_snapshot.detectors.common import lasted
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
 from ray_snapshot.names import noun_of
+from ray_snapshot.reports.course import STATUSES
 from ray_snapshot.reports.texts import distinct, plain
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.report import short_sites
 from ray_snapshot.web import reading
 from ray_snapshot.web.served import Place, Running, Served
 
-STATUSES = ("active", "blocked", "passive")
 MOST_SYSTEMS = 50
 """So many are shown here, the gravest first; the others have their lists of snapshots."""
 MOST_LOOKED_AT = 200
