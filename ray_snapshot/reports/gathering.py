@@ -33,6 +33,7 @@ ALARM, UNKNOWN, CLEAR = "alarm", "unknown", "clear"
 MOST_EVIDENCE = 12_000
 """Characters of the evidence of one verdict."""
 MOST_VERDICTS = 30
+ABOVE = "As told above."
 MOST_ITEMS = 50
 """So many things that were not covered are named."""
 
@@ -103,6 +104,8 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
     alarms = [row for row in verdicts if row["alarm"]]
     found, waits = waiting(snapshot, verdicts)
     about = concerned(snapshot, waits, [row["evidence"] for row in alarms if not records(evidence_of(row, "members"))])
+    first = {box.machines[0] for box in found.picture.boxes if box.machines} if found is not None else set()
+    about.sort(key=lambda name: name not in first)  # one of those that wait alike comes before the second one
     return Report(
         system=plain(snapshot.system),
         run_id=plain(snapshot.run_id),
@@ -112,7 +115,12 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         level=_level(snapshot, verdicts),
         is_sound=unsound(snapshot) is None,
         headline=_headline(snapshot, verdicts),
-        verdicts=tuple(shown_verdict(snapshot, row) for row in verdicts[:MOST_VERDICTS]),
+        verdicts=tuple(
+            shown_verdict(
+                snapshot, row if found is None or row["detector"] != found.detector else {**row, "sentence": ABOVE}
+            )
+            for row in verdicts[:MOST_VERDICTS]
+        ),
         more_verdicts=max(0, len(verdicts) - MOST_VERDICTS),
         waiting=found,
         past=past(history, snapshot, distinct(str(row["detector"]) for row in alarms), about, has_charts=has_charts),

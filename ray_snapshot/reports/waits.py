@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import with_workers
 from ray_snapshot.detectors.happened import happened
-from ray_snapshot.evidence import deadlock_evidence, names, records
+from ray_snapshot.evidence import deadlock_evidence, names, names_in, records
 from ray_snapshot.reports.rows import classes_of, rows_by
 from ray_snapshot.reports.texts import cut, distinct, plain
 from ray_snapshot.snapshot import Snapshot
@@ -37,6 +37,8 @@ class Waiting:
     """What has happened before."""
     advice: tuple[str, ...] = ()
     note: str = ""
+    detector: str = ""
+    """Whose verdict says nothing more than this."""
 
 
 def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[Waiting | None, list[dict[str, Any]]]:
@@ -47,10 +49,17 @@ def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[
     rows, more = wait_records(snapshot)
     if not rows:
         return None, []
-    lines = wait_lines(rows, len(rows) + more)
+    stands = next((told for row in verdicts if row["alarm"] and (told := names_in(row["evidence"], "places"))), [])
+    lines = stands or wait_lines(rows, len(rows) + more)
     note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
     before = tuple(sentence(snapshot, text) for text in happened(snapshot))
-    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), before=before, note=note)
+    told = Waiting(
+        "Where it stands" if stands else "What waits",
+        picture((), rows),
+        tuple(_with_workers(snapshot, lines)),
+        before=before,
+        note=note,
+    )
     return told, rows
 
 
@@ -79,6 +88,7 @@ def _deadlock(
         before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
         advice=tuple(advice),
         note=_as_long_as((*members, *behind)),
+        detector=str(row["detector"]) if row["holds"] else "",
     )
     return found, [*members, *behind]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from incidents import OF_MACHINES, START, deadlocked, healthy, incident, judged, written
+from incidents import CROWD, OF_MACHINES, START, deadlocked, healthy, incident, judged, written
 
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.errors import HistoryNotFoundError
@@ -37,6 +37,7 @@ def test_a_deadlock_is_told_with_places_and_advice_and_the_machines_concerned(hi
         "b in Account.transfer (/srv/app/bank.py:41) waits for a (Account.deposit)",
     )
     assert report.waiting.behind == ("driver waits for a (Account.transfer)",)
+    assert [one.sentence for one in report.verdicts if one.is_alarm] == ["As told above."]
     assert "Raise max_concurrency of Account to 2" in report.waiting.advice[0]
     assert [card.name for card in report.cards] == ["a", "b", "driver"]
     assert report.cards[0].about == "Account on pid-7"
@@ -68,6 +69,19 @@ def test_what_happened_before_a_deadlock_stands_on_the_page_and_in_the_text(tmp_
     assert said.startswith("c died at ")
     assert said in html(report)
     assert "Before that:" in markdown(report)
+
+
+def test_a_thousand_actors_that_are_stuck_alike_are_a_line_of_each_part(tmp_path: Path) -> None:
+    stuck = deadlocked(5, CROWD, protocol="calls")
+    report = gather(History(written(tmp_path / "history", [stuck])), "bank-00005", has_charts=False)
+    assert report.waiting is not None
+    alike = "account-[2-999] (998) in Account.transfer (/srv/app/bank.py:41) waits for account-0 (Account.deposit)"
+    assert report.waiting.behind == ("driver waits for account-0 (Account.transfer)", alike)
+    assert report.past.steps[1] == "2.0 s before the snapshot: account-[1-999] begin to wait for account-0"
+    assert [card.name for card in report.cards][:4] == ["account-0", "account-1", "driver", "account-2"]
+    assert report.cards[0].inbox == ("deposit[10] (999 calls) from account-[1-999]",)
+    assert len(markdown(report)) < 10_000
+    assert len(html(report)) < 50_000
 
 
 def test_an_alarm_that_begins_with_the_snapshot_says_so(history: History) -> None:
