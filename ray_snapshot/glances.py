@@ -40,12 +40,12 @@ class Word:
     """Of an alarm: where the actors that make it are, those that are alike in one line."""
 
     @classmethod
-    def of(cls, verdict: Verdict) -> Word:
-        """What a verdict says."""
-        told = deadlock_evidence(verdict.evidence)
-        lines = deadlock_lines(told)[0] if told["members"] else names_in(verdict.evidence, "places")[:MOST_LINES]
-        sentence = verdict.sentence[:MOST_SENTENCE]
-        return cls(verdict.detector, verdict.holds, verdict.alarm, sentence, tuple(lines) if verdict.alarm else ())
+    def of(cls, row: Mapping[str, Any]) -> Word:
+        """What a verdict says; `row`: its fields."""
+        told, alarm = deadlock_evidence(row["evidence"]), bool(row["alarm"])
+        lines = deadlock_lines(told)[0] if told["members"] else names_in(row["evidence"], "places")[:MOST_LINES]
+        sentence = str(row["sentence"] or "")[:MOST_SENTENCE]
+        return cls(str(row["detector"]), row["holds"], alarm, sentence, tuple(lines) if alarm else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Glances:
         self._generation = max(before, generation)
         restores = past.restores + self._generation - before
         self.totals = Totals(past.completed + is_complete, past.aborted + (not is_complete), restores)
-        found = glance_of(snapshot, self.count, map(Word.of, verdicts))
+        found = glance_of(snapshot, self.count, (Word.of(dict(one)) for one in verdicts))
         if is_complete:
             self.last = found
         self.kept.append(found)

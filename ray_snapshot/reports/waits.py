@@ -79,10 +79,13 @@ def _deadlock(
     behind, told = evidence["stuck_behind"], evidence_of(row, "cores")
     cores = [names(core) for core in told] if isinstance(told, list) else []
     lines, lines_behind = deadlock_lines(evidence)
+    count = evidence.get("member_count", 0) + evidence.get("stuck_behind_count", 0)
     advice = distinct(sentence(snapshot, text) for text in evidence["advice"][:MOST_ADVICE])
     found = Waiting(
         heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
-        picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
+        picture=picture(
+            members, behind, cores, is_certain=bool(row["holds"]), left_out=max(0, count - len(members) - len(behind))
+        ),
         lines=tuple(_with_workers(snapshot, lines)),
         behind=tuple(_with_workers(snapshot, lines_behind)),
         before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
