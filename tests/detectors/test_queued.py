@@ -117,6 +117,14 @@ def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
     assert [line for line in beside if "has waited for" in line] == [f"    {LINE.replace('count', 'note')}"]
 
 
+def test_where_a_deadlock_cannot_be_told_the_call_that_is_waited_for_is_shown_too() -> None:
+    app = App().actor("E").actor("driver")
+    app.waits_for("driver", app.queues("E", "driver", "count", sent_at=ago(42)))
+    app.waits_for(app.runs("E", "driver", "loop", "app.py:7", started_at=ago(43), holds_slot=True), None)
+    found = diagnosis(app.snapshot(started_at=NOW))
+    assert (found.verdicts[0].holds, f"    {LINE}" in found.lines) == (None, True)
+
+
 def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_and_who_stands_behind_it_is_said() -> (
     None
 ):
