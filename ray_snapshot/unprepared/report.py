@@ -240,35 +240,21 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
     found = []
     for (_, parent, needs), tasks in list(alike.items())[: LIMITS.json_rows]:
         first = min(tasks, key=lambda one: one.since_s)
-        found.append(
-            {
-                "task": f"{names.of(first.key)}" if first.kind == "task" else first.name,
-                "of": parent,
-                "count": len(tasks),
-                "needs": dict(first.needs),
-                "is_stuck": finding.graph.node[first.key] in finding.stuck.nodes,
-                "waited_s": (waited_s := round(look.at_s - first.since_s, 1)),
-                "is_infeasible": waited_s >= LONG_S and look.grows is False and bool(_beyond([first.needs], look)),
-                "holding": holding(needs),
-            }
-        )
+        waited_s = round(look.at_s - first.since_s, 1)
+        never = waited_s >= LONG_S and look.grows is False and bool(_beyond([first.needs], look))
+        task, is_stuck = names.of(first.key) if first.kind == "task" else first.name, finding.graph.node[first.key]
+        found.append((task, parent, len(tasks), dict(first.needs), is_stuck, waited_s, never, holding(needs)))
     for group in look.groups.values():
         if group.job == finding.job.key and not group.is_created:
             parts = [part for part, _ in group.bundles]
             wanted: dict[str, float] = {name: amount for part in parts for name, amount in part.items()}
-            found.append(
-                {
-                    "task": names.of(group.key),
-                    "of": names.of(group.made_in) if group.made_in else "driver",
-                    "count": 1,
-                    "needs": wanted,
-                    "is_stuck": group.key in finding.stuck.nodes,
-                    "waited_s": None,
-                    "is_infeasible": False,
-                    "holding": _holding(parts, _all_holders(wanted, look), look, names),
-                }
-            )
-    return found
+            task, parent = names.of(group.key), names.of(group.made_in) if group.made_in else "driver"
+            held = _holding(parts, _all_holders(wanted, look), look, names)
+            found.append((task, parent, 1, wanted, group.key, None, False, held))
+    return [dict(zip(_PENDING, (*one[:4], one[4] in finding.stuck.nodes, *one[5:]), strict=True)) for one in found]
+
+
+_PENDING = ("task", "of", "count", "needs", "is_stuck", "waited_s", "is_infeasible", "holding")
 
 
 def _all_holders(needs: Mapping[str, float], look: Look) -> list[str]:

@@ -24,8 +24,6 @@ MOST_MOMENTS = 60
 """So many snapshots of it are looked through, the last ones up to the one that is looked at."""
 LARGEST = 100_000
 """Bytes of a state; of a larger one it is only told whether its size changed."""
-AT_ONCE = 200_000_000
-"""Bytes of all those snapshots; of larger ones states are read only where they are small."""
 KEPT = 200_000
 """Bytes that the page of one machine is taken for."""
 MOST_MESSAGES = 100
@@ -126,13 +124,10 @@ def _moments(served: Served, place: Place, whole: Snapshot, name: str) -> list[M
     run = run.slice(max(0, last - MOST_MOMENTS - 1), min(last, MOST_MOMENTS + 1))
     times = dict(zip(run["snapshot_id"].to_pylist(), run["started_at"].to_pylist(), strict=True))
     columns = ["status", "accepted_count", "sent_count", "state_bytes", "class_name", "host", "incarnation"]
-    is_small = (pc.sum(run["bytes"]).as_py() or 0) <= AT_ONCE
-    read = place.history.machine_table(name, times, [*columns, "state"] if is_small else columns)
-    rows = {row["snapshot_id"]: row for row in read.to_pylist()}
+    rows = {row["snapshot_id"]: row for row in place.history.machine_table(name, times, columns).to_pylist()}
     small = [one for one, row in rows.items() if (row["state_bytes"] or 0) <= LARGEST]
-    told = read if is_small else place.history.machine_table(name, small, ["state"])
+    told = place.history.machine_table(name, small, ["state"])
     states = dict(zip(told["snapshot_id"].to_pylist(), told["state"].to_pylist(), strict=True))
-    states = {one: states[one] for one in small}
     found, before = [], None
     for snapshot_id in times:
         if snapshot_id in rows:
