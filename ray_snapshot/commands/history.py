@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,9 +82,9 @@ def list_snapshots(
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
-        _print_json_rows(opened, "snapshots", _last(rows, limit or 0))
+        _print_json_rows(opened, "snapshots", last(rows, limit or 0))
         return
-    shown = _last(rows, _ROWS if limit is None else limit)
+    shown = last(rows, _ROWS if limit is None else limit)
     several = len(set(shown["system"].to_pylist())) > 1
     noun = noun_of(CALLS if {*shown["protocol"].to_pylist()} == {CALLS} else None)
     columns = [
@@ -125,15 +125,15 @@ def verdicts(
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
     rows = rows.filter(rows["alarm"]) if alarms else rows
     if json:
-        _print_json_rows(opened, "verdicts", _last(rows, limit or 0))
+        _print_json_rows(opened, "verdicts", last(rows, limit or 0))
         return
-    shown = _last(rows, _ROWS if limit is None else limit)
+    shown = last(rows, _ROWS if limit is None else limit)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system", minor=1),
         tables.Column("detector", "detector"),
         tables.Column("by", "evaluator", minor=2),
-        tables.Column("holds", _holds, wraps=True),
+        tables.Column("holds", holds, wraps=True),
         tables.Column("sentence", "sentence", wraps=True),
     ]
     tables.print_table(_each(opened, "verdicts", shown), columns)
@@ -188,8 +188,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
             print_text(tables.one_line(f"{checked}: {'; '.join(problems)}"))
     if not json:
         _say_passed(count, bad, bad_tables)
-        _say_what_repeats(opened, system)
-        _say_what_was_given_up(opened, system)
+        _say_of_some(opened, system)
         for sentence in unchecked:
             print_text(f"not checked: {sentence}")
         print_text(
@@ -206,29 +205,21 @@ def _say_passed(count: int, bad: int, bad_tables: int) -> None:
     print_text(f"{count} snapshots verified, {bad} did not pass{tables}")
 
 
-def _say_what_was_given_up(history: History, system: str | None) -> None:
-    """Say of how many snapshots there was nothing but their row to verify."""
-    import pyarrow.compute as pc
-
-    count = pc.sum(pc.equal(history.snapshot_table(system)["status"], "aborted")).as_py()
-    if count:
-        print_text(f"given up, and without rows: {count} of them; `ray-snapshot history list` says why")
-
-
-def _say_what_repeats(history: History, system: str | None) -> None:
-    """Say how many snapshots are inconsistent by design, under `at-least-once-barrier`: that is no fault of theirs."""
+def _say_of_some(opened: History, system: str | None) -> None:
+    """Say of how many snapshots there was nothing but their row to verify, and how many are inconsistent by design."""
     import pyarrow.compute as pc
 
     from ray_snapshot.snapshot import AT_LEAST_ONCE
 
-    rows = history.snapshot_table(system)
-    is_by_design = pc.and_(pc.equal(rows["protocol"], AT_LEAST_ONCE), pc.invert(rows["consistent"]))
-    count = pc.sum(pc.and_(is_by_design, pc.equal(rows["status"], "complete"))).as_py()
-    if count:
+    rows = opened.snapshot_table(system)
+    is_repeating = pc.and_(pc.equal(rows["protocol"], AT_LEAST_ONCE), pc.invert(rows["consistent"]))
+    if count := pc.sum(pc.and_(is_repeating, pc.equal(rows["status"], "complete"))).as_py():
         print_text(
             f"{count} of them by {AT_LEAST_ONCE}, not consistent by design: a restore repeats what duplicate_count of their"
             " channels says"
         )
+    if count := pc.sum(pc.equal(rows["status"], "aborted")).as_py():
+        print_text(f"given up, and without rows: {count} of them; `ray-snapshot history list` says why")
 
 
 def compact(
@@ -330,7 +321,8 @@ def _of_run(rows: pa.Table, run: str | None) -> pa.Table:
     return rows if run is None else rows.filter(pc.starts_with(rows["run_id"], run))
 
 
-def _last(rows: pa.Table, limit: int) -> pa.Table:
+def last(rows: pa.Table, limit: int) -> pa.Table:
+    """The last so many rows; 0: all."""
     return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
 
 
@@ -354,9 +346,10 @@ def _say_earlier(rows: int, shown: int, what: str) -> None:
         print(f"no {what}")
 
 
-def _holds(row: Row) -> str:
-    word = {True: "yes", False: "no", None: "suspected" if row.grade == "suspected" else "unknown"}[row.holds]
-    return f"{word} (alarm)" if row.alarm else word
+def holds(row: Mapping[str, Any]) -> str:
+    """An answer as a table has it."""
+    word = {True: "yes", False: "no", None: "suspected" if row.get("grade") == "suspected" else "unknown"}[row["holds"]]
+    return f"{word} (alarm)" if row["alarm"] else word
 
 
 def _print(rows: list[dict[str, Any]], columns: list[Any], json: bool) -> None:
@@ -475,7 +468,7 @@ def _shown_columns(noun: str) -> dict[str, list[Any]]:
         "verdicts": [
             Column("detector", "detector"),
             Column("by", "evaluator", minor=1),
-            Column("holds", _holds, wraps=True),
+            Column("holds", holds, wraps=True),
             Column("sentence", "sentence", wraps=True),
         ],
     }

@@ -8,12 +8,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.history import Json, Limit, Run, System
+from ray_snapshot.commands.history import Json, Limit, Run, System, holds, last
 from ray_snapshot.commands.options import HistoryPath, open_history
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
@@ -97,7 +98,7 @@ def conservation(
 
     found = ask(opened, system=system, run=run, detector=detector)
     if json:
-        _print_json(_last(found["ledger"], limit or 0))
+        _print_json(last(found["ledger"], limit or 0))
         return
     if not found["ledger"].num_rows:
         print(
@@ -268,11 +269,6 @@ def _numbers(*names: str, minor: int = 0) -> list[Column]:
     return [Column(name.replace("_", " "), _number(name), right=True, minor=minor) for name in names]
 
 
-def _now(row: Any) -> str:
-    word = {True: "yes", False: "no", None: "unknown"}[row["holds"]]
-    return f"{word} (alarm)" if row["alarm"] else word
-
-
 _SYSTEM, _RUN = Column("system", "system", minor=1), Column("run", "run_id", minor=9)
 _OF_LEDGER = [_SYSTEM, _RUN, Column("detector", "detector")]
 
@@ -300,12 +296,14 @@ _BREAKS = [
     Column("last right", "last_right", minor=6),
 ]
 
+_OF_BREAK = [replace(one, minor=one.minor or 3) for one in _OF_LEDGER]
+
 _CHANGED = (
     (
         "Machines that changed there, the unexplained first",
         "changed_machines",
         [
-            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
+            *_OF_BREAK,
             Column("machine", "machine"),
             *_numbers("before", "after", "difference"),
             *_numbers("sent", "accepted", minor=2),
@@ -316,7 +314,7 @@ _CHANGED = (
         "Channels that changed there, the incomplete first",
         "changed_channels",
         [
-            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
+            *_OF_BREAK,
             Column("source", "source"),
             Column("target", "target"),
             Column("kind", "kind", minor=2),
@@ -331,7 +329,7 @@ _DETECTORS = [
     _SYSTEM,
     _RUN,
     Column("detector", "detector"),
-    Column("holds", _now),
+    Column("holds", holds),
     Column("since", "since_id"),
     Column("at (UTC)", "since_at", minor=7),
     Column("seconds", _number("since_seconds"), right=True),
@@ -343,57 +341,37 @@ _DETECTORS = [
     Column("first held", "first_held", minor=8),
 ]
 
+_BEFORE_AND_AFTER = [Column(name, _text(name), wraps=True) for name in ("before", "after")]
+_OF_MACHINE = [Column("machine", "machine"), Column("class", "class_name", minor=1)]
+
 _DIFFERENCES = (
     (
         "Machines that appeared, vanished or were replaced",
         "machines",
-        [
-            Column("machine", "machine"),
-            Column("class", "class_name", minor=1),
-            Column("event", "event"),
-            Column("before", _text("before"), wraps=True),
-            Column("after", _text("after"), wraps=True),
-        ],
+        [*_OF_MACHINE, Column("event", "event"), *_BEFORE_AND_AFTER],
     ),
     (
         "Fields, the rarest first",
         "fields",
         [Column("class", "class_name"), Column("field", "field"), *_numbers("machines")],
     ),
-    (
-        "What changed",
-        "changes",
-        [
-            Column("machine", "machine"),
-            Column("class", "class_name", minor=1),
-            Column("field", "field"),
-            Column("before", _text("before"), wraps=True),
-            Column("after", _text("after"), wraps=True),
-        ],
-    ),
+    ("What changed", "changes", [*_OF_MACHINE, Column("field", "field"), *_BEFORE_AND_AFTER]),
 )
 
 
 def _print(title: str, rows: pa.Table, columns: Sequence[Column], most: int, *, is_latest: bool = False) -> None:
     """The first rows of a result, or the latest ones, under its title."""
-    shown = _last(rows, most) if is_latest else rows.slice(0, most) if most else rows
+    shown = last(rows, most) if is_latest else rows.slice(0, most) if most else rows
     tables.print_table(shown.to_pylist(), columns, title=title)
     if left := rows.num_rows - shown.num_rows:
         print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
     print()
 
 
-def _last(rows: pa.Table, limit: int) -> pa.Table:
-    return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
-
-
-_ROWS_AT_ONCE = 10_000
-
-
 def _print_json(rows: pa.Table) -> None:
     """One JSON object a line; never all of them as Python's objects at once."""
-    for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
-        for row in rows.slice(begin, _ROWS_AT_ONCE).to_pylist():
+    for batch in rows.to_batches(10_000):
+        for row in batch.to_pylist():
             tables.print_json(row)
 
 

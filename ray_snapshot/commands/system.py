@@ -94,7 +94,8 @@ def snapshot(
 
     It goes into the system's history, if it keeps one.
     """
-    found = _snapshot_of(name, address, timeout)
+    with _service_of(name, address) as service:
+        found = _snapshot_by(service, name, timeout)
     row = {
         "snapshot_id": found.snapshot_id,
         "system": found.system,
@@ -258,12 +259,6 @@ def _print_looks(looked: list[Looked]) -> None:
 def _no_program(found: Found, job: str | None) -> str:
     places = ", ".join(cluster.address for cluster in found.clusters)
     return f"no {f'job {job}' if job else 'program'} runs on the Ray cluster at {places}"
-
-
-def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
-    """A snapshot taken now of the system of that name, on whichever cluster of this machine it runs."""
-    with _service_of(name, address) as service:
-        return _snapshot_by(service, name, timeout)
 
 
 def _snapshot_by(service: Any, name: str, timeout: float) -> Snapshot:

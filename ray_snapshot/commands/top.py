@@ -16,6 +16,7 @@ from ray_snapshot.views.tables import is_terminal, print_json
 from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
+    from ray_snapshot.glances import Glance
     from ray_snapshot.web.live import Clusters
     from ray_snapshot.web.served import Running
 
@@ -133,7 +134,7 @@ def said(one: Running) -> dict[str, Any]:
     from ray_snapshot.verdicts import word_of
 
     about, glances = one.about, list(one.glances)
-    last = about.get("last")
+    last: Glance | None = about.get("last")
     classes = [
         {
             "class": name,
@@ -141,7 +142,7 @@ def said(one: Running) -> dict[str, Any]:
             **{status: counts.get(status, 0) for status in STATUSES},
             "backlog": last.backlogs.get(name, 0),
         }
-        for name, counts in (last.classes if last else {}).items()
+        for name, counts in ([] if last is None else last.classes.items())
     ]
     return {
         "system": one.name,

@@ -146,16 +146,11 @@ def verdicts_on(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (not row["alarm"], order.get(row["detector"], 2), str(row["detector"])))
 
 
-def _word(row: Mapping[str, Any]) -> str:
-    word = word_of(row["holds"])
-    return f"ALARM: {word}" if row["alarm"] else word
-
-
 def shown_verdict(snapshot: Snapshot, row: Mapping[str, Any]) -> ShownVerdict:
     """A verdict as it is shown."""
     return ShownVerdict(
         detector=plain(row["detector"]),
-        word=_word(row),
+        word="ALARM: " * bool(row["alarm"]) + word_of(row["holds"]),
         sentence=sentence(snapshot, row["sentence"] or ""),
         is_alarm=bool(row["alarm"]),
         evaluator=plain(row["evaluator"]),

@@ -120,7 +120,7 @@ def _shown(rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str],
 
 
 def _call(row: Mapping[str, Any]) -> str:
-    return row["method"] + (f" ({short_sites(row['call_site'])})" if row["call_site"] else "")
+    return str(row["method"]) + (f" ({short_sites(row['call_site'])})" if row["call_site"] else "")
 
 
 def _message(row: Mapping[str, Any]) -> str:

@@ -30,8 +30,6 @@ class Past:
     sentences: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     """How the waits formed, the first one first."""
-    earlier_id: str | None = None
-    """The last snapshot without the first of the alarms; without alarms, the one before."""
     charts: tuple[tuple[str, str], ...] = ()
     """(what it shows, the SVG)."""
 
@@ -75,7 +73,6 @@ def past(
     return Past(
         sentences=tuple(sentences),
         steps=tuple(_steps(snapshot, names)),
-        earlier_id=lead.clear_id,
         charts=tuple(drawn),
     )
 

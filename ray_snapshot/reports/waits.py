@@ -22,6 +22,7 @@ MOST_WAITS = 2_000
 """So many waits are read where there is no deadlock."""
 MOST_ADVICE = 50
 MOST_SENTENCE = 2_000
+_AS_LONG_AS = "This holds as long as no node joins, and nobody outside gives anything back."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +50,24 @@ def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[
     rows, more = wait_records(snapshot)
     if not rows:
         return None, []
-    stands = next((told for row in verdicts if row["alarm"] and (told := names_in(row["evidence"], "places"))), [])
+    stands = next((those for row in verdicts if row["alarm"] and (those := names_in(row["evidence"], "places"))), [])
     lines = stands or wait_lines(rows, len(rows) + more)
-    note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
+    is_clear = any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
+    note = "Not all of these wait for ever: what is waited for may act." if is_clear else ""
     before = tuple(sentence(snapshot, text) for text in happened(snapshot))
-    told = Waiting(
+    shown = Waiting(
         "Where it stands" if stands else "What waits",
         picture((), rows),
         tuple(_with_workers(snapshot, lines)),
         before=before,
         note=note,
     )
-    return told, rows
+    return shown, rows
 
 
 def _is_of_deadlock(row: Mapping[str, Any]) -> bool:
     spec = row["detector_spec"]
     return row["detector"] == "deadlock" or (isinstance(spec, Mapping) and spec.get("type") == "deadlock")
-
-
-def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
-    return any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
 
 
 def _deadlock(
@@ -90,16 +88,10 @@ def _deadlock(
         behind=tuple(_with_workers(snapshot, lines_behind)),
         before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
         advice=tuple(advice),
-        note=_as_long_as((*members, *behind)),
+        note=_AS_LONG_AS if any(record.get("needs") for record in (*members, *behind)) else "",
         detector=str(row["detector"]) if row["holds"] else "",
     )
     return found, [*members, *behind]
-
-
-def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:
-    if not any(record.get("needs") for record in waits):
-        return ""
-    return "This holds as long as no node joins, and nobody outside gives anything back."
 
 
 def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:

@@ -165,8 +165,8 @@ def _targets(keys: Iterable[str], look: Look, names: Names) -> list[str]:
     by_call: dict[str, dict[str, None]] = {}
     for key in keys:
         task = look.tasks.get(key)
-        is_call = task is not None and task.kind not in ("driver", "task")
-        by_call.setdefault(f" ({task.name})" if is_call else "", {})[names.of(key)] = None
+        call = "" if task is None or task.kind in ("driver", "task") else f" ({task.name})"
+        by_call.setdefault(call, {})[names.of(key)] = None
     return [name_ranges(those) + call for call, those in by_call.items()]
 
 
@@ -229,6 +229,9 @@ def _held(holder: str, look: Look) -> Mapping[str, float]:
     return found
 
 
+_PENDING = ("task", "of", "count", "needs", "is_stuck", "waited_s", "is_infeasible", "holding")
+
+
 def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> list[dict[str, Any]]:
     """What waits for room, alike ones together: what it needs, who has it, and for how long it has waited."""
     alike: dict[tuple[Any, ...], list[Task]] = defaultdict(list)
@@ -237,24 +240,22 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
         if task.state == WAITS_FOR_NODE and task.kind in ("task", "creation"):
             parent = names.of(task.parent) if task.parent in look.tasks else "a call that has ended"
             alike[task.name, parent, tuple(sorted(task.needs.items()))].append(task)
-    found = []
+    found: list[tuple[Any, ...]] = []
     for (_, parent, needs), tasks in list(alike.items())[: LIMITS.json_rows]:
         first = min(tasks, key=lambda one: one.since_s)
         waited_s = round(look.at_s - first.since_s, 1)
         never = waited_s >= LONG_S and look.grows is False and bool(_beyond([first.needs], look))
-        task, is_stuck = names.of(first.key) if first.kind == "task" else first.name, finding.graph.node[first.key]
-        found.append((task, parent, len(tasks), dict(first.needs), is_stuck, waited_s, never, holding(needs)))
+        name = names.of(first.key) if first.kind == "task" else first.name
+        is_stuck = finding.graph.node[first.key] in finding.stuck.nodes
+        found.append((name, parent, len(tasks), dict(first.needs), is_stuck, waited_s, never, holding(needs)))
     for group in look.groups.values():
         if group.job == finding.job.key and not group.is_created:
             parts = [part for part, _ in group.bundles]
             wanted: dict[str, float] = {name: amount for part in parts for name, amount in part.items()}
-            task, parent = names.of(group.key), names.of(group.made_in) if group.made_in else "driver"
+            parent, is_stuck = names.of(group.made_in) if group.made_in else "driver", group.key in finding.stuck.nodes
             held = _holding(parts, _all_holders(wanted, look), look, names)
-            found.append((task, parent, 1, wanted, group.key, None, False, held))
-    return [dict(zip(_PENDING, (*one[:4], one[4] in finding.stuck.nodes, *one[5:]), strict=True)) for one in found]
-
-
-_PENDING = ("task", "of", "count", "needs", "is_stuck", "waited_s", "is_infeasible", "holding")
+            found.append((names.of(group.key), parent, 1, wanted, is_stuck, None, False, held))
+    return [dict(zip(_PENDING, one, strict=True)) for one in found]
 
 
 def _all_holders(needs: Mapping[str, float], look: Look) -> list[str]:

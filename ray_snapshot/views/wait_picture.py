@@ -223,13 +223,8 @@ def _boxes(
         if len(names) > 1:
             lines.insert(0, name_ranges(names))
         of = {classes[name] for name in names}
-        title = (
-            names[0]
-            if len(names) == 1
-            else f"{len(names):,} × {of.pop()}"
-            if len(of) == 1
-            else f"{len(names):,} others"
-        )
+        many = f"{len(names):,} × {classes[names[0]]}" if len(of) == 1 else f"{len(names):,} others"
+        title = names[0] if len(names) == 1 else many
         ring = next((ring_of[name] for name in names if name in ring_of and kinds[name] == CORE), None)
         found[key] = Box(title, tuple(lines), kinds[names[0]], ring=ring, machines=tuple(names))
     return found
