@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,9 +82,9 @@ def list_snapshots(
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
-        _print_json_rows(opened, "snapshots", last(rows, limit or 0))
+        _print_json_rows(opened, "snapshots", _last(rows, limit or 0))
         return
-    shown = last(rows, _ROWS if limit is None else limit)
+    shown = _last(rows, _ROWS if limit is None else limit)
     several = len(set(shown["system"].to_pylist())) > 1
     noun = noun_of(CALLS if {*shown["protocol"].to_pylist()} == {CALLS} else None)
     columns = [
@@ -125,15 +125,15 @@ def verdicts(
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
     rows = rows.filter(rows["alarm"]) if alarms else rows
     if json:
-        _print_json_rows(opened, "verdicts", last(rows, limit or 0))
+        _print_json_rows(opened, "verdicts", _last(rows, limit or 0))
         return
-    shown = last(rows, _ROWS if limit is None else limit)
+    shown = _last(rows, _ROWS if limit is None else limit)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system", minor=1),
         tables.Column("detector", "detector"),
         tables.Column("by", "evaluator", minor=2),
-        tables.Column("holds", holds, wraps=True),
+        tables.Column("holds", _holds, wraps=True),
         tables.Column("sentence", "sentence", wraps=True),
     ]
     tables.print_table(_each(opened, "verdicts", shown), columns)
@@ -321,8 +321,7 @@ def _of_run(rows: pa.Table, run: str | None) -> pa.Table:
     return rows if run is None else rows.filter(pc.starts_with(rows["run_id"], run))
 
 
-def last(rows: pa.Table, limit: int) -> pa.Table:
-    """The last so many rows; 0: all."""
+def _last(rows: pa.Table, limit: int) -> pa.Table:
     return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
 
 
@@ -346,10 +345,9 @@ def _say_earlier(rows: int, shown: int, what: str) -> None:
         print(f"no {what}")
 
 
-def holds(row: Mapping[str, Any]) -> str:
-    """An answer as a table has it."""
-    word = {True: "yes", False: "no", None: "suspected" if row.get("grade") == "suspected" else "unknown"}[row["holds"]]
-    return f"{word} (alarm)" if row["alarm"] else word
+def _holds(row: Row) -> str:
+    word = {True: "yes", False: "no", None: "suspected" if row.grade == "suspected" else "unknown"}[row.holds]
+    return f"{word} (alarm)" if row.alarm else word
 
 
 def _print(rows: list[dict[str, Any]], columns: list[Any], json: bool) -> None:
@@ -468,7 +466,7 @@ def _shown_columns(noun: str) -> dict[str, list[Any]]:
         "verdicts": [
             Column("detector", "detector"),
             Column("by", "evaluator", minor=1),
-            Column("holds", holds, wraps=True),
+            Column("holds", _holds, wraps=True),
             Column("sentence", "sentence", wraps=True),
         ],
     }

@@ -8,13 +8,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.history import Json, Limit, Run, System, holds, last
+from ray_snapshot.commands.history import Json, Limit, Run, System
 from ray_snapshot.commands.options import HistoryPath, open_history
 from ray_snapshot.views import tables
 from ray_snapshot.views.tables import Column
@@ -98,7 +97,7 @@ def conservation(
 
     found = ask(opened, system=system, run=run, detector=detector)
     if json:
-        _print_json(last(found["ledger"], limit or 0))
+        _print_json(_last(found["ledger"], limit or 0))
         return
     if not found["ledger"].num_rows:
         print(
@@ -269,6 +268,11 @@ def _numbers(*names: str, minor: int = 0) -> list[Column]:
     return [Column(name.replace("_", " "), _number(name), right=True, minor=minor) for name in names]
 
 
+def _now(row: Any) -> str:
+    word = {True: "yes", False: "no", None: "unknown"}[row["holds"]]
+    return f"{word} (alarm)" if row["alarm"] else word
+
+
 _SYSTEM, _RUN = Column("system", "system", minor=1), Column("run", "run_id", minor=9)
 _OF_LEDGER = [_SYSTEM, _RUN, Column("detector", "detector")]
 
@@ -296,14 +300,12 @@ _BREAKS = [
     Column("last right", "last_right", minor=6),
 ]
 
-_OF_BREAK = [replace(one, minor=one.minor or 3) for one in _OF_LEDGER]
-
 _CHANGED = (
     (
         "Machines that changed there, the unexplained first",
         "changed_machines",
         [
-            *_OF_BREAK,
+            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
             Column("machine", "machine"),
             *_numbers("before", "after", "difference"),
             *_numbers("sent", "accepted", minor=2),
@@ -314,7 +316,7 @@ _CHANGED = (
         "Channels that changed there, the incomplete first",
         "changed_channels",
         [
-            *_OF_BREAK,
+            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
             Column("source", "source"),
             Column("target", "target"),
             Column("kind", "kind", minor=2),
@@ -329,7 +331,7 @@ _DETECTORS = [
     _SYSTEM,
     _RUN,
     Column("detector", "detector"),
-    Column("holds", holds),
+    Column("holds", _now),
     Column("since", "since_id"),
     Column("at (UTC)", "since_at", minor=7),
     Column("seconds", _number("since_seconds"), right=True),
@@ -341,37 +343,57 @@ _DETECTORS = [
     Column("first held", "first_held", minor=8),
 ]
 
-_BEFORE_AND_AFTER = [Column(name, _text(name), wraps=True) for name in ("before", "after")]
-_OF_MACHINE = [Column("machine", "machine"), Column("class", "class_name", minor=1)]
-
 _DIFFERENCES = (
     (
         "Machines that appeared, vanished or were replaced",
         "machines",
-        [*_OF_MACHINE, Column("event", "event"), *_BEFORE_AND_AFTER],
+        [
+            Column("machine", "machine"),
+            Column("class", "class_name", minor=1),
+            Column("event", "event"),
+            Column("before", _text("before"), wraps=True),
+            Column("after", _text("after"), wraps=True),
+        ],
     ),
     (
         "Fields, the rarest first",
         "fields",
         [Column("class", "class_name"), Column("field", "field"), *_numbers("machines")],
     ),
-    ("What changed", "changes", [*_OF_MACHINE, Column("field", "field"), *_BEFORE_AND_AFTER]),
+    (
+        "What changed",
+        "changes",
+        [
+            Column("machine", "machine"),
+            Column("class", "class_name", minor=1),
+            Column("field", "field"),
+            Column("before", _text("before"), wraps=True),
+            Column("after", _text("after"), wraps=True),
+        ],
+    ),
 )
 
 
 def _print(title: str, rows: pa.Table, columns: Sequence[Column], most: int, *, is_latest: bool = False) -> None:
     """The first rows of a result, or the latest ones, under its title."""
-    shown = last(rows, most) if is_latest else rows.slice(0, most) if most else rows
+    shown = _last(rows, most) if is_latest else rows.slice(0, most) if most else rows
     tables.print_table(shown.to_pylist(), columns, title=title)
     if left := rows.num_rows - shown.num_rows:
         print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
     print()
 
 
+def _last(rows: pa.Table, limit: int) -> pa.Table:
+    return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
+
+
+_ROWS_AT_ONCE = 10_000
+
+
 def _print_json(rows: pa.Table) -> None:
     """One JSON object a line; never all of them as Python's objects at once."""
-    for batch in rows.to_batches(10_000):
-        for row in batch.to_pylist():
+    for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
+        for row in rows.slice(begin, _ROWS_AT_ONCE).to_pylist():
             tables.print_json(row)
 
 

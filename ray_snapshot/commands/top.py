@@ -135,14 +135,15 @@ def said(one: Running) -> dict[str, Any]:
 
     about, glances = one.about, list(one.glances)
     last: Glance | None = about.get("last")
+    counted, backlogs = ({}, {}) if last is None else (last.classes, last.backlogs)
     classes = [
         {
             "class": name,
             "machines": sum(counts.values()),
             **{status: counts.get(status, 0) for status in STATUSES},
-            "backlog": last.backlogs.get(name, 0),
+            "backlog": backlogs.get(name, 0),
         }
-        for name, counts in ([] if last is None else last.classes.items())
+        for name, counts in counted.items()
     ]
     return {
         "system": one.name,

@@ -153,9 +153,3 @@ def messages_of(
         return [], 0
     rows = place.history.rows_of("messages", [snapshot_id], MESSAGES.names, where=wanted)
     return rows.sort_by([("source", "ascending"), ("number", "ascending")]).slice(0, most).to_pylist(), light.num_rows
-
-
-def is_traced(served: Served, place: Place, run_id: str) -> bool:
-    """Whether the history has a trace of a run."""
-    key = ("actions", place.key, run_id, commits(place, "actions"))
-    return bool(served.kept.get(key, lambda: place.history.action_count(run_id)))

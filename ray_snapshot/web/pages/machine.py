@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,6 @@ LARGEST = 100_000
 KEPT = 200_000
 """Bytes that the page of one machine is taken for."""
 MOST_MESSAGES = 100
-MOST_ACTIONS = 60
 MOST_FIELDS = 6
 """So many fields of one state."""
 MOST_VALUE = 160
@@ -50,18 +49,6 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
-    """An action of the trace."""
-
-    number: int
-    method: str
-    accepted: str
-    sent: str
-    colour: int
-    acted_at: Any
-
-
-@dataclass(frozen=True, slots=True)
 class OneMachine:
     """The page."""
 
@@ -75,12 +62,11 @@ class OneMachine:
     more_inbox: int
     moments: tuple[Moment, ...]
     """The latest first."""
-    actions: tuple[Acted, ...]
 
 
 def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMachine:
     """A machine by its name; raises `HistoryNotFoundError`."""
-    key = ("machine", place.key, snapshot_id, name, reading.commits(place, "actions"), reading.born(place))
+    key = ("machine", place.key, snapshot_id, name, reading.born(place))
     found = served.kept.get(key, lambda: _machine(served, place, snapshot_id, name), lambda _: KEPT)
     assert isinstance(found, OneMachine)
     return found
@@ -103,7 +89,6 @@ def _machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMa
         inbox=shown,
         more_inbox=total - len(shown),
         moments=tuple(_folded(_moments(served, place, whole, name))),
-        actions=tuple(_actions(served, place, whole.run_id, name)),
     )
 
 
@@ -187,26 +172,6 @@ def _state_changes(old: str | None, new: str | None) -> list[tuple[str, str, str
         return _changed_fields(*(None if text is None else parsed_json(text) for text in (old, new)))
     except ValueError:
         return [("state", "-", "cannot be read")]
-
-
-def _actions(served: Served, place: Place, run_id: str, name: str) -> Iterable[Acted]:
-    if not reading.is_traced(served, place, run_id):
-        return
-    rows = place.history.actions(run_id, machine=name)
-    for row in rows[-MOST_ACTIONS:][::-1]:
-        yield Acted(
-            row.number,
-            plain(row.method),
-            _told(row.accepted, "source", "from"),
-            _told(row.sent, "target", "to"),
-            row.colour,
-            row.acted_at,
-        )
-
-
-def _told(messages: Any, end: str, word: str) -> str:
-    listed = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
-    return plain(", ".join(f"{one.get('method')} {word} {one.get(end)}" for one in listed[:10])) or "-"
 
 
 def _changed_fields(old: Any, new: Any) -> list[tuple[str, str, str]]:
