@@ -63,16 +63,10 @@ def test_a_call_behind_one_that_runs_on_is_told_with_both_times_and_the_place() 
         ),
     ],
     ids=[
-        "it may be on its way",
-        "a slot is free",
-        "its slot is free",
-        "nothing runs",
-        "no call",
-        "its group is free",
-        "one of its group is",
-        "arguments",
+        "it may be on its way", "a slot is free", "its slot is free", "nothing runs", "no call", "its group is free",
+        "one of its group is", "arguments",
     ],
-)
+)  # fmt: skip
 def test_nothing_is_told_where_the_slots_are_not_the_reason(snapshot: Snapshot) -> None:
     assert why_queued(snapshot) == []
 
