@@ -380,7 +380,7 @@ def _queues(actors: list[Any], count: int) -> list[str]:
 def _pending(one: Mapping[str, Any]) -> str:
     calls = f" ({one['count']:,} calls)" if one["count"] > 1 else ""
     waited = f" has waited for {one['waited_s']:.0f} s" if one["waited_s"] is not None else " waits"
-    return f"{one['of']}: {one['task']}{calls}{waited}: it needs {_amounts(one['needs'])}, and {one['holding']}"
+    return f"{one['task']} of {one['of']}{calls}{waited}: it needs {_amounts(one['needs'])}, and {one['holding']}"
 
 
 def _shown_stacks(stacks: list[Any]) -> list[str]:

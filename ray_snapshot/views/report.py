@@ -136,7 +136,7 @@ def screenful(places: Counter[str], count: int | None = None) -> list[str]:
     return [*(line for line, _ in shown), *([f"    ... and {hidden:,} more"] if hidden > 0 else [])]
 
 
-_OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:]|$)")
+_OWN_NAME = re.compile(r"(\s*(?:waits for |[A-Za-z_]\w*(?:\(\))? of )?)(\S*\d)(?=[ ,:]|$)")
 _DURATION = re.compile(r"\bfor ([\d,]+) (s|min|h)\b")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600}
 _FOLDS, _DEEPEST = 3, 50

@@ -66,6 +66,8 @@ def test_a_thousand_actors_that_stand_alike_are_a_line_of_each_list() -> None:
         made.task(call, LACKS_ROOM, "prepare", needs={"CPU": 1.0})
     made.call(actor, next(iter(made.tasks)), QUEUED, "A.ask")
     text = told(made)
+    made.has = {"CPU": 2_000.0}
+    assert "prepare() of A-[0-999] (1,000) has waited for 90 s: it needs CPU 1, and" in told(made)
     assert len(text.splitlines()) < 16
     for line in (
         "A-[0-999] each hold CPU 1 of 1000",
