@@ -19,11 +19,14 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import differing
+from ray_snapshot.questions.shown import CHANGES
 from ray_snapshot.spark_jobs.engine.output import results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, spark_schema
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+
+VIEWS = CHANGES
 
 
 def run(

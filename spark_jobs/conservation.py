@@ -21,6 +21,7 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import ledger as questions
 from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES
 from ray_snapshot.questions.reading import data_of
+from ray_snapshot.questions.shown import CONSERVATION
 from ray_snapshot.spark_jobs.detections import assignments
 from ray_snapshot.spark_jobs.engine.distributed import in_tasks
 from ray_snapshot.spark_jobs.engine.output import results
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 Given = tuple[str | None, Mapping[str, str], float | None]
 """What takes the place of stored settings: the path into states, paths by method, the total."""
+
+VIEWS = CONSERVATION
 
 
 def run(

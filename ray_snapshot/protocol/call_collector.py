@@ -59,6 +59,11 @@ class CallsOf:
             return call_of_task(self.tasks[number])
         return call_id_of(self.source, self.incarnation, self.target, number)
 
+    @property
+    def in_flight_count(self) -> int:
+        """How many calls are on their way, or in Ray's queues."""
+        return len(self.in_flight)
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedWait:
