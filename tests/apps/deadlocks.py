@@ -44,6 +44,9 @@ class Loop:
     async def again(self):
         return await ray.get_runtime_context().current_actor.answer.remote()
 
+    async def together(self):
+        return await asyncio.gather(ray.get_runtime_context().current_actor.answer.remote())
+
     async def doze(self):
         await asyncio.sleep(3_600)
 
@@ -192,6 +195,10 @@ def self_call():
 
 def async_self_call():
     return ray.get(Loop.options(max_concurrency=1).remote().again.remote())
+
+
+def gathered_self_call():
+    return ray.get(Loop.options(max_concurrency=1).remote().together.remote())
 
 
 def blocked_loop():

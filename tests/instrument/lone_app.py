@@ -38,8 +38,10 @@ def snapshot_of(
         for machine, ledger in ledgers.items()
     }
     header = SnapshotHeader(number, "app", "1", "calls", [], at)
-    replies, unbegun = (delayed or DelayedCalls()).update(completed.calls, recorded, facts, at)
-    told = {"delayed_replies": replies, "delayed_calls": unbegun}
+    known_as = delayed or DelayedCalls()
+    replies, unbegun = known_as.update(completed.calls, recorded, facts, at)
+    hearing = known_as.may_hear(completed.calls, recorded, at)
+    told = {"delayed_replies": replies, "delayed_calls": unbegun, "hearing": hearing}
     return CollectedCalls(header, completed.calls, recorded, dict(facts), **told).snapshot()
 
 

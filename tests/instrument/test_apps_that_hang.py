@@ -65,6 +65,11 @@ SCENARIOS = {
         [_program("return ray.get(Loop.options(max_concurrency=1).remote().again.remote())", "Loop.again")],
         "raise max_concurrency of Loop to 2",
     ),
+    "gathered_self_call": _expected(
+        [("Loop.together", "return await asyncio.gather(ray.get_runtime_context().current_actor.answer.remote())", "Loop.answer")],
+        [_program("return ray.get(Loop.options(max_concurrency=1).remote().together.remote())", "Loop.together")],
+        "raise max_concurrency of Loop to 2",
+    ),
     "blocked_loop": _expected(
         [
             ("Loop.blocking", "return ray.get(self.other.ask.remote())", "Loop.ask"),

@@ -460,6 +460,19 @@ def test_a_reply_that_has_not_come_long_after_its_call_has_ended_may_never_come(
     assert app.verdict(LONG_S + 1).holds is False, "another wait"
 
 
+def test_a_reply_that_nobody_is_seen_to_read_may_still_run_what_was_put_on_it() -> None:
+    app = Ledgers("A", "B")
+    get = app.call(DRIVER, "A")
+    app.wait(DRIVER, None, get)
+    asked = app.call("A", "B")
+    app.park("A", get, what="concurrent.futures.Future.result")
+    assert app.verdict(0.0).holds is False
+    app.ledgers["B"].finish(asked)
+    app.call(DRIVER, "B", is_accepted=False)
+    assert app.verdict(1.0, LONG_S).holds is not True
+    assert app.verdict(LONG_S + 1).holds is True
+
+
 def test_a_call_that_nothing_keeps_from_beginning_may_never_begin() -> None:
     app = Ledgers("A", "B")
     app.wait(DRIVER, None, app.call(DRIVER, "A", is_accepted=False))

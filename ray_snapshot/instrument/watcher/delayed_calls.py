@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import LONG_S
-from ray_snapshot.protocol.calls import CONSTRUCTOR
+from ray_snapshot.protocol.calls import CONSTRUCTOR, parsed
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.reports import ProcessReport
@@ -24,6 +24,24 @@ class DelayedCalls:
     def __init__(self) -> None:
         self.replies: dict[Any, float] = {}
         self.calls: dict[Any, float] = {}
+        self.open: dict[str, set[str]] = {}
+        """By machine: the calls that have not ended of which it may hear when they do."""
+        self.heard: dict[str, float] = {}
+        """By machine: when one of these was first seen to have ended, if that is not long ago."""
+
+    def may_hear(
+        self, calls: CompletedCallSnapshot, recorded: Mapping[str, ProcessReport], now: float
+    ) -> frozenset[str]:
+        """The machines that a reply may be about to reach: what they have put on its ref runs when that has come."""
+        running = (call for report in calls.machines.values() for call in report.calls if call.caller is not None)
+        every = {call.call_id.partition("#")[0] for call in running}
+        every |= {channel.call_id(number) for channel in calls.channels for number in channel.in_flight}
+        before, self.open = self.open, {name: every.intersection(one.passed) for name, one in recorded.items()}
+        for call in every:
+            self.open.setdefault(parsed(call).source, set()).add(call)
+        self.heard |= {name: now for name, those in before.items() if those - self.open.get(name, set())}
+        self.heard = {name: at for name, at in self.heard.items() if now - at < LONG_S}
+        return frozenset(self.heard)
 
     def update(
         self,

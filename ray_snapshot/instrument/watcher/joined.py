@@ -674,7 +674,7 @@ class Tables:
         one = self.collected.recorded.get(process)
         if one is None or one.background or one.was_starting or self._has_tasks(process):
             return True
-        return bool(self._threads(process))
+        return process in self.collected.hearing or bool(self._threads(process))
 
     def _is_parked_service(self, resolved: ResolvedWait) -> bool:
         """Whether a call whose thread waits looks like a service that has nothing more to do: no call is queued behind it, and
