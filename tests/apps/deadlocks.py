@@ -45,7 +45,8 @@ class Loop:
         return await ray.get_runtime_context().current_actor.answer.remote()
 
     async def together(self):
-        return await asyncio.gather(ray.get_runtime_context().current_actor.answer.remote())
+        me = ray.get_runtime_context().current_actor
+        return await asyncio.gather(me.answer.remote())
 
     async def doze(self):
         await asyncio.sleep(3_600)

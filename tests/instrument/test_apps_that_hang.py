@@ -66,7 +66,7 @@ SCENARIOS = {
         "raise max_concurrency of Loop to 2",
     ),
     "gathered_self_call": _expected(
-        [("Loop.together", "return await asyncio.gather(ray.get_runtime_context().current_actor.answer.remote())", "Loop.answer")],
+        [("Loop.together", "return await asyncio.gather(me.answer.remote())", "Loop.answer")],
         [_program("return ray.get(Loop.options(max_concurrency=1).remote().together.remote())", "Loop.together")],
         "raise max_concurrency of Loop to 2",
     ),

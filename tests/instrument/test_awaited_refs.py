@@ -69,6 +69,9 @@ class Asking:
             tasks = [group.create_task(self.one(ref)) for ref in refs]
         return [task.result() for task in tasks]
 
+    async def inside_a_task(self, *refs: Ref) -> Any:
+        return await asyncio.ensure_future(self.both(*refs))
+
     async def all_of_a_wait(self, *refs: Ref) -> Any:
         tasks = [asyncio.ensure_future(ref) for ref in refs]
         await asyncio.wait(tasks)
@@ -111,7 +114,7 @@ def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answe
     assert not process.actor_loop.wait_tasks
 
 
-@pytest.mark.parametrize("method", ["both", "all_of_a_group", "all_of_a_wait"])
+@pytest.mark.parametrize("method", ["both", "all_of_a_group", "inside_a_task", "all_of_a_wait"])
 def test_a_gather_of_refs_waits_for_all_of_them(process: Process, method: str) -> None:
     report, result = _run(process, method, Ref(CALL), Ref("A/0/C:1/1"))
     wait, *each = process.recording.reports[1].report.waits

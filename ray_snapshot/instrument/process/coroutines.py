@@ -202,15 +202,20 @@ def _children(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
     return [], False, False
 
 
-def _gathered(task: Any) -> tuple[list[Any], bool, bool] | None:
-    """What `_children` says of a task in a `gather`, with the tasks of inner gathers; None if it is in none."""
+def _gathered(task: Any, within: tuple[Any, ...] = ()) -> tuple[list[Any], bool, bool] | None:
+    """What `_children` says of a task in a `gather`, or that awaits another task, with what these await; None of any other.
+
+    `within`: tasks that await this one.
+    """
     waiter = getattr(task, "_fut_waiter", task)
+    if isinstance(waiter, asyncio.Task) and waiter is not task and waiter not in within:
+        return _gathered(waiter, (*within, task)) or ([waiter], True, True)
     if type(waiter).__name__ != "_GatheringFuture":
         return None
     found: list[Any] = []
     raises = not _returns_exceptions(waiter)
     for child in waiter._children:
-        inside = _gathered(child)
+        inside = _gathered(child, within)
         found += [child] if inside is None else inside[0]
         raises |= inside is not None and inside[2]
     return found, True, raises
