@@ -2,8 +2,9 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer`, `calls` of each),
-`is_bounded` (the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `counters` (see
-`Poll`). Without a `machine` Ray is asked: for the replies to `calls`, or for an actor by its name.
+`is_bounded` (the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `is_young` (it is
+listed for the verdict alone), `counters` (see `Poll`). Without a `machine` Ray is asked: for the replies to `calls`, or for
+an actor by its name.
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks,
 when a reply comes, or, of a name, when anything acts. So its own calls are taken out, and it waits for these.

@@ -59,6 +59,15 @@ def test_a_poll_is_a_sentence() -> None:
     ]
 
 
+def test_a_young_one_is_told_only_where_it_makes_a_verdict() -> None:
+    young = POLL | {"at": (NOW - timedelta(seconds=12)).isoformat(), "is_young": True}
+    found = verdict(young)
+    assert (found.holds, found.grade) == (None, "cannot be told")
+    assert found.sentence.startswith("Deadlock cannot be told: driver asks Buffer.sample (polling.py:17) 150 times in 12 s")
+    works = verdict(young, machines=(DRIVER, BUFFER, {"machine": "Worker-0", "status": "active"}))
+    assert (works.holds, works.evidence.get("happened")) == (False, None)
+
+
 def test_a_loop_that_asks_for_replies_ends_by_one_that_can_come() -> None:
     work = {"call_id": "driver/0/Worker-0/1", "caller": "driver", "machine": "Worker-0", "method": "work"}
     waits = [{"machine": "Worker-0", "call_id": work["call_id"], "on_machine": "Buffer-0"}]

@@ -18,7 +18,7 @@ from ray_snapshot import redaction
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Place, Use
-from ray_snapshot.instrument.process.coroutines import has_timers, tasks_before
+from ray_snapshot.instrument.process.coroutines import has_timers, tasks_awaiting, tasks_before
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -59,6 +59,8 @@ class Poll(NamedTuple):
     """What becomes of the answers (`answer_uses.Use`); of several the one that says least of an end."""
     sent: tuple[tuple[str, str], ...]
     """(machine, method) of calls of its beside, of which no answer is compared."""
+    is_young: bool = False
+    """It has asked too often for an all-clear, and not for as long as makes a poll."""
 
 
 class _Question:
@@ -119,11 +121,12 @@ class _Caller:
 
     @property
     def has_others(self) -> bool:
-        """Whether the loop on which it asks has timers, or other tasks that do not wait for those that ask."""
+        """Whether the loop on which it asks has timers, or other tasks: none that waits for those that ask, nor the reverse."""
         asking = {*self.tasks}
         for loop in {one.get_loop() for one in asking}:
             found, tasks = loops.pending(loop), asyncio.all_tasks(loop)
-            if found is None or has_timers(found, asking) or any(not asking & tasks_before(one) for one in tasks):
+            around = ({*tasks_before(one), *(by for by, _ in tasks_awaiting(one))} for one in tasks)
+            if found is None or has_timers(found, asking) or any(map(asking.isdisjoint, around)):
                 return True
         return False
 
@@ -131,7 +134,7 @@ class _Caller:
         """What it asks again and again, if it has got nothing but equal answers for long, and goes on."""
         repeated = {key: one for key, one in self.questions.items() if one.at > self.since}
         rounds = min((one.count for one in repeated.values()), default=0)
-        if rounds < LIMITS.poll_rounds or now - self.since < LIMITS.poll_s:
+        if rounds < LIMITS.young_poll_rounds or now - self.since < LIMITS.young_poll_s:
             return {}
         return repeated if now - self.last <= max(LIMITS.poll_stopped_s, 3 * (now - self.since) / rounds) else {}
 
@@ -183,7 +186,9 @@ class Polls:
                     del one.questions[question]
             if (asked := one.asked(now)) and all(place in self.places for _, _, place in asked):
                 call_id, is_own = key[0] or behind.get(key[1]), key[0] or key[1] == main or key[1] in behind
-                polls.append(self._poll(call_id, "" if is_own else names[key[1]], one, asked))
+                rounds, seconds = min(each.count for each in asked.values()), now - one.since
+                poll = self._poll(call_id, "" if is_own else names[key[1]], one, asked)
+                polls.append(poll._replace(is_young=rounds < LIMITS.poll_rounds or seconds < LIMITS.poll_s))
         self._arm(now)
         if not self.is_armed:
             self.unread.clear()
@@ -250,8 +255,8 @@ class Polls:
     def asked_ray(
         self, function: str, answer: str, calls: Sequence[str | None], chain: Chain, now: float, task: Any = None
     ) -> None:
-        """This thread has asked Ray by a function of its for the replies of calls (none: for a name), and has got `answer` in
-        their place; "": it has got them.
+        """This thread has asked Ray by a function of its, or by `await`, for the replies of calls (none: for a name), and has
+        got `answer` in their place; "": it has got them.
 
         These are nothing new if it goes on to read equal answers, again and again.
         """
@@ -296,7 +301,7 @@ class Polls:
         return caller if now >= caller.off_until else None
 
 
-_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN)
+_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.WATCHED, Use.OPEN)
 
 
 def _target(call: str | None) -> tuple[str, int]:

@@ -43,6 +43,8 @@ class Polls:
         """By poll and machine: when it was seen first, and last."""
         self.moved: dict[Any, float] = {}
         """By poll: when somebody whom it asks has changed last, but for what counts calls."""
+        self.others: set[str] = set()
+        """Where something beside calls may act, and not only a poll, as of the last snapshot."""
         self.plain: dict[str, tuple[str, ...]] = {}
         """By machine: its plain methods when it was seen between two calls last."""
 
@@ -65,8 +67,10 @@ class Polls:
             for one in poll.asked:
                 asks.setdefault(one.machine, set()).add(key[0])
         callers = {key[0] for key in polls}
-        unseen = [name for name, one in reports.items() if one.threads.acting or one.background]
-        works = any(now - worked.get(name, 0.0) < LIMITS.poll_s for name in unseen if name not in callers)
+        unseen = {name for name, one in reports.items() if one.threads.acting or one.background}
+        works = any(now - worked.get(name, 0.0) < LIMITS.poll_s for name in unseen - callers)
+        others = {name for name in unseen if name not in callers or reports[name].background}
+        others, self.others = others & self.others, others
         for key, poll in polls.items():
             for name in dict.fromkeys([*(one.machine for one in poll.asked), *(name for name, _ in poll.sent)]):
                 seen, report = before.get((key, name)), calls.machines.get(name)
@@ -78,10 +82,11 @@ class Polls:
                     seen = (callee if seen is None else seen[0]), callee
                 if seen is not None:
                     self.callees[key, name] = seen
-            yield _row(key[0], poll) | {
-                "is_moving": works or now - self.moved.get(key, 0.0) < LIMITS.poll_s,
-                "counters": self._counters(key, poll, asks),
-            }
+            is_moving = works or now - self.moved.get(key, 0.0) < LIMITS.poll_s
+            if not poll.is_young:
+                yield _row(key[0], poll) | {"is_moving": is_moving, "counters": self._counters(key, poll, asks)}
+            elif _is_in_vain(poll) and not (is_moving or others):
+                yield _row(key[0], poll) | {"is_moving": False, "is_young": True}
 
     def _counters(self, key: Any, poll: Poll, asks: Mapping[str, set[str]]) -> list[str] | None:
         """What of those whom it asks only counts its calls, if all else has stayed, and the answers depend on nothing else.
@@ -110,6 +115,11 @@ _NOT_YET = ("None", "False", "0", "0.0", "''", "[]", "{}", "()", "set()")
 """Answers for which a loop waits that they change; one that asks whether all is well gets another."""
 
 
+def _is_in_vain(poll: Poll) -> bool:
+    """Whether it waits for another answer, as far as is seen."""
+    return poll.use == Use.UNTIL.value or all(not one.machine or one.answer in _NOT_YET for one in poll.asked)
+
+
 def _is_counted(before: Any, after: Any, calls: int, name: str, names: list[str]) -> bool:
     if type(before) is int and type(after) is int and after - before == calls:
         names.append(name)
@@ -136,5 +146,6 @@ def _row(machine: str, poll: Poll) -> dict[str, Any]:
         "thread": poll.thread,
         "at": poll.since,
         "asked": [one._asdict() for one in poll.asked],
-        "is_bounded": poll.use in (Use.BOUNDED.value, Use.ONCE.value),
+        "is_bounded": poll.use in (Use.BOUNDED.value, Use.ONCE.value)
+        or (poll.use == Use.WATCHED.value and not _is_in_vain(poll)),
     }
