@@ -54,6 +54,13 @@ class Trainer:
 
 @ray.remote
 class AsyncTrainer:
+    async def take(self, queue):
+        while True:
+            try:
+                return await asyncio.wait_for(queue.get.remote(), 0.5)
+            except TimeoutError:
+                print("not yet")
+
     async def train(self, buffer):
         while (batch := await buffer.sample.remote(8)) is None:
             await asyncio.sleep(0.2)
@@ -116,6 +123,12 @@ def actor():
 def awaiting():
     buffer, _collector = made()
     return ray.get(AsyncTrainer.remote().train.remote(buffer))
+
+
+def timing_out():
+    """For what nobody adds, a new call each time."""
+    queue = Queue()
+    return ray.get(AsyncTrainer.remote().take.remote(queue.actor))
 
 
 def naming():

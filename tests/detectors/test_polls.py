@@ -63,7 +63,9 @@ def test_a_young_one_is_told_only_where_it_makes_a_verdict() -> None:
     young = POLL | {"at": (NOW - timedelta(seconds=12)).isoformat(), "is_young": True}
     found = verdict(young)
     assert (found.holds, found.grade) == (None, "cannot be told")
-    assert found.sentence.startswith("Deadlock cannot be told: driver asks Buffer.sample (polling.py:17) 150 times in 12 s")
+    assert found.sentence.startswith(
+        "Deadlock cannot be told: driver asks Buffer.sample (polling.py:17) 150 times in 12 s"
+    )
     works = verdict(young, machines=(DRIVER, BUFFER, {"machine": "Worker-0", "status": "active"}))
     assert (works.holds, works.evidence.get("happened")) == (False, None)
 

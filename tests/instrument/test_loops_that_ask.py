@@ -22,6 +22,7 @@ HANGING = {
     "naming": r"driver asks ray\.get_actor\('trainer'\) \(polls\.py:LINE\) [\d,]+ times in \d+ s, always ValueError",
     "waiting": r"driver asks ray\.wait \(polls\.py:LINE\) [\d,]+ times in \d+ s, always nothing ready",
     "getting": r"driver asks ray\.get \(polls\.py:LINE\) [\d,]+ times in \d+ s, always GetTimeoutError",
+    "timing_out": r"AsyncTrainer-0 asks await \(polls\.py:LINE\) [\d,]+ times in \d+ s, always given up",
     "pooled": r"driver asks Worker\.is_idle \(polls\.py:LINE\) [\d,]+ times in \d+ s, always False",
     "tasks": r"driver asks Worker\.is_idle \(polls\.py:LINE\) [\d,]+ times in \d+ s, always False",
 }
@@ -32,6 +33,7 @@ LINES = {
     "naming": 'return ray.get_actor("trainer")',
     "waiting": "ready, refs = ray.wait(refs, timeout=0.2)",
     "getting": "return ray.get(ref, timeout=0.2)",
+    "timing_out": "return await asyncio.wait_for(queue.get.remote(), 0.5)",
     "pooled": "while not ray.get(worker.is_idle.remote()):",
     "tasks": "while not await worker.is_idle.remote():",
 }

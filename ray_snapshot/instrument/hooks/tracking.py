@@ -183,10 +183,7 @@ def _beside(
 
 
 def _outliving(
-    process: Process,
-    refs: list[Any],
-    timeout: float | None,
-    attempt: Callable[[list[Any], float | None], Any],
+    process: Process, refs: list[Any], timeout: float | None, attempt: Callable[[list[Any], float | None], Any]
 ) -> Any:
     """Wait for refs; where the app goes back by itself, whatever a death has done to that wait is not seen by the program."""
     journal, reloading = process.journal, process.reloading

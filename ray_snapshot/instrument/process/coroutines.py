@@ -82,8 +82,7 @@ def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any], asking: It
 def has_timers(found: loops.Pending, asking: Iterable[Any]) -> bool:
     """Whether a loop has timers, but for the sleep and the timeouts of these tasks."""
     own = {id(one) for task in asking for one in (task, getattr(task, "_fut_waiter", None) or task)}
-    held = (gc.get_referents(timer) for timer in found.timers)
-    parts = ([part for one in each for part in (one if type(one) is tuple else (one,))] for each in held)
+    parts = (_parts(gc.get_referents(timer)) for timer in found.timers)
     return any(own.isdisjoint(id(_under_timeout(part)) for part in each) for each in parts)
 
 
@@ -290,11 +289,11 @@ def tasks_before(task: Any) -> set[Any]:
 
 
 def tasks_awaiting(task: Any, call: Sequence[Any] = (None, None)) -> Iterator[tuple[Any, list[Any]]]:
-    """A task, and those that only wait for it: by `await` or `asyncio.wait_for`; by a `gather`, too, for the task of a ref.
+    """A task, and a few that only wait for it: by `await`, by `asyncio.wait_for`, or, for the task of a ref, in a `gather`.
 
-    Each with its frames, the innermost first. `call`: a task and its coroutine, to which its own does not lead.
+    Each with its frames, the innermost first. `call`: a task, and its coroutine, to which its own does not lead.
     """
-    for _ in range(_HELPERS):
+    for _ in range(5):
         frames = frames_of(call[1] if task is call[0] else task.get_coro())[::-1]
         yield task, frames
         is_apps = any(rank_of(one.f_code.co_filename) in (USERS, PACKAGES) for one in frames)
@@ -307,17 +306,17 @@ def _woken(way: list[Any], *, is_alone: bool) -> Any:
     for callback, _ in getattr(way[-1], "_callbacks", None) or ():
         if is_alone and getattr(callback, "__qualname__", "") in _OF_SEVERAL:
             return None
-        is_function = type(callback) is FunctionType
-        held = (callback.__closure__ or ()) if is_function else (callback,)
-        parts = (part for one in held for part in gc.get_referents(one))
-        for one in (item for part in parts for item in (part if type(part) is tuple else (part,))):
+        held = (callback.__closure__ or ()) if type(callback) is FunctionType else (callback,)
+        for one in _parts(part for each in held for part in gc.get_referents(each)):
             if isinstance(one, asyncio.Future) and one not in way:
                 return one if isinstance(one, asyncio.Task) else _woken([*way, one], is_alone=is_alone)
     return None
 
 
-_HELPERS = 5
-"""So many tasks are gone through."""
+def _parts(items: Iterable[Any]) -> list[Any]:
+    """These, and in the place of tuples what is in them."""
+    return [part for one in items for part in (one if type(one) is tuple else (one,))]
+
 
 _OF_SEVERAL = ("gather.<locals>._done_callback", "_wait.<locals>._on_completion")
 """What asyncio leaves on each of several futures that a task waits for."""

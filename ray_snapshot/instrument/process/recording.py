@@ -217,28 +217,18 @@ class Recording:
 
     def _polls(self, threads: Threads, now: float) -> tuple[Poll, ...]:
         """Those of this process; no young ones beside a thread that may bring another answer."""
-        behind = self._behind(threads)
-        found = self.process.polls.look(self.process.ledger, now, behind)
+        polls, frames = self.process.polls, frames_of_threads()
+        asking = {thread for call_id, thread in polls.asking(now) if call_id is None}
+        names, behind = {one.name for one in own_threads() if one.ident in asking}, dict[int, str | None]()
+        if names and all(one.rpartition(" (")[0] in names for one in threads.acting):
+            calls = {} if self.process.actor_loop.is_async else self.process.threads
+            program = [(None, threading.main_thread().ident or 0)] if self.process.machine == DRIVER else []
+            for call, thread in (*calls.items(), *program):
+                awaited, frame = awaited_thread(thread, frames), frames.get(thread)
+                waits_for_any = awaited is None and frame is not None and is_parked(frame)
+                behind |= dict.fromkeys(asking if waits_for_any else asking & {awaited}, call)
+        found = polls.look(self.process.ledger, now, behind)
         return tuple(one for one in found if behind or not (threads.acting and one.is_young))
-
-    def _behind(self, threads: Threads) -> dict[int, str | None]:
-        """By thread that does nothing but ask: the call (None: the program) that waits for what it does, or for any thread, if
-        no other one acts."""
-        process = self.process
-        asking = {thread for call_id, thread in process.polls.asking(time.time()) if call_id is None}
-        names = {one.name for one in own_threads() if one.ident in asking}
-        if not names or not all(one.rpartition(" (")[0] in names for one in threads.acting):
-            return {}
-        frames, calls = frames_of_threads(), {} if process.actor_loop.is_async else process.threads
-        waiting: list[tuple[str | None, int]] = [*calls.items()]
-        if process.machine == DRIVER:
-            waiting.append((None, threading.main_thread().ident or 0))
-        behind: dict[int, str | None] = {}
-        for call, thread in waiting:
-            awaited, frame = awaited_thread(thread, frames), frames.get(thread)
-            for_any = awaited is None and frame is not None and is_parked(frame)
-            behind |= dict.fromkeys(asking if for_any else asking & {awaited}, call)
-        return behind
 
     def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
         """Who has got through a method in which other calls wait for a lock, and has called nothing here since."""

@@ -98,11 +98,8 @@ class Polls:
         counting: list[str] = []
         for one in poll.asked:
             seen = self.callees.get((key, one.machine))
-            if (
-                one.method not in self.plain.get(one.machine, ())
-                or seen is None
-                or seen[0].accepted == seen[1].accepted
-            ):
+            is_plain = one.method in self.plain.get(one.machine, ())
+            if not is_plain or seen is None or seen[0].accepted == seen[1].accepted:
                 return None
             names = seen[0].counters(seen[1])
             if names is None or seen[1].others_since(seen[0], asks[one.machine]):
