@@ -142,6 +142,8 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     left = {row["machine"] for row in rows["calls"] if row["call_id"] in gone}
     rows["calls"] = [row for row in rows["calls"] if row["call_id"] not in gone]
     own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who or row["satisfied"])
+    callers = {machine for machine, _ in who}  # of which a callback may wait for an answer
+    own = (row for row in own if row["machine"] not in callers or row["on_call_id"] not in gone)
     rows["waits"] = [row for row in own if row["call_id"] not in gone]
     about = {"snapshot_id": snapshot.snapshot_id, "run_id": snapshot.run_id, "alternative": _POLLED, "k": 1}
     for one in polls:

@@ -163,6 +163,21 @@ def test_where_something_else_goes_on_there_is_no_deadlock(more: dict[str, Any])
     assert verdict(*more.pop("told", [POLL]), **more).holds is False
 
 
+def test_a_callback_on_an_answer_to_come_ends_with_it() -> None:
+    """Where an `await` is recorded that has just begun."""
+    asked = {
+        "source": "Trainer-0",
+        "target": "Buffer-0",
+        "kind": "call",
+        "method": "sample",
+        "call_id": "Trainer-0/0/B/1",
+    }
+    callback = {"machine": "Trainer-0", "call_id": None, "on_machine": "Buffer-0", "on_call_id": asked["call_id"]}
+    about = of_trainer()
+    about["machines"].append({"machine": "Feeder-0", "status": "active"})
+    assert verdict(OF_TRAINER, messages=[asked], **about | {"waits": [*about["waits"], callback]}).holds is False
+
+
 def test_a_deadlock_stays_one_beside_a_poll() -> None:
     machines = [DRIVER, BUFFER, *({"machine": a, "status": "blocked", "waits_for": [b]} for a, b in ("xy", "yx"))]
     machines = [row | ({"wait_mode": "all"} if row["status"] == "blocked" else {}) for row in machines]
