@@ -145,23 +145,21 @@ class Polling:
 
     async def in_wait_for(self, made: Iterator[Ref]) -> Any:
         while True:
-            try:
+            with suppress(TimeoutError):
                 return await asyncio.wait_for(next(made), SOON_S)  # given up
-            except TimeoutError:
-                continue
 
     async def of_a_coroutine(self, made: Iterator[Ref]) -> Any:
         while True:
-            with suppress(TimeoutError):
+            try:
                 return await asyncio.wait_for(self._next(made), SOON_S)  # given up
+            except TimeoutError:
+                continue
 
     async def in_timeout(self, made: Iterator[Ref]) -> Any:
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(SOON_S):
                     return await next(made)  # given up
-            except TimeoutError:
-                pass
 
     async def in_a_gather(self, made: Iterator[Ref]) -> Any:
         while True:

@@ -174,35 +174,28 @@ def test_a_driver_of_which_a_thread_may_act_is_active(
     until(lambda: not program.process.program_threads.thread_of)  # nothing is kept of waits that are over
 
 
-def _event() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    event = threading.Event()
-    return event.set, event.wait
+OF_AN_EVENT = threading.Event, threading.Event.set, threading.Event.wait
+OF_A_QUEUE = queue.Queue, lambda items: items.put(1), queue.Queue.get
 
 
-def _queue() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    items = queue.Queue[int]()
-    return lambda: items.put(1), items.get
-
-
-@pytest.mark.parametrize("made", [_event, _queue])
+@pytest.mark.parametrize(("make", "wake", "wait"), [OF_AN_EVENT, OF_A_QUEUE])
 @pytest.mark.parametrize("others", [(), ("computes",)])
 def test_a_thread_that_asks_again_and_again_does_so_for_the_program_that_waits_for_any_thread(
-    program: Program, made: Callable[[], tuple[Callable[[], Any], Callable[[], Any]]], others: tuple[str, ...]
+    program: Program, make: Any, wake: Any, wait: Any, others: tuple[str, ...]
 ) -> None:
-    wake, wait = made()
-    chain, polls, now = ((wait.__code__, 0),), program.process.polls, time.time()  # type: ignore[attr-defined]
+    awaited, chain, polls, now = make(), ((_joined.__code__, 0),), program.process.polls, time.time()
     polls.places[chain, "ray.get_actor"] = Asking("app.py:7", Use.OPEN)
 
     def asks() -> None:
         for seconds in range(-20, 1):
             polls.asked_ray("ray.get_actor('x')", "ValueError", (), chain, now + seconds)
         program.computes()
-        wake()
+        wake(awaited)
 
     def body(program: Program) -> None:
         for target in (asks, *(getattr(program, one) for one in others)):
             threading.Thread(target=target, name=target.__name__).start()
-        wait()
+        wait(awaited)
 
     found = program.recorded_in(body, 1 + len(others)).polls
     assert [one.thread for one in found] == ([] if others else [""]), "the other one may bring an answer"
