@@ -297,7 +297,7 @@ def test_what_is_large_or_strange_is_not_compared(large: Any) -> None:
 
 def _at(state: Any, own: int, others: int = 0) -> CompletedCallSnapshot:
     inputs = tuple(InReport(name, 0, 1, (), count) for name, count in (("driver", own), ("feeder", others)))
-    report = MachineReport("b", 0, 1, 0, has_state=True, state=to_json(state), inputs=inputs)
+    report = MachineReport("b", 0, 1, 0, has_state=True, state=None if state is None else to_json(state), inputs=inputs)
     return CompletedCallSnapshot(1, {"b": report}, (), (), (), (), ())
 
 
@@ -323,6 +323,8 @@ def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
     assert not moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
     assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
     assert moving(_at({"groups": 1}, 1), _at({"groups": 3}, 2)), "whoever did that"
+    assert not moving(_at(None, 1), _at(None, 2)), "what it holds is not known"
+    assert moving(_at(None, 1), _at(None, 2, 1)), "and others may have changed it"
 
 
 def test_who_only_an_error_stops_watches_unless_the_answers_are_in_vain() -> None:

@@ -25,6 +25,11 @@ class _Callee(NamedTuple):
         """How many calls it has accepted since then, but for those of these callers."""
         return sum(count - before.accepted.get(name, 0) for name, count in self.accepted.items() if name not in callers)
 
+    def has_moved(self, after: _Callee, callers: Collection[str]) -> bool:
+        """Whether more has changed until then than what counts its calls; where that is not known, whether others called it."""
+        is_known = self.state is not None and after.state is not None
+        return self.counters(after) is None if is_known else after.others_since(self, callers) > 0
+
     def counters(self, after: _Callee) -> list[str] | None:
         """The numbers that have grown by the number of calls until then; None if anything else has changed, or is not known."""
         if self.state == after.state is not None:
@@ -77,7 +82,7 @@ class Polls:
                 if report is not None and report.has_state:
                     self.plain[name] = reports[name].plain_methods if name in reports else ()
                     callee = _now(report)
-                    if seen is not None and seen[1].counters(callee) is None:
+                    if seen is not None and seen[1].has_moved(callee, asks.get(name, (key[0],))):
                         self.moved[key] = now
                     seen = (callee if seen is None else seen[0]), callee
                 if seen is not None:
