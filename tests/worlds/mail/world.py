@@ -344,27 +344,14 @@ class World(SimulatedHosts):
         self.central.completed[-1].waiting = waiting
 
 
+_OWN = "accept act resume continue birth repeat drop resend tick abort force die halt notice echo"
 _ALL: dict[str, Callable[..., Any]] = {
     **STEPS,
-    "accept": World._accept,
-    "act": World._act,
-    "resume": World._resume,
-    "continue": World._continue,
-    "birth": World._birth,
+    **{name: getattr(World, f"_{name}") for name in _OWN.split()},
     "record": World.record_at,
     "flush": World.flush,
     "deliver": World.deliver,
-    "repeat": World._repeat,
-    "drop": World._drop,
-    "resend": World._resend,
     "snapshot": World.snapshot,
-    "tick": World._tick,
-    "abort": World._abort,
-    "force": World._force,
-    "die": World._die,
-    "halt": World._halt,
-    "notice": World._notice,
-    "echo": World._echo,
 }
 
 _ACTIONS = ("accept", "act", "resume")
