@@ -19,7 +19,7 @@ BUFFER = BOARD._replace(slots=3)
 MAY_SET, MAY_PUT = (Actor({"go": (("may",), ("get", *call))}) for call in (("board", "more"), ("buffer", "put")))
 TAKES = Actor({"go": (("get", "buffer", "take"), ("get", "board", "more"))})
 SET, GO, UNTIL_ON = ("send", "setter", "go"), ("send", "a", "go"), ("until", (("board", "on"),))
-TURNS = ("until", (("a", "on"), ("board", "on")))
+TURNS, BOTH = ("until", (("a", "on"), ("board", "on"))), ("until", (("board", "on"), ("board", "done")))
 A, B = (Actor({"go": (("until", ((by, "on"),)), *MORE), "on": ON}, {"n": 0}, slots=2) for by in "ba")
 COUNTS = Actor({"on": (("tick", "c", 9), ("answer", "c", 9))}, {"c": 0})
 APPS = {
@@ -28,6 +28,7 @@ APPS = {
     "one may set": (App((SET, UNTIL_ON), board=BOARD, setter=MAY_SET), (313, 87, 47, 2, 0)),
     "threads": (App((SET, UNTIL_ON), board=BUFFER._replace(has_threads=True), setter=MAY_SET), (333, 170, 59, 2, 0)),
     "by turns": (App((SET, TURNS), board=BOARD, a=BOARD, setter=MAY_SET), (877, 226, 133, 4, 0)),
+    "two questions": (App((SET, BOTH), board=BOARD, setter=MAY_SET), (774, 206, 119, 4, 0)),
     "who sets is parked": (
         App((SET, GO, UNTIL_ON), board=BOARD, buffer=BUFFER, setter=TAKES, a=MAY_PUT),
         (2466, 498, 47, 2, 0),
