@@ -9,6 +9,7 @@ from typing import Any
 from ray_snapshot.detectors.holdings import labels
 from ray_snapshot.detectors.ledger import Amount, Ledger, plain, say
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import word_for
 
 Key = tuple[str, str, str]
 """Source, target, kind of a channel."""
@@ -45,13 +46,14 @@ def changes(before: Ledger, now: Ledger) -> dict[str, Any]:
     }
 
 
-def changes_text(changed: dict[str, Any]) -> str:
-    """The counts, and the first few by name."""
+def changes_text(changed: dict[str, Any], noun: str) -> str:
+    """The counts, and the first few by name; `noun`: what a machine is called."""
     parts = [
         f"{item['machine']} ({_shown(item['before'])} -> {_shown(item['after'])})" for item in changed["machines"][:3]
     ]
-    parts += [f"channel {item['source']} -> {item['target']}" for item in changed["channels"][:3]]
-    counts = f"{changed['machine_count']:,} machines and {changed['channel_count']:,} channels changed"
+    channel = word_for("channel", noun)
+    parts += [f"{channel} {item['source']} -> {item['target']}" for item in changed["channels"][:3]]
+    counts = f"{changed['machine_count']:,} {noun}s and {changed['channel_count']:,} {channel}s changed"
     return counts + (f", first {', '.join(parts)}" if parts else "")
 
 

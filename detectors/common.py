@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import CALLS, noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, grade_of
 
@@ -191,6 +191,11 @@ def plural(count: int, word: str, words: str = "") -> str:
 def parties(snapshot: Snapshot, count: int) -> str:
     """ "2 machines" of a system; "2 actors" of an app, whose driver counts as one."""
     return plural(count, noun_of(snapshot.protocol))
+
+
+def at_rest(snapshot: Snapshot) -> str:
+    """What is said of those that are done."""
+    return "at rest or ended" if snapshot.protocol == CALLS else "passive or stopped"
 
 
 def lasted(seconds: float) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ray_snapshot.adding import total as total_of
 from ray_snapshot.detectors.changes import changes, changes_text
-from ray_snapshot.detectors.common import answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, listed, parties, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     StatePath,
     Unmade,
@@ -28,6 +28,7 @@ from ray_snapshot.detectors.ledger import Ledger, plain, say
 from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -130,18 +131,18 @@ class TokenConservation:
             text = f"Conservation cannot be told: {_doubt(snapshot, now.sums)}."
             return answer(self, snapshot, None, evidence, text)
         if doubt == "empty":
-            text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
+            text = f"Conservation cannot be told: no {noun_of(snapshot.protocol)} and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
         if doubt == "unmade":
             evidence["unmade"] = now.to_come.count
-            return answer(self, snapshot, None, evidence, _untold(now, expected))
+            return answer(self, snapshot, None, evidence, _untold(snapshot, now, expected))
         if self.is_same(now, expected):
             text = f"Conserved: {say(now.sums.found)} in all, {say(now.sums.in_flight)} of it in flight."
             return answer(self, snapshot, True, evidence, text)
         if earlier is not None and not unsound(earlier):
             evidence["since"] = earlier.snapshot_id
             evidence["changed"] = changes(*(self.ledger(one) for one in (earlier, snapshot)))
-        return answer(self, snapshot, False, evidence, _mismatch(evidence, now.sums, expected))
+        return answer(self, snapshot, False, evidence, _mismatch(snapshot, evidence, now.sums, expected))
 
     def count(self, snapshot: Snapshot) -> Count:
         """What a snapshot holds; of one that was added up before, at no cost by row."""
@@ -214,23 +215,23 @@ def _doubt(snapshot: Snapshot, now: Sums) -> str:
     return f"no total was given, and no earlier snapshot has one to compare {say(now.found)} with"
 
 
-def _untold(now: Count, expected: Expected) -> str:
+def _untold(snapshot: Snapshot, now: Count, expected: Expected) -> str:
     """Why nothing is said while machines are being made."""
     to_come = now.to_come
-    who = f"{plural(to_come.count, 'machine')} ({listed(to_come.names, to_come.count)})"
+    who = f"{parties(snapshot, to_come.count)} ({listed(to_come.names, to_come.count)})"
     return (
         f"Conservation cannot be told: what {who} will hold is not known until its __init__ has run, and so far"
         f" {say(now.sums.found)} of {say(expected.amount)} are there."
     )
 
 
-def _mismatch(evidence: dict[str, Any], now: Sums, expected: Expected) -> str:
-    difference = now.found - expected.amount
-    where = f"{say(now.in_machines)} in machines, {say(now.in_flight)} in flight, {say(expected.amount)} expected"
+def _mismatch(snapshot: Snapshot, evidence: dict[str, Any], now: Sums, expected: Expected) -> str:
+    difference, noun = now.found - expected.amount, noun_of(snapshot.protocol)
+    where = f"{say(now.in_machines)} in {noun}s, {say(now.in_flight)} in flight, {say(expected.amount)} expected"
     text = f"Not conserved: {say(abs(difference))} {'too many' if difference > 0 else 'missing'} ({where})."
     if now.is_empty:
-        text += " No machine and no message has anything where the paths lead: are they right?"
+        text += f" No {noun} and no message has anything where the paths lead: are they right?"
     changed = evidence.get("changed", {})
     if changed.get("machine_count") or changed.get("channel_count"):
-        text += f" Since {evidence['since']}: {changes_text(evidence['changed'])}."
+        text += f" Since {evidence['since']}: {changes_text(evidence['changed'], noun)}."
     return text

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Booleans, is_any_of, listed, plural, texts
+from ray_snapshot.detectors.common import Booleans, at_rest, is_any_of, listed, parties, plural, texts
 from ray_snapshot.detectors.groups import absent, members
 from ray_snapshot.detectors.reduction import movable
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
@@ -43,8 +43,8 @@ def judge_part(snapshot: Snapshot, group: Sequence[str], senders: Sequence[str] 
         evidence["could_be_woken_by"] = wakers[: LIMITS.listed]
         text = f"all is quiet there, but {listed(wakers)} may still send to it"
         return None, evidence, f"Termination of {listed(group)} cannot be told: {text}."
-    count = plural(evidence["machines"], "machine")
-    text = f"{listed(group)} terminated: {count} passive or stopped, no machine is left that could wake them."
+    count = parties(snapshot, evidence["machines"])
+    text = f"{listed(group)} terminated: {count} {at_rest(snapshot)}, and none is left that could wake them."
     return True, evidence, text
 
 

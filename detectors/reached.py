@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ray_snapshot.adding import total
-from ray_snapshot.detectors.common import answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, listed, parties, uncovered, unsound
 from ray_snapshot.detectors.groups import absent, check_group, is_pattern, members
 from ray_snapshot.detectors.holdings import CONSTRUCTOR, Holdings, StatePath, check_state_path, in_machines, labels
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.detectors.ledger import amount_of
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -145,7 +146,7 @@ class Reached:
                 self, snapshot, None, evidence, f"Whether {self.value} is reached cannot be told: {listed(doubts)}."
             )
         return answer(
-            self, snapshot, True, evidence, f"{self.value} is reached by {plural(found.machines, 'machine')}."
+            self, snapshot, True, evidence, f"{self.value} is reached by {parties(snapshot, found.machines)}."
         )
 
     def partial(self, part: Snapshot) -> Phases:
@@ -209,7 +210,7 @@ class Reached:
         coming = np.ones(born.num_rows, np.bool_) if self.machines is None else members(born["target"], self.machines)
         missing += [f"{name} is being created" for name in born["target"].filter(coming).to_pylist()]
         if not found.machines and not missing:
-            missing.append("no machine counts")
+            missing.append(f"no {noun_of(snapshot.protocol)} counts")
         if self.machines is None or any(map(is_pattern, self.machines)):
             missing += [str(item) for item in uncovered(snapshot)]
         return missing

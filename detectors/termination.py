@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import (
     answer,
+    at_rest,
     check_name,
     is_any_of,
     lasted,
@@ -97,8 +98,7 @@ class Termination:
             evidence["uncovered"] = unseen
             text = f"Termination cannot be told: all is quiet, but this was not observed: {listed(unseen)}."
             return answer(self, snapshot, None, evidence, text)
-        state = "at rest or ended" if snapshot.protocol == CALLS else "passive or stopped"
-        text = f"Terminated: {parties(snapshot, evidence['machines'])} {state}, nothing in flight."
+        text = f"Terminated: {parties(snapshot, evidence['machines'])} {at_rest(snapshot)}, nothing in flight."
         return answer(self, snapshot, True, evidence, text)
 
 

@@ -25,6 +25,7 @@ from ray_snapshot.detectors.holdings import (
 )
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -125,7 +126,7 @@ class UniqueToken:
         if earlier is not None and not unsound(earlier):
             last: Holders = total(self, earlier)
             evidence["last"] = {"snapshot_id": earlier.snapshot_id, **last.evidence()}
-        return answer(self, snapshot, False, evidence, _lost(evidence))
+        return answer(self, snapshot, False, evidence, _lost(snapshot, evidence))
 
     def partial(self, part: Snapshot) -> Holders:
         """Who holds a token among some machines and messages."""
@@ -165,8 +166,8 @@ def _who(evidence: dict[str, Any]) -> str:
     return "; ".join([*parts, *([f"in flight from {listed(routes)}"] if routes else [])])
 
 
-def _lost(evidence: dict[str, Any]) -> str:
+def _lost(snapshot: Snapshot, evidence: dict[str, Any]) -> str:
     if "last" in evidence and evidence["last"]["count"]:
         last = evidence["last"]
         return f"The token is lost: nothing holds it; in {last['snapshot_id']} it was {_who(last)}."
-    return "The token is lost: no machine and no message in flight holds it."
+    return f"The token is lost: no {noun_of(snapshot.protocol)} and no message in flight holds it."

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.evidence import deadlock_evidence, names_in
+from ray_snapshot.views.report import MOST_LINES, deadlock_lines
+
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.verdicts import Verdict
@@ -33,6 +36,16 @@ class Word:
     holds: bool | None
     alarm: bool
     sentence: str
+    lines: tuple[str, ...] = ()
+    """Of an alarm: where the actors that make it are, those that are alike in one line."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Word:
+        """What a verdict says; `row`: its fields."""
+        told, alarm = deadlock_evidence(row["evidence"]), bool(row["alarm"])
+        lines = deadlock_lines(told)[0] if told["members"] else names_in(row["evidence"], "places")[:MOST_LINES]
+        sentence = str(row["sentence"] or "")[:MOST_SENTENCE]
+        return cls(str(row["detector"]), row["holds"], alarm, sentence, tuple(lines) if alarm else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +98,7 @@ class Glances:
         self._generation = max(before, generation)
         restores = past.restores + self._generation - before
         self.totals = Totals(past.completed + is_complete, past.aborted + (not is_complete), restores)
-        words = [Word(one.detector, one.holds, one.alarm, one.sentence[:MOST_SENTENCE]) for one in verdicts]
-        found = glance_of(snapshot, self.count, words)
+        found = glance_of(snapshot, self.count, (Word.of(dict(one)) for one in verdicts))
         if is_complete:
             self.last = found
         self.kept.append(found)

@@ -284,7 +284,7 @@ class Limits:
     node_stacks: int = 48  # Processes of one node whose stacks are read.
     autoscaler_answer_s: float = 15.0  # Longest wait for the cluster's store to tell of its autoscaler.
     told_targets: int = 4  # Machines that are told of those that one waits for.
-    json_rows: int = 1_000  # Items of each list in a row of `--json`.
+    json_rows: int = 10_000  # Items of each list in a row of `--json`.
 
     # What a verdict names
     listed: int = 100  # Items of a kind that are listed in evidence, beside their number.

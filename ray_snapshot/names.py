@@ -132,6 +132,24 @@ def noun_of(protocol: str | None) -> str:
     return "actor" if protocol == CALLS else "machine"
 
 
+_OF_ACTORS = {
+    "machine": "actor",
+    "machines": "actors",
+    "machine_count": "actor_count",
+    "channel": "call pair",
+    "channels": "call pairs",
+    "channel_count": "call_pair_count",
+    "accepted": "begun",
+    "settled": "given up",
+    "passive": "idle",
+}
+
+
+def word_for(name: str, noun: str) -> str:
+    """What a status, a table or a column is called where a machine is called `noun`."""
+    return _OF_ACTORS.get(name, name) if noun == "actor" else name
+
+
 def name_ranges(names: Iterable[str], more: int = 0) -> str:
     """ "driver, rollout-[0-61,63]" of names that differ in their last number; `more`: so many are not among them."""
     numbered: dict[str, set[int]] = {}

@@ -1,5 +1,6 @@
 """A small app's last minute in a history: two accounts that pay each other, healthy at first, deadlocked in the end."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,21 +14,25 @@ from ray_snapshot.history import HistoryWriter
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SITE = "/srv/app/bank.py:41"
+OF_MACHINES = re.compile(r"\b(machines?|mail|channels?|settled|passive|red|white)\b")
+"""Words that do not occur where an app is watched."""
+CROWD = tuple(f"account-{at}" for at in range(1_000))
 
 
-def deadlocked(number: int, names: tuple[str, str] = ("a", "b"), **row: Any) -> Snapshot:
-    """Each account is in a transfer, and waits for the other's deposit, which cannot begin; the driver waits for the first."""
+def deadlocked(number: int, names: tuple[str, ...] = ("a", "b"), **row: Any) -> Snapshot:
+    """Each account is in a transfer, and waits for the deposit of the first one (that one: of the second), which cannot begin;
+    the driver waits for the first."""
     return _snapshot(number, names, is_stuck=True, **row)
 
 
-def healthy(number: int, names: tuple[str, str] = ("a", "b"), **row: Any) -> Snapshot:
+def healthy(number: int, names: tuple[str, ...] = ("a", "b"), **row: Any) -> Snapshot:
     """Nobody waits."""
     return _snapshot(number, names, is_stuck=False, **row)
 
 
-def _snapshot(number: int, names: tuple[str, str], *, is_stuck: bool, state: Any = None, **row: Any) -> Snapshot:
+def _snapshot(number: int, names: tuple[str, ...], *, is_stuck: bool, state: Any = None, **row: Any) -> Snapshot:
     started = START + timedelta(seconds=number)
-    pairs = [names, names[::-1]]
+    pairs = [(one, names[one == names[0]]) for one in names]
     status = "blocked" if is_stuck else "passive"
     held = state or {"balance": 90 if is_stuck else 100}
     machines: list[dict[str, Any]] = [
@@ -88,6 +93,6 @@ def written(path: Path, snapshots: Iterable[Snapshot], verdicts: Mapping[str, li
     return once(path, (content(snapshots), repr(verdicts)), make)
 
 
-def incident(path: Path, names: tuple[str, str] = ("a", "b")) -> Path:
+def incident(path: Path, names: tuple[str, ...] = ("a", "b")) -> Path:
     """Four healthy snapshots, one second apart, and two deadlocked ones."""
     return written(path, [*(healthy(n, names) for n in range(4)), *(deadlocked(n, names) for n in (4, 5))])

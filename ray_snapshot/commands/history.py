@@ -10,12 +10,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ray_snapshot.commands.options import HistoryPath, open_history
 from ray_snapshot.commands.synth import synth
+from ray_snapshot.names import CALLS, noun_of, word_for
 from ray_snapshot.waits import SEE_WAITS
 from ray_snapshot.wrapping import print_text
 
@@ -84,6 +86,7 @@ def list_snapshots(
         return
     shown = _last(rows, _ROWS if limit is None else limit)
     several = len(set(shown["system"].to_pylist())) > 1
+    noun = noun_of(CALLS if {*shown["protocol"].to_pylist()} == {CALLS} else None)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system", minor=0 if several else 4),
@@ -91,8 +94,8 @@ def list_snapshots(
         tables.Column("started (UTC)", "started_at", minor=9),
         tables.Column("ms", "duration_ms", right=True, minor=5),
         tables.Column("status", "status", minor=1),
-        tables.Column("machines", "machine_count", right=True, minor=6),
-        tables.Column("channels", "channel_count", right=True, minor=7),
+        tables.Column(f"{noun}s", "machine_count", right=True, minor=6),
+        tables.Column(word_for("channels", noun), "channel_count", right=True, minor=7),
         tables.Column("in flight", "in_flight_count", right=True, minor=3),
         tables.Column("consistent", "consistent", minor=2),
     ]
@@ -147,10 +150,7 @@ def show(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """Show a snapshot: machines, channels, messages, waits.
-
-    And the verdicts on it.
-    """
+    """Show a snapshot: actors or machines, what is in flight, waits, verdicts."""
 
     opened = open_history(history)
     _check_known(opened, system)
@@ -188,8 +188,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
             print_text(tables.one_line(f"{checked}: {'; '.join(problems)}"))
     if not json:
         _say_passed(count, bad, bad_tables)
-        _say_what_repeats(opened, system)
-        _say_what_was_given_up(opened, system)
+        _say_of_some(opened, system)
         for sentence in unchecked:
             print_text(f"not checked: {sentence}")
         print_text(
@@ -206,29 +205,21 @@ def _say_passed(count: int, bad: int, bad_tables: int) -> None:
     print_text(f"{count} snapshots verified, {bad} did not pass{tables}")
 
 
-def _say_what_was_given_up(history: History, system: str | None) -> None:
-    """Say of how many snapshots there was nothing but their row to verify."""
-    import pyarrow.compute as pc
-
-    count = pc.sum(pc.equal(history.snapshot_table(system)["status"], "aborted")).as_py()
-    if count:
-        print_text(f"given up, and without rows: {count} of them; `ray-snapshot history list` says why")
-
-
-def _say_what_repeats(history: History, system: str | None) -> None:
-    """Say how many snapshots are inconsistent by design, under `at-least-once-barrier`: that is no fault of theirs."""
+def _say_of_some(opened: History, system: str | None) -> None:
+    """Say of how many snapshots there was nothing but their row to verify, and how many are inconsistent by design."""
     import pyarrow.compute as pc
 
     from ray_snapshot.snapshot import AT_LEAST_ONCE
 
-    rows = history.snapshot_table(system)
-    is_by_design = pc.and_(pc.equal(rows["protocol"], AT_LEAST_ONCE), pc.invert(rows["consistent"]))
-    count = pc.sum(pc.and_(is_by_design, pc.equal(rows["status"], "complete"))).as_py()
-    if count:
+    rows = opened.snapshot_table(system)
+    is_repeating = pc.and_(pc.equal(rows["protocol"], AT_LEAST_ONCE), pc.invert(rows["consistent"]))
+    if count := pc.sum(pc.and_(is_repeating, pc.equal(rows["status"], "complete"))).as_py():
         print_text(
             f"{count} of them by {AT_LEAST_ONCE}, not consistent by design: a restore repeats what duplicate_count of their"
             " channels says"
         )
+    if count := pc.sum(pc.equal(rows["status"], "aborted")).as_py():
+        print_text(f"given up, and without rows: {count} of them; `ray-snapshot history list` says why")
 
 
 def compact(
@@ -385,19 +376,25 @@ def _print_snapshot_json(history: History, row: Row, found: dict[str, pa.Table],
 def _print_snapshot(history: History, row: Row, found: dict[str, pa.Table], limit: int) -> None:
     from ray_snapshot.views import tables
 
-    fields = {**row, "consistent": _consistent(row, found["channels"])}
+    fields, noun = {**row, "consistent": _consistent(row, found["channels"])}, noun_of(row["protocol"])
     tables.print_fields(
-        (name, value) for name, value in fields.items() if value not in (None, [], {}) and name != "date"
+        (word_for(name, noun), value)
+        for name, value in fields.items()
+        if value not in (None, [], {}) and name != "date"
     )
-    for name, columns in _shown_columns().items():
+    for name, columns in _shown_columns(noun).items():
         rows = found[name]
         if not rows.num_rows:
             continue
         print()
         shown = rows.slice(0, limit) if limit else rows
-        told = [column for column in columns if column.value != "duplicate_count" or _repeated(rows)]
-        more = rows.num_rows - shown.num_rows
-        tables.print_table(_each(history, name, shown), told, title=f"{name} ({rows.num_rows})", more=more)
+        told = [
+            replace(column, heading=word_for(column.heading, noun))
+            for column in columns
+            if column.value != "duplicate_count" or _repeated(rows)
+        ]
+        title, more = f"{word_for(name, noun)} ({rows.num_rows})", rows.num_rows - shown.num_rows
+        tables.print_table(_each(history, name, shown), told, title=title, more=more)
 
 
 def _consistent(row: Row, channels: pa.Table) -> Any:
@@ -416,7 +413,7 @@ def _repeated(channels: pa.Table) -> int:
     return pc.sum(channels["duplicate_count"]).as_py() or 0
 
 
-def _shown_columns() -> dict[str, list[Any]]:
+def _shown_columns(noun: str) -> dict[str, list[Any]]:
     """Which columns of which table a person wants to see of one snapshot."""
     from ray_snapshot.views.tables import Column
 
@@ -425,7 +422,7 @@ def _shown_columns() -> dict[str, list[Any]]:
             Column("machine", "machine"),
             Column("class", "class_name", minor=4),
             Column("host", "host", minor=5),
-            Column("status", "status"),
+            Column("status", lambda row: row.status and word_for(row.status, noun)),
             Column("waits for", _waits_for, wraps=True),
             Column("accepted", "accepted_count", right=True, minor=3),
             Column("sent", "sent_count", right=True, minor=2),

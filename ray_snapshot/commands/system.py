@@ -14,7 +14,7 @@ import typer
 
 from ray_snapshot.commands.visiting import as_long_as, at_most, visitor
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError, SystemNotRunningError
-from ray_snapshot.names import check_system_name
+from ray_snapshot.names import check_system_name, noun_of
 from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def snapshot(
 
     It goes into the system's history, if it keeps one.
     """
-    found = _snapshot_of(name, address, timeout)
+    with _service_of(name, address) as service:
+        found = _snapshot_by(service, name, timeout)
     row = {
         "snapshot_id": found.snapshot_id,
         "system": found.system,
@@ -103,7 +104,7 @@ def snapshot(
         "duration_ms": round(found.duration_ms, 3),
         "consistent": found.consistent,
     }
-    _print([row], json)
+    _print([row], json, machines=f"{noun_of(found.protocol)}s")
 
 
 def diagnose(
@@ -260,12 +261,6 @@ def _no_program(found: Found, job: str | None) -> str:
     return f"no {f'job {job}' if job else 'program'} runs on the Ray cluster at {places}"
 
 
-def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
-    """A snapshot taken now of the system of that name, on whichever cluster of this machine it runs."""
-    with _service_of(name, address) as service:
-        return _snapshot_by(service, name, timeout)
-
-
 def _snapshot_by(service: Any, name: str, timeout: float) -> Snapshot:
     from ray_snapshot.runtime.cluster import ask
     from ray_snapshot.runtime.faults import in_a_line
@@ -324,13 +319,17 @@ def _complain(text: str) -> None:
     )
 
 
-def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "") -> None:
+def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "", machines: str = "parties") -> None:
+    """`machines`: what that column is called."""
     from ray_snapshot.views.tables import Column, print_json, print_table
 
     if as_json:
         for row in rows:
             print_json(row)
     elif rows:
-        print_table(rows, [Column(name, name, wraps=name == "failed", minor=_MINOR.get(name, 0)) for name in rows[0]])
+        heads = {name: name for name in rows[0]} | ({"machines": machines} if "machines" in rows[0] else {})
+        print_table(
+            rows, [Column(heads[name], name, wraps=name == "failed", minor=_MINOR.get(name, 0)) for name in heads]
+        )
     else:
         print_text(empty, is_error=True)

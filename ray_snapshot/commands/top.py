@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from ray_snapshot.views.tables import is_terminal, print_json
 from ray_snapshot.wrapping import print_text
 
 if TYPE_CHECKING:
+    from ray_snapshot.glances import Glance
     from ray_snapshot.web.live import Clusters
     from ray_snapshot.web.served import Running
 
@@ -45,7 +47,7 @@ def top(
 ) -> None:
     """Watch a running system in the terminal, until Ctrl-C.
 
-    Its machines, what its detectors say, its last snapshots.
+    Its actors by class, what its detectors say, its last snapshots.
 
     Looking costs the system one question a second; it is told counts and words, and never a state.
     """
@@ -128,62 +130,43 @@ def _show(clusters: Clusters, first: Running, every: float) -> None:
 def said(one: Running) -> dict[str, Any]:
     """What is shown of a system; `--json` prints it."""
     from ray_snapshot.glances import Totals
+    from ray_snapshot.names import noun_of
     from ray_snapshot.verdicts import word_of
 
     about, glances = one.about, list(one.glances)
-    last = about.get("last")
-    totals = about.get("totals", Totals())
-    classes = (
-        []
-        if last is None
-        else [
-            {
-                "class": name,
-                "machines": sum(counts.values()),
-                **{status: counts.get(status, 0) for status in STATUSES},
-                "backlog": last.backlogs.get(name, 0),
-            }
-            for name, counts in last.classes.items()
-        ]
-    )
+    last: Glance | None = about.get("last")
+    counted, backlogs = ({}, {}) if last is None else (last.classes, last.backlogs)
+    classes = [
+        {
+            "class": name,
+            "machines": sum(counts.values()),
+            **{status: counts.get(status, 0) for status in STATUSES},
+            "backlog": backlogs.get(name, 0),
+        }
+        for name, counts in counted.items()
+    ]
     return {
         "system": one.name,
         "run_id": about.get("run_id", ""),
+        "noun": "" if last is None else noun_of(last.row["protocol"]),
         "machines": sum(row["machines"] for row in classes) or about.get("machines", 0),
-        "completed": totals.completed,
-        "aborted": totals.aborted,
-        "restores": totals.restores,
+        **asdict(about.get("totals", Totals())),
         "open": about.get("open", []),
-        "every": about.get("every"),
-        "interval_s": about.get("interval_s"),
-        "cpu_share": about.get("cpu_share"),
+        **{name: about.get(name) for name in ("every", "interval_s", "cpu_share")},
         "age_s": None if last is None else max(0.0, time.time() - last.row["completed_at"].timestamp()),
         "trouble": one.trouble or about.get("failed") or "",
         "not_covered": [] if last is None else list(last.gaps),
-        "verdicts": []
-        if last is None
-        else [
-            {
-                "detector": word.detector,
-                "word": f"ALARM: {word_of(word.holds)}" if word.alarm else word_of(word.holds),
-                "holds": word.holds,
-                "alarm": word.alarm,
-                "sentence": word.sentence,
-            }
-            for word in last.words
+        "verdicts": [
+            {**asdict(word), "word": f"ALARM: {word_of(word.holds)}" if word.alarm else word_of(word.holds)}
+            for word in (last.words if last else ())
         ],
         "classes": classes,
         "snapshots": [
             {
-                "snapshot_id": glance.row["snapshot_id"],
-                "sequence": glance.row["sequence"],
-                "status": glance.row["status"],
-                "started_at": glance.row["started_at"],
-                "duration_ms": glance.row["duration_ms"],
-                "record_delay_ms": glance.record_delay_ms,
-                "in_flight": glance.row["in_flight_count"],
-                "bytes": glance.row["bytes"],
+                name: glance.row[name]
+                for name in ("snapshot_id", "sequence", "status", "started_at", "duration_ms", "bytes")
             }
+            | {"record_delay_ms": glance.record_delay_ms, "in_flight": glance.row["in_flight_count"]}
             for glance in glances[-MOST_SNAPSHOTS:]
         ],
     }

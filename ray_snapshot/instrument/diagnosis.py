@@ -130,7 +130,7 @@ def stack_lines(told: Mapping[str, Sequence[Stack]], *, with_locals: bool) -> li
                 frames = (frame._asdict() for frame in one.frames)
                 found[f"    {machine}, {one.of}: {chain(frames, one.cut)}"] += 1
     lines = [text + (f" ({count:,} calls)" if count > 1 else "") for text, count in found.items()]
-    return ["  called from:", *lines] if lines else []
+    return ["  called from:", *folded(lines)] if lines else []
 
 
 def _frame_lines(frame: StackFrame) -> Iterator[str]:

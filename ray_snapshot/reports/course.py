@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.history import History
-from ray_snapshot.names import noun_of
-from ray_snapshot.reports.texts import status_word
+from ray_snapshot.names import noun_of, word_for
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views import charts
 from ray_snapshot.views.charts import ALARM, Points, Quantity
@@ -118,7 +117,7 @@ def pictures(course: Course, title: str, marks: Sequence[tuple[datetime, str]] =
         panels.append(
             (
                 Quantity(f"{course.noun}s", is_whole=True),
-                {status_word(name, course.noun): line for name, line in course.statuses.items()},
+                {word_for(name, course.noun): line for name, line in course.statuses.items()},
             )
         )
     panels.append((Quantity("in flight", is_whole=True), {course.system: course.in_flight}))

@@ -20,10 +20,10 @@ from ray_snapshot.detectors.common import listed, plural, unsound
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.evidence import names, names_in, records
 from ray_snapshot.history import History
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import noun_of, word_for
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
-from ray_snapshot.reports.texts import cut, distinct, plain, pretty, status_word
+from ray_snapshot.reports.texts import cut, distinct, plain, pretty
 from ray_snapshot.reports.waits import Waiting, evidence_of, sentence, waiting
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate, word_of
@@ -33,6 +33,7 @@ ALARM, UNKNOWN, CLEAR = "alarm", "unknown", "clear"
 MOST_EVIDENCE = 12_000
 """Characters of the evidence of one verdict."""
 MOST_VERDICTS = 30
+ABOVE = "As told above."
 MOST_ITEMS = 50
 """So many things that were not covered are named."""
 
@@ -103,6 +104,8 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
     alarms = [row for row in verdicts if row["alarm"]]
     found, waits = waiting(snapshot, verdicts)
     about = concerned(snapshot, waits, [row["evidence"] for row in alarms if not records(evidence_of(row, "members"))])
+    first = {box.machines[0] for box in found.picture.boxes if box.machines} if found is not None else set()
+    about.sort(key=lambda name: name not in first)  # one of those that wait alike comes before the second one
     return Report(
         system=plain(snapshot.system),
         run_id=plain(snapshot.run_id),
@@ -112,7 +115,12 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         level=_level(snapshot, verdicts),
         is_sound=unsound(snapshot) is None,
         headline=_headline(snapshot, verdicts),
-        verdicts=tuple(shown_verdict(snapshot, row) for row in verdicts[:MOST_VERDICTS]),
+        verdicts=tuple(
+            shown_verdict(
+                snapshot, row if found is None or row["detector"] != found.detector else {**row, "sentence": ABOVE}
+            )
+            for row in verdicts[:MOST_VERDICTS]
+        ),
         more_verdicts=max(0, len(verdicts) - MOST_VERDICTS),
         waiting=found,
         past=past(history, snapshot, distinct(str(row["detector"]) for row in alarms), about, has_charts=has_charts),
@@ -138,16 +146,11 @@ def verdicts_on(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (not row["alarm"], order.get(row["detector"], 2), str(row["detector"])))
 
 
-def _word(row: Mapping[str, Any]) -> str:
-    word = word_of(row["holds"])
-    return f"ALARM: {word}" if row["alarm"] else word
-
-
 def shown_verdict(snapshot: Snapshot, row: Mapping[str, Any]) -> ShownVerdict:
     """A verdict as it is shown."""
     return ShownVerdict(
         detector=plain(row["detector"]),
-        word=_word(row),
+        word="ALARM: " * bool(row["alarm"]) + word_of(row["holds"]),
         sentence=sentence(snapshot, row["sentence"] or ""),
         is_alarm=bool(row["alarm"]),
         evaluator=plain(row["evaluator"]),
@@ -183,7 +186,7 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     """What is said of a snapshot first: (name, value)."""
     counted = pc.value_counts(snapshot.tables["machines"]["status"]).to_pylist()
     most, noun = sorted(counted, key=lambda one: -one["counts"])[:8], noun_of(snapshot.protocol)
-    statuses = ", ".join(f"{one['counts']:,} {status_word(plain(one['values']), noun)}" for one in most)
+    statuses = ", ".join(f"{one['counts']:,} {word_for(plain(one['values']), noun)}" for one in most)
     of = "" if noun == "actor" else f", {snapshot.protocol}"
     whole = unsound(snapshot)
     found = [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ray_snapshot.evidence import names_in
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import name_ranges, noun_of, word_for
 from ray_snapshot.reports.rows import rows_by
-from ray_snapshot.reports.texts import cut, plain, pretty, status_word
+from ray_snapshot.reports.texts import cut, plain, pretty
 from ray_snapshot.snapshot import Machine, Snapshot
 from ray_snapshot.views.report import short_sites
 
@@ -40,6 +40,8 @@ class Card:
     state: str | None = None
     """JSON over several lines; None if it was not recorded."""
     note: str = ""
+    count: int = 1
+    """Of so many machines."""
 
 
 def concerned(snapshot: Snapshot, waits: Sequence[Mapping[str, Any]], evidence: Iterable[Any]) -> list[str]:
@@ -64,7 +66,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def cards(snapshot: Snapshot, names: Sequence[str]) -> list[Card]:
-    """The first of `names`, a card each."""
+    """The first of `names`, a card each; one for several of which nothing else is said."""
     chosen = list(names[:MOST_CARDS])
     calls, inbox = (
         rows_by(snapshot.tables["calls"], "machine", chosen),
@@ -72,10 +74,17 @@ def cards(snapshot: Snapshot, names: Sequence[str]) -> list[Card]:
     )
     noun = noun_of(snapshot.protocol)
     without = set(names_in(snapshot.coverage, "without_state"))
-    return [
-        _card(snapshot.machines[name], calls.get(name, []), inbox.get(name, []), noun, is_amid=name in without)
-        for name in chosen
-    ]
+    alike: dict[Card, list[Card]] = {}
+    for name in chosen:
+        machine = snapshot.machines[name]
+        card = _card(machine, calls.get(name, []), inbox.get(name, []), noun, is_amid=name in without)
+        alike.setdefault(replace(card, machine="", name="", about=plain(machine.class_name)), []).append(card)
+    return [one if len(those) == 1 else _of_all(key, those) for key, those in alike.items() for one in those[:1]]
+
+
+def _of_all(card: Card, those: Sequence[Card]) -> Card:
+    name = plain(name_ranges(one.machine for one in those))
+    return replace(card, machine=those[0].machine, name=name, count=len(those))
 
 
 def _card(
@@ -87,30 +96,35 @@ def _card(
         machine=machine.machine,
         name=plain(machine.machine),
         about=plain(f"{where}{again}"),
-        status=status_word(plain(machine.status), noun),
-        calls=tuple(_shown(calls, _call)),
-        inbox=tuple(_shown(inbox, _message)),
+        status=word_for(plain(machine.status), noun),
+        calls=tuple(_shown(calls, _call, ", called by", "caller")),
+        inbox=tuple(_shown(inbox, _message, " from", "source")),
         inbox_count=len(inbox),
         state=None if machine.state is None else pretty(machine.state, MOST_STATE),
         note=_note(machine, is_amid=is_amid),
     )
 
 
-def _shown(rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    more = len(rows) - MOST_CALLS
-    lines = [line(row) for row in rows[:MOST_CALLS]]
+def _shown(rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str], by: str, who: str) -> list[str]:
+    """Calls that are alike in a line, with those that called (column `who`)."""
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        alike.setdefault(line(row), []).append(row[who] or "")
+    lines = []
+    for text, those in list(alike.items())[:MOST_CALLS]:
+        count = f" ({len(those):,} calls)" if len(those) > 1 else ""
+        callers = name_ranges(dict.fromkeys(filter(None, those)))
+        lines.append(plain(text + count + (f"{by} {callers}" if callers else "")))
+    more = len(alike) - MOST_CALLS
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 
 def _call(row: Mapping[str, Any]) -> str:
-    site = f" ({short_sites(row['call_site'])})" if row["call_site"] else ""
-    caller = f", called by {row['caller']}" if row["caller"] else ""
-    return plain(f"{row['method']}{site}{caller}")
+    return str(row["method"]) + (f" ({short_sites(row['call_site'])})" if row["call_site"] else "")
 
 
 def _message(row: Mapping[str, Any]) -> str:
-    arguments = cut(" ".join((row["args"] or "").split()), MOST_ARGUMENTS)
-    return plain(f"{row['method']}{arguments} from {row['source']}")
+    return str(row["method"]) + cut(" ".join((row["args"] or "").split()), MOST_ARGUMENTS)
 
 
 def _note(machine: Machine, *, is_amid: bool) -> str:

@@ -153,5 +153,5 @@ def _cards(report: Report) -> Iterator[str]:
         yield "\n".join(lines)
         if card.state not in (None, "{}"):
             yield _code(cut(card.state or "", MOST_STATE))
-    if (more := len(report.cards) + report.more_cards - MOST_CARDS) > 0:
+    if more := sum(card.count for card in report.cards[MOST_CARDS:]) + report.more_cards:
         yield f"... and {more:,} more {report.noun}s"

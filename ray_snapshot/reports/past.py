@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of, lasted, plural
 from ray_snapshot.history import History
+from ray_snapshot.names import name_ranges
 from ray_snapshot.reports.course import answers_of, course_of, pictures
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
@@ -29,8 +30,6 @@ class Past:
     sentences: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     """How the waits formed, the first one first."""
-    earlier_id: str | None = None
-    """The last snapshot without the first of the alarms; without alarms, the one before."""
     charts: tuple[tuple[str, str], ...] = ()
     """(what it shows, the SVG)."""
 
@@ -74,7 +73,6 @@ def past(
     return Past(
         sentences=tuple(sentences),
         steps=tuple(_steps(snapshot, names)),
-        earlier_id=lead.clear_id,
         charts=tuple(drawn),
     )
 
@@ -120,7 +118,7 @@ def _sentences(
 
 
 def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
-    """The waits of these machines in the order in which they began."""
+    """The waits of these machines in the order in which they began, those that are alike together."""
     if not names:
         return []
     found: dict[tuple[datetime, str], list[str]] = {}
@@ -132,12 +130,17 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
         name = row["on_machine"] or "something that was not recorded"
         if name not in on:
             on.append(name)
-    lines = []
-    for (since, name), on in list(found.items())[:MOST_STEPS]:
-        ago = max(0.0, (snapshot.started_at - since).total_seconds())
+    alike: dict[tuple[str, str], dict[str, datetime]] = {}
+    for (since, name), on in found.items():
         others = f" and {len(on) - 3} more" if len(on) > 3 else ""
-        lines.append(plain(f"{ago:.1f} s before the snapshot: {name} begins to wait for {', '.join(on[:3])}{others}"))
-    more = len(found) - MOST_STEPS
+        alike.setdefault((name.rstrip("0123456789"), ", ".join(on[:3]) + others), {})[name] = since
+    lines = []
+    for (_, what), moments in list(alike.items())[:MOST_STEPS]:
+        first, *_, last = [f"{max(0.0, (snapshot.started_at - at).total_seconds()):.1f}" for at in moments.values()] * 2
+        ago = first if first == last else f"{first} to {last}"
+        verb = "begins" if len(moments) == 1 else "begin"
+        lines.append(plain(f"{ago} s before the snapshot: {name_ranges(moments)} {verb} to wait for {what}"))
+    more = len(alike) - MOST_STEPS
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 

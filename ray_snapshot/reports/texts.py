@@ -27,11 +27,6 @@ def plain(text: Any, most: int = 400) -> str:
     return cut(shown(" ".join(told[: 20 * most].split())), most)
 
 
-def status_word(status: str, noun: str) -> str:
-    """A status as it is shown: of an actor that waits for the next call, "idle"."""
-    return "idle" if (noun, status) == ("actor", "passive") else status
-
-
 def pretty(value: Any, most: int) -> str:
     """JSON over few lines, cut: no more of it is made than a few times what is shown."""
     text, size = [], 0

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import with_workers
 from ray_snapshot.detectors.happened import happened
-from ray_snapshot.evidence import deadlock_evidence, names, records
+from ray_snapshot.evidence import deadlock_evidence, names, names_in, records
 from ray_snapshot.reports.rows import classes_of, rows_by
 from ray_snapshot.reports.texts import cut, distinct, plain
 from ray_snapshot.snapshot import Snapshot
@@ -22,6 +22,7 @@ MOST_WAITS = 2_000
 """So many waits are read where there is no deadlock."""
 MOST_ADVICE = 50
 MOST_SENTENCE = 2_000
+_AS_LONG_AS = "This holds as long as no node joins, and nobody outside gives anything back."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Waiting:
     """What has happened before."""
     advice: tuple[str, ...] = ()
     note: str = ""
+    detector: str = ""
+    """Whose verdict says nothing more than this."""
 
 
 def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[Waiting | None, list[dict[str, Any]]]:
@@ -47,20 +50,24 @@ def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[
     rows, more = wait_records(snapshot)
     if not rows:
         return None, []
-    lines = wait_lines(rows, len(rows) + more)
-    note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
+    stands = next((those for row in verdicts if row["alarm"] and (those := names_in(row["evidence"], "places"))), [])
+    lines = stands or wait_lines(rows, len(rows) + more)
+    is_clear = any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
+    note = "Not all of these wait for ever: what is waited for may act." if is_clear else ""
     before = tuple(sentence(snapshot, text) for text in happened(snapshot))
-    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), before=before, note=note)
-    return told, rows
+    shown = Waiting(
+        "Where it stands" if stands else "What waits",
+        picture((), rows),
+        tuple(_with_workers(snapshot, lines)),
+        before=before,
+        note=note,
+    )
+    return shown, rows
 
 
 def _is_of_deadlock(row: Mapping[str, Any]) -> bool:
     spec = row["detector_spec"]
     return row["detector"] == "deadlock" or (isinstance(spec, Mapping) and spec.get("type") == "deadlock")
-
-
-def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
-    return any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
 
 
 def _deadlock(
@@ -70,23 +77,21 @@ def _deadlock(
     behind, told = evidence["stuck_behind"], evidence_of(row, "cores")
     cores = [names(core) for core in told] if isinstance(told, list) else []
     lines, lines_behind = deadlock_lines(evidence)
+    count = evidence.get("member_count", 0) + evidence.get("stuck_behind_count", 0)
     advice = distinct(sentence(snapshot, text) for text in evidence["advice"][:MOST_ADVICE])
     found = Waiting(
         heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
-        picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
+        picture=picture(
+            members, behind, cores, is_certain=bool(row["holds"]), left_out=max(0, count - len(members) - len(behind))
+        ),
         lines=tuple(_with_workers(snapshot, lines)),
         behind=tuple(_with_workers(snapshot, lines_behind)),
         before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
         advice=tuple(advice),
-        note=_as_long_as((*members, *behind)),
+        note=_AS_LONG_AS if any(record.get("needs") for record in (*members, *behind)) else "",
+        detector=str(row["detector"]) if row["holds"] else "",
     )
     return found, [*members, *behind]
-
-
-def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:
-    if not any(record.get("needs") for record in waits):
-        return ""
-    return "This holds as long as no node joins, and nobody outside gives anything back."
 
 
 def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:

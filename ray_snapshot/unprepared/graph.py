@@ -132,7 +132,7 @@ class Graph:
         for group in look.groups.values():
             if not group.is_created:
                 self.needs[group.key] = Need(group.key, group.job, tuple(part for part, _ in group.bundles))
-                self._join("started " + (group.made_in or driver_of(group.job)), group.key)
+                self.places.setdefault("started " + (group.made_in or driver_of(group.job)), set()).add(group.key)
         for task in look.tasks.values():
             if task.kind != "driver":
                 self._add(task)
@@ -145,23 +145,16 @@ class Graph:
                 if place:
                     self.running[place].append(task.key)
 
-    def _join(self, place: str, node: str) -> None:
-        members = self.places.get(place)
-        if members is None:
-            self.places[place] = {node}
-        else:
-            members.add(node)
-
     def _add(self, task: Task) -> None:
         node = self.node[task.key] = _MOVES if task.key in self.changed else self._node_of(task)
         self.started[task.parent].append(task.key)
-        self._join("started " + task.parent, node)
+        self.places.setdefault("started " + task.parent, set()).add(node)
         maker = task.made_in
         if maker and not (maker == task.actor and task.state in RUNNING):
             self.started[maker].append(task.key)
-            self._join("started " + maker, node)
+            self.places.setdefault("started " + maker, set()).add(node)
         if not node.startswith("job "):
-            self._join("job " + task.job, node)
+            self.places.setdefault("job " + task.job, set()).add(node)
 
     def _node_of(self, task: Task) -> str:
         if task.state in RUNNING:
@@ -189,10 +182,7 @@ class Graph:
     def _need(self, task: Task) -> str:
         alike = (task.job, task.name, task.kind == "creation" and task.actor, task.group, *sorted(task.needs.items()))
         key = self._alike.setdefault(alike, task.key)
-        need = self.needs.get(key)
-        if need is None:
-            need = self.needs[key] = Need(key, task.job, (task.needs,), task.group)
-        need.tasks[task.key] = None
+        self.needs.setdefault(key, Need(key, task.job, (task.needs,), task.group)).tasks[task.key] = None
         return key
 
     def stuck(self, acting: Iterable[str] = (), leaf: Callable[[Task], str] = lambda _: FREE, alone: str = "") -> Stuck:

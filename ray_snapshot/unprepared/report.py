@@ -10,15 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.instrument.frames import cut_middle
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
+from ray_snapshot.names import LONG_S, name_ranges
 from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Actor, Dead, Look, Task
-from ray_snapshot.views.report import MOST_LINES, chain, happened_lines, wait_lines
+from ray_snapshot.views.report import MOST_LINES, chain, happened_lines, screenful, wait_lines
 
 _STACKS = (
     "install py-spy where the cluster runs (`pip install 'ray-snapshot[stacks]'`): stacks tell a wait without a time-out from"
@@ -88,6 +89,7 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
         for keys in ((finding.core, finding.behind) if finding.verdict != NONE else ((), ()))
     )
     own = [task for task in look.tasks.values() if task.job == finding.job.key and task.kind != "driver"]
+    waiting, actors = pending(own, finding, look, names), busy_actors(own, look, names)
     return {
         "kind": "unprepared",
         "verdict": finding.verdict,
@@ -100,8 +102,14 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
         "still_for_s": _still_for(finding, look),
         "members": members,
         "stuck_behind": behind,
-        "pending": pending(own, finding, look, names)[: LIMITS.json_rows],
-        "actors": busy_actors(own, look, names)[: LIMITS.json_rows],
+        "pending": waiting[: LIMITS.json_rows],
+        "actors": actors[: LIMITS.json_rows],
+        "counts": {
+            "members": len(finding.core),
+            "stuck_behind": len(finding.behind),
+            "pending": len(waiting),
+            "actors": len(actors),
+        },
         "stacks": _stacks(finding, names),
         "died": _deaths(finding, look, names),
         "reasons": [names.filled(text) for text in finding.reasons],
@@ -137,7 +145,7 @@ def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, A
     read = finding.readings.get(key)
     children = finding.graph.stuck_children(key, finding.stuck)
     calls = [child for child in children if child not in look.tasks or look.tasks[child].kind != "creation"]
-    targets = list(dict.fromkeys(_target(child, look, names) for child in calls or children))
+    targets = _targets(calls or children, look, names)
     more = len(targets) - LIMITS.told_targets
     kind, _, method = ("", "", "(the program)") if task is None or is_driver else task.name.rpartition(".")
     return {
@@ -152,11 +160,14 @@ def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, A
     }
 
 
-def _target(key: str, look: Look, names: Names) -> str:
-    task = look.tasks.get(key)
-    if task is None or task.kind in ("driver", "task"):
-        return names.of(key)
-    return f"{names.of(key)} ({task.name})"
+def _targets(keys: Iterable[str], look: Look, names: Names) -> list[str]:
+    """What is waited for: the actors of one method together, "A-[0-3] (A.go)"."""
+    by_call: dict[str, dict[str, None]] = {}
+    for key in keys:
+        task = look.tasks.get(key)
+        call = "" if task is None or task.kind in ("driver", "task") else f" ({task.name})"
+        by_call.setdefault(call, {})[names.of(key)] = None
+    return [name_ranges(those) + call for call, those in by_call.items()]
 
 
 def _needs(key: str, finding: Finding, look: Look, names: Names) -> str:
@@ -175,7 +186,7 @@ def _holding(parts: Collection[Mapping[str, float]], holders: Iterable[str], loo
         return f"no node has more than {_amounts(beyond)}"
     wanted = {name for part in parts for name in part}
     total = {name: sum(node.has.get(name, 0.0) for node in look.nodes.values()) for name in wanted}
-    told = []
+    told: dict[str, list[str]] = {}
     for holder in holders:
         held = [
             f"{name} {amount:g} of {total[name]:g}" for name, amount in _held(holder, look).items() if name in wanted
@@ -187,9 +198,12 @@ def _holding(parts: Collection[Mapping[str, float]], holders: Iterable[str], loo
                 and any(one.startswith("CPU ") for one in held)
             )
             unless = ", but for its CPU while it waits in ray.get" if gives_back else ""
-            told.append(f"{names.of(holder)} holds {', '.join(held)}{unless}")
-    shown = told[: LIMITS.told_targets]
-    more = f"; and {len(told) - len(shown)} more" if len(told) > len(shown) else ""
+            told.setdefault(f"{', '.join(held)}{unless}", []).append(names.of(holder))
+    texts = [
+        f"{name_ranges(those)} {'holds' if len(those) == 1 else 'each hold'} {what}" for what, those in told.items()
+    ]
+    shown = texts[: LIMITS.told_targets]
+    more = f"; and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
     return ("; ".join(shown) + more) or "what holds it is not recorded"
 
 
@@ -215,45 +229,33 @@ def _held(holder: str, look: Look) -> Mapping[str, float]:
     return found
 
 
+_PENDING = ("task", "of", "count", "needs", "is_stuck", "waited_s", "is_infeasible", "holding")
+
+
 def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> list[dict[str, Any]]:
     """What waits for room, alike ones together: what it needs, who has it, and for how long it has waited."""
     alike: dict[tuple[Any, ...], list[Task]] = defaultdict(list)
+    holding = cache(lambda needs: _holding([dict(needs)], _all_holders(dict(needs), look), look, names))
     for task in own:
         if task.state == WAITS_FOR_NODE and task.kind in ("task", "creation"):
             parent = names.of(task.parent) if task.parent in look.tasks else "a call that has ended"
             alike[task.name, parent, tuple(sorted(task.needs.items()))].append(task)
-    found = []
-    for (_, parent, _), tasks in list(alike.items())[: LIMITS.json_rows]:
+    found: list[tuple[Any, ...]] = []
+    for (_, parent, needs), tasks in list(alike.items())[: LIMITS.json_rows]:
         first = min(tasks, key=lambda one: one.since_s)
-        found.append(
-            {
-                "task": f"{names.of(first.key)}" if first.kind == "task" else first.name,
-                "of": parent,
-                "count": len(tasks),
-                "needs": dict(first.needs),
-                "is_stuck": finding.graph.node[first.key] in finding.stuck.nodes,
-                "waited_s": (waited_s := round(look.at_s - first.since_s, 1)),
-                "is_infeasible": waited_s >= LONG_S and look.grows is False and bool(_beyond([first.needs], look)),
-                "holding": _holding([first.needs], _all_holders(first.needs, look), look, names),
-            }
-        )
+        waited_s = round(look.at_s - first.since_s, 1)
+        never = waited_s >= LONG_S and look.grows is False and bool(_beyond([first.needs], look))
+        name = names.of(first.key) if first.kind == "task" else first.name
+        is_stuck = finding.graph.node[first.key] in finding.stuck.nodes
+        found.append((name, parent, len(tasks), dict(first.needs), is_stuck, waited_s, never, holding(needs)))
     for group in look.groups.values():
         if group.job == finding.job.key and not group.is_created:
             parts = [part for part, _ in group.bundles]
             wanted: dict[str, float] = {name: amount for part in parts for name, amount in part.items()}
-            found.append(
-                {
-                    "task": names.of(group.key),
-                    "of": names.of(group.made_in) if group.made_in else "driver",
-                    "count": 1,
-                    "needs": wanted,
-                    "is_stuck": group.key in finding.stuck.nodes,
-                    "waited_s": None,
-                    "is_infeasible": False,
-                    "holding": _holding(parts, _all_holders(wanted, look), look, names),
-                }
-            )
-    return found
+            parent, is_stuck = names.of(group.made_in) if group.made_in else "driver", group.key in finding.stuck.nodes
+            held = _holding(parts, _all_holders(wanted, look), look, names)
+            found.append((names.of(group.key), parent, 1, wanted, is_stuck, None, False, held))
+    return [dict(zip(_PENDING, one, strict=True)) for one in found]
 
 
 def _all_holders(needs: Mapping[str, float], look: Look) -> list[str]:
@@ -314,14 +316,15 @@ def lines(told: Mapping[str, Any], refusal: str | None) -> list[str]:
     program = _program(told["entrypoint"]) or "a program"
     found = [f"job {told['job']} ({program}, process {told['driver_pid']}): {_headline(told)}"]
     if verdict != NONE:
-        found += wait_lines(told["members"])
+        found += _waits(told, "members")
         if told["stuck_behind"]:
-            found.append("  behind them:")
-            found += wait_lines(told["stuck_behind"])
-        found += _queues(told["actors"])
+            found += ["  behind them:", *_waits(told, "stuck_behind")]
+        found += _queues(told["actors"], told["counts"]["actors"])
     others = [one for one in told["pending"] if verdict == NONE or not one["is_stuck"]]  # those stand above
     if others:
-        found += ["  has not begun:", *(f"    {_pending(one)}" for one in others[:MOST_LINES])]
+        more = told["counts"]["pending"] - len(told["pending"])
+        pending_lines = screenful(Counter(f"    {_pending(one)}" for one in others), len(others) + more)
+        found += ["  has not begun:", *pending_lines]
     if verdict != NONE:
         found += _shown_stacks(told["stacks"])
     found += happened_lines(told["died"])
@@ -349,9 +352,16 @@ def _headline(told: Mapping[str, Any]) -> str:
     )
 
 
-def _queues(actors: list[Any]) -> list[str]:
-    found = []
-    for one in actors[:MOST_LINES]:
+def _waits(told: Mapping[str, Any], name: str) -> list[str]:
+    return wait_lines(
+        told[name], sum(one.get("count", 1) for one in told[name]) + told["counts"][name] - len(told[name])
+    )
+
+
+def _queues(actors: list[Any], count: int) -> list[str]:
+    """What runs at each, and how many calls wait; with its process, if it is not one of many that are alike."""
+    whole = {}
+    for one in actors:
         alike = Counter(item["method"] for item in one["running"])
         longest = {item["method"]: item["for_s"] for item in reversed(one["running"])}
         runs = ", ".join(
@@ -360,10 +370,10 @@ def _queues(actors: list[Any]) -> list[str]:
         )
         queue = one["queue_length"]
         waiting = f"{queue:,} {'call waits' if queue == 1 else 'calls wait'} for it" if queue else "no call waits"
-        what = f"(process {one['pid']}) runs {runs or 'nothing'}" if one["pid"] else "has not begun"
-        found.append(f"    {one['actor']} {what}; {waiting}")
-    if len(actors) > MOST_LINES:
-        found.append(f"    ... and {len(actors) - MOST_LINES:,} more")
+        what = f"runs {runs or 'nothing'}; {waiting}" if one["pid"] else f"has not begun; {waiting}"
+        process = f"(process {one['pid']}) " if one["pid"] else ""
+        whole[f"    {one['actor']} {what}"] = f"    {one['actor']} {process}{what}"
+    found = [whole.get(line, line) for line in screenful(Counter([*whole]), count)]
     return ["  at the actors:", *found] if found else []
 
 
@@ -376,9 +386,7 @@ def _pending(one: Mapping[str, Any]) -> str:
 def _shown_stacks(stacks: list[Any]) -> list[str]:
     """Those with more than the line that stands with the wait already."""
     deep = [one for one in stacks if len(one["frames"]) > 1]
-    found = []
-    for one in deep[:MOST_LINES]:
-        found.append(f"    {one['machine']}: {chain(one['frames'], one['cut'])}")
+    found = screenful(Counter(f"    {one['machine']}: {chain(one['frames'], one['cut'])}" for one in deep))
     return ["  called from:", *found] if found else []
 
 

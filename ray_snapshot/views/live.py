@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.names import word_for
 from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def screen(said: Mapping[str, Any]) -> RenderableType:
     if said["trouble"]:
         parts.append(Text(f"it did not answer: {one_line(said['trouble'])}", style="bold red"))
     parts += [Text(f"not covered: {one_line(gap)}", style="yellow") for gap in said["not_covered"][:3]]
-    parts += [Text(), _verdicts(said["verdicts"]), Text(), _classes(said["classes"])]
+    parts += [Text(), _verdicts(said["verdicts"]), Text(), _classes(said["classes"], said["noun"])]
     return Group(*parts, Text(), _snapshots(said["snapshots"]))
 
 
@@ -37,17 +38,24 @@ def lines(said: Mapping[str, Any]) -> list[str]:
     if said["trouble"]:
         found.append(f"it did not answer: {one_line(said['trouble'])}")
     found += [f"not covered: {one_line(gap)}" for gap in said["not_covered"]]
-    found += [f"{one_line(one['detector'])}: {one['word']}. {one_line(one['sentence'])}" for one in said["verdicts"]]
+    for one in said["verdicts"]:
+        first, *more = _told(one)
+        found += [f"{one_line(one['detector'])}: {one['word']}. {first}", *(f"  {line}" for line in more)]
     for one in said["classes"]:
-        counts = ", ".join(f"{one[name]:,} {name}" for name in STATUSES if one[name])
-        found.append(
-            f"{one_line(one['class'])}: {_counted(one['machines'], 'machine')} ({counts}), largest backlog {one['backlog']:,}"
-        )
+        counts = ", ".join(f"{one[name]:,} {word_for(name, said['noun'])}" for name in STATUSES if one[name])
+        many = _counted(one["machines"], said["noun"])
+        found.append(f"{one_line(one['class'])}: {many} ({counts}), largest backlog {one['backlog']:,}")
     return found
 
 
+def _told(one: Mapping[str, Any]) -> list[str]:
+    """Of an alarm where the actors are that make it, else its sentence."""
+    return [one_line(line.strip()) for line in one["lines"]] or [one_line(one["sentence"])[:MOST_SENTENCE]]
+
+
 def _head(said: Mapping[str, Any]) -> str:
-    text = f"{one_line(said['system'])}  run {one_line(said['run_id'])[:8]}  {_counted(said['machines'], 'machine')}"
+    text = f"{one_line(said['system'])}  run {one_line(said['run_id'])[:8]}"
+    text += f"  {_counted(said['machines'], said['noun'])}" if said["noun"] else ""  # before the first snapshot: either
     return text + (f"  rolled back: {said['restores']:,}" if said["restores"] else "")
 
 
@@ -81,13 +89,13 @@ def _verdicts(found: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("detector", "says", "")
     for one in found:
         style = _STYLES.get(one["word"].partition(":")[0], "")
-        sentence = one_line(one["sentence"])[:MOST_SENTENCE]
-        table.add_row(Text(one_line(one["detector"])), Text(one["word"], style=style), Text(sentence))
+        table.add_row(Text(one_line(one["detector"])), Text(one["word"], style=style), Text("\n".join(_told(one))))
     return table
 
 
-def _classes(found: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("class", "machines", *STATUSES, "largest backlog", numbers=True)
+def _classes(found: Sequence[Mapping[str, Any]], noun: str) -> Table:
+    heads = (word_for(name, noun) for name in STATUSES)
+    table = _table("class", f"{noun}s", *heads, "largest backlog", numbers=True)
     for one in found[:MOST_ROWS]:
         numbers = (one["machines"], *(one[name] for name in STATUSES), one["backlog"])
         _add(table, one["class"], *(f"{number:,}" for number in numbers))

@@ -119,8 +119,13 @@ def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -
     """
     places: Counter[str] = Counter()
     for record in records:
-        places[wait_line(record)] += record.get("count", 1)
-    calls_in = {f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else ""): calls for line, calls in places.items()}
+        places[f"    {wait_line(record)}"] += record.get("count", 1)
+    return screenful(places, count)
+
+
+def screenful(places: Counter[str], count: int | None = None) -> list[str]:
+    """Lines with how many calls each stands for, those that are alike as one, and how many are left out; `count`: of all."""
+    calls_in = {line + (f" ({calls:,} calls)" if calls > 1 else ""): calls for line, calls in places.items()}
     shown: list[tuple[str, int]] = []
     for those in _alike([*calls_in]):
         lines, calls = _of_all(those), [calls_in[line] for _, (line,) in those]
@@ -131,7 +136,7 @@ def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -
     return [*(line for line, _ in shown), *([f"    ... and {hidden:,} more"] if hidden > 0 else [])]
 
 
-_OWN_NAME = re.compile(r"(\s*(?:waits for )?)(\S*\d)(?=[ ,:]|$)")
+_OWN_NAME = re.compile(r"(\s*(?:waits for |[A-Za-z_]\w*(?:\(\))? of )?)(\S*\d)(?=[ ,:]|$)")
 _DURATION = re.compile(r"\bfor ([\d,]+) (s|min|h)\b")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600}
 _FOLDS, _DEEPEST = 3, 50
@@ -180,8 +185,13 @@ def _seconds(line: str) -> int:
 
 def _renamed(line: str, name: str, new: str, others: Set[str] = frozenset()) -> str:
     """A line with another name of a machine: not in a place in brackets, nor as a part of another name, nor beside `others`."""
-    is_kept = not name or not others.isdisjoint(re.split(r"[\s,]+", line))
-    return line if is_kept else re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w-])", lambda _: new, line)
+    if not name or not others.isdisjoint(re.split(r"[\s,]+", line)):
+        return line
+    found, *parts = line.split(name)
+    for part in parts:  # a pattern for each of ten thousand names would take seconds
+        is_part = re.match(r"[\w.:/-]", found[-1:]) or re.match(r"[\w-]", part)
+        found += (name if is_part else new) + part
+    return found
 
 
 def _blocks(lines: Sequence[str]) -> list[list[str]]:

@@ -189,7 +189,7 @@ def panel(
         machines,
         shown,
         columns,
-        offset=40 + LEFT_PER_CHARACTER * max([6, *map(len, machines)]),
+        offset=40 + LEFT_PER_CHARACTER * max([6, *(len(name) + 1 for name in machines)]),
         y={machine: TOP + LANE * lane + 30 for lane, machine in enumerate(machines)},
         column=min(WIDEST, max(COLUMN, USUAL / (1 + max(columns.values(), default=0)))),
     )
@@ -235,8 +235,10 @@ def _window(events: list[Event], cut: Cut | None, most: int) -> tuple[list[Event
 def _lanes(events: list[Event], cut: Cut | None, most: int) -> tuple[list[str], list[str]]:
     """The machines drawn, in the order in which they first act; those that only have a point in the cut last."""
     counts: dict[str, int] = {}
+    sent = {message for event in events for message in event.sent}
     for event in events:
-        counts[event.machine] = counts.get(event.machine, 0) + 1
+        for machine in (event.machine, *(one for message in sent.intersection(event.accepted) for one in message[:2])):
+            counts[machine] = counts.get(machine, 0) + 1
     for machine in cut.counts if cut is not None else ():
         counts.setdefault(machine, 0)
     if len(counts) <= most:

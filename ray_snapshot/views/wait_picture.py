@@ -66,12 +66,20 @@ class Picture:
     """Whether the core can never move, or could not if nothing else acts."""
     more_arrows: int = 0
     """So many are not among `arrows`."""
+    left_out: int = 0
+    """So many of those that wait are in no box: of these nothing is told."""
 
 
 def picture(
-    members: Sequence[Record], behind: Sequence[Record], cores: Sequence[Iterable[str]] = (), *, is_certain: bool = True
+    members: Sequence[Record],
+    behind: Sequence[Record],
+    cores: Sequence[Iterable[str]] = (),
+    *,
+    is_certain: bool = True,
+    left_out: int = 0,
 ) -> Picture:
-    """The picture of these waits. `members`: those that can never move; `cores`: the machines of each independent core."""
+    """The picture of these waits. `members`: those that can never move; `cores`: the machines of each independent core;
+    `left_out`: so many more wait."""
     ring_of = {name: ring for ring, core in enumerate(cores) for name in core}
     waits = [_Wait.of(record) for record in (*members, *behind)]
     kinds = {wait.machine: BEHIND if members else WAITS for wait in waits}
@@ -81,9 +89,9 @@ def picture(
     kinds = {name: OTHER for wait in waits for name in wait.on} | kinds
     classes = {name: _kind_of(name) for name in kinds} | {one.machine: one.class_name for one in waits}
     keys, is_grouped = _alike(waits, kinds, classes), False
-    for left_out in (CORE, ""):
+    for kept in (CORE, ""):
         if len({*keys.values()}) > MOST_BOXES:
-            keys, is_grouped = _by_place(waits, kinds, classes, {**keys}, left_out), True
+            keys, is_grouped = _by_place(waits, kinds, classes, {**keys}, kept), True
     boxes = _boxes(waits, kinds, classes, keys, ring_of) | at_callers
     keys[_CALLERS] = _CALLERS
     boxes = {key: boxes[key] for key in _round(boxes, waits, keys)}
@@ -91,7 +99,7 @@ def picture(
     distances = _distances([*boxes.values()], arrows)
     placed = [replace(box, distance=distances[place]) for place, box in enumerate(boxes.values())]
     more = max(0, len(arrows) - MOST_ARROWS)
-    return Picture(tuple(placed), tuple(arrows[:MOST_ARROWS]), is_grouped, is_certain, more)
+    return Picture(tuple(placed), tuple(arrows[:MOST_ARROWS]), is_grouped, is_certain, more, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +186,14 @@ def _alike(waits: Iterable[_Wait], kinds: Mapping[str, str], classes: Mapping[st
 def _by_place(
     waits: Iterable[_Wait], kinds: Mapping[str, str], classes: Mapping[str, str], keys: dict[str, str], left_out: str
 ) -> dict[str, str]:
-    """The same by class and place, but for those of one kind; what is left over is one box."""
+    """The same by class and place, or by class, but for those of one kind; what is left over is one box."""
     places: dict[str, str] = {}
     for wait in waits:
         places.setdefault(wait.machine, wait.place)
     alike = {name: (kinds[name], classes[name], places.get(name)) for name in keys if kinds[name] != left_out}
     room = MOST_BOXES - 1 - len({key for name, key in keys.items() if name not in alike})
+    if len({*alike.values()}) > room:  # a box for each class, whatever the place
+        alike = {name: (kind, of, None) for name, (kind, of, _) in alike.items()}
     most = [key for key, _ in Counter(alike.values()).most_common(max(1, room))]
     return keys | _first_of_group(
         dict.fromkeys(alike, ""), lambda name: alike[name] if alike[name] in most else kinds[name]
@@ -213,13 +223,8 @@ def _boxes(
         if len(names) > 1:
             lines.insert(0, name_ranges(names))
         of = {classes[name] for name in names}
-        title = (
-            names[0]
-            if len(names) == 1
-            else f"{len(names):,} × {of.pop()}"
-            if len(of) == 1
-            else f"{len(names):,} others"
-        )
+        many = f"{len(names):,} × {classes[names[0]]}" if len(of) == 1 else f"{len(names):,} others"
+        title = names[0] if len(names) == 1 else many
         ring = next((ring_of[name] for name in names if name in ring_of and kinds[name] == CORE), None)
         found[key] = Box(title, tuple(lines), kinds[names[0]], ring=ring, machines=tuple(names))
     return found

@@ -16,7 +16,7 @@ from ray_snapshot.views.wait_picture import BEHIND, CALLERS, CORE, OTHER, WAITS,
 
 LEAST, MOST = 120.0, 430.0
 """Width of a box, in pixels: as its column needs it."""
-CHARACTER = 7.3
+CHARACTER = 6.8
 """Of a wide font."""
 LINE, PAD, GAP, RING_GAP, COLUMN_GAP = 16.0, 9.0, 20.0, 44.0, 84.0
 CHARACTERS = int((MOST - 2 * PAD) / CHARACTER)
@@ -40,6 +40,8 @@ UNCERTAIN: Mapping[str, str] = {
     BEHIND: "waits for those, directly or through others",
 }
 """The same where it is not known whether something else may act."""
+
+NOT_TOLD = "waits for nothing here, or is not told of"
 
 _STYLE = """
 .waits { --ink: #1d2329; --dim: #59636e; --card: #ffffff; --core: #b3261e; --behind: #9a6700; --line: #7d8590; }
@@ -90,13 +92,13 @@ def svg(picture: Picture, links: Mapping[str, str] | None = None, title: str = "
         return ""
     placed, width, height = _layout(picture)
     body = [_arrow(arrow, placed) for arrow in picture.arrows]
-    words = WORDS if picture.is_certain else UNCERTAIN
+    words = {**(WORDS if picture.is_certain else UNCERTAIN), **({OTHER: NOT_TOLD} if picture.left_out else {})}
     body += [_box(one, links or {}, words[one.box.kind]) for one in placed]
     legend, legend_height = _legend(picture, height, words)
     role = "group" if links else "img"  # what can be followed is no part of an image
     return (
         f'<svg class="waits" xmlns="http://www.w3.org/2000/svg" role="{role}" aria-label={quoteattr(title)}'
-        f' width="{width:.0f}" height="{height + legend_height:.0f}"'
+        f' width="{width:.0f}" height="{height + legend_height:.0f}" style="--wide: {width:.0f}px"'
         f' viewBox="0 0 {width:.0f} {height + legend_height:.0f}">'
         f"<style>{_STYLE}</style><defs>{_head('', 'head')}{_head('core', 'head core')}</defs>"
         + "".join(body)
@@ -214,8 +216,11 @@ def _arrow(arrow: Arrow, placed: Sequence[_Placed]) -> str:
 
 def _curve(source: _Placed, target: _Placed) -> str:
     bend = _bend(source, target)
-    begin, end = _edge(source, bend), _edge(target, bend)
-    return f"M{begin[0]:.1f},{begin[1]:.1f} Q{bend[0]:.1f},{bend[1]:.1f} {end[0]:.1f},{end[1]:.1f}"
+    begin, end = (replace(one, x=x, y=y) for one in (source, target) for x, y in [_edge(one, bend)])
+    x, y = _bend(
+        begin, end
+    )  # not `bend` itself: between boxes that are near that may be the end, and have no direction
+    return f"M{begin.x:.1f},{begin.y:.1f} Q{x:.1f},{y:.1f} {end.x:.1f},{end.y:.1f}"
 
 
 def _bend(begin: _Placed, end: _Placed) -> tuple[float, float]:

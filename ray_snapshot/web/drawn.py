@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError
 from ray_snapshot.glances import Glance
-from ray_snapshot.reports.course import STATUSES, Course, answer_of, answers_of, course_of, pictures
+from ray_snapshot.names import noun_of
+from ray_snapshot.reports.course import MOST_DRAWN, STATUSES, Course, answer_of, answers_of, course_of, pictures
 from ray_snapshot.views.charts import Points
 from ray_snapshot.web import reading
 from ray_snapshot.web.asked import Asked
@@ -38,7 +39,7 @@ def of_run(served: Served, names: Mapping[str, str], asked: Asked) -> str:
     def draw() -> list[tuple[str, str]]:
         run = rows.filter(pc.and_(pc.equal(rows["run_id"], row["run_id"]), pc.equal(rows["system"], row["system"])))
         run = run.filter(pc.less_equal(run["started_at"], pa.scalar(row["started_at"], run["started_at"].type)))
-        run = run.slice(max(0, run.num_rows - 400))
+        run = run.slice(max(0, run.num_rows - MOST_DRAWN))
         times = dict(zip(run["snapshot_id"].to_pylist(), run["started_at"].to_pylist(), strict=True))
         course = course_of(place.history, row["system"], run, answers_of(place.history, times))
         return pictures(course, f"{row['system']}: the run up to {snapshot_id}")
@@ -62,7 +63,8 @@ def of_glances(served: Served, names: Mapping[str, str], asked: Asked) -> str:
 
 
 def _course(system: str, glances: list[Glance]) -> Course:
-    found = Course(system, statuses={status: Points() for status in STATUSES})
+    noun = noun_of(glances[-1].row["protocol"] if glances else None)
+    found = Course(system, noun, statuses={status: Points() for status in STATUSES})
     for glance in glances:
         at = glance.row["started_at"]
         for word in glance.words:

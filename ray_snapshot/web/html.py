@@ -10,11 +10,11 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
 from ray_snapshot import __version__
-from ray_snapshot.reports.texts import at, plain, status_word
-from ray_snapshot.views.charts import number
+from ray_snapshot.names import word_for
+from ray_snapshot.reports.course import STATUSES
+from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.views.wait_svg import svg
 from ray_snapshot.web.asked import Asked
-from ray_snapshot.web.pages.now import STATUSES
 
 
 class Pages:
@@ -32,9 +32,8 @@ class Pages:
         self.environment.filters |= {
             "plain": plain,
             "count": _count,
-            "number": _number,
             "at": at,
-            "word": status_word,
+            "word": word_for,
             "moment": _moment,
             "ms": _ms,
         }
@@ -89,10 +88,6 @@ class Pages:
 
 def _count(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else number(value)
 
 
 def _ms(value: float | None) -> str:

@@ -106,20 +106,14 @@ def born(place: Place) -> int:
 
 def words(served: Served, place: Place, snapshot_id: str) -> tuple[Word, ...]:
     """What each detector said of a snapshot: the gravest that any evaluator said last."""
-    columns = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "sentence", "evaluated_at"]
-    version = commits(place, "verdicts")
 
     def read() -> tuple[Word, ...]:
-        last: dict[tuple[str, str], Word] = {}
-        for row in place.history.rows_of("verdicts", [snapshot_id], columns).sort_by("evaluated_at").to_pylist():
-            said = Word(str(row["detector"]), row["holds"], bool(row["alarm"]), str(row["sentence"] or ""))
-            last[said.detector, str(row["evaluator"])] = said
         found: dict[str, Word] = {}
-        for said in last.values():
+        for said in map(Word.of, place.history.verdicts(snapshot_id=snapshot_id)):
             found[said.detector] = min(said, found.get(said.detector, said), key=_gravity)
         return tuple(found[name] for name in sorted(found))
 
-    found: tuple[Word, ...] = served.kept.get(("words", place.key, snapshot_id, version), read)
+    found: tuple[Word, ...] = served.kept.get(("words", place.key, snapshot_id, commits(place, "verdicts")), read)
     return found
 
 
@@ -159,9 +153,3 @@ def messages_of(
         return [], 0
     rows = place.history.rows_of("messages", [snapshot_id], MESSAGES.names, where=wanted)
     return rows.sort_by([("source", "ascending"), ("number", "ascending")]).slice(0, most).to_pylist(), light.num_rows
-
-
-def is_traced(served: Served, place: Place, run_id: str) -> bool:
-    """Whether the history has a trace of a run."""
-    key = ("actions", place.key, run_id, commits(place, "actions"))
-    return bool(served.kept.get(key, lambda: place.history.action_count(run_id)))

@@ -42,19 +42,10 @@ def listening(answer: bytes | None) -> Iterator[str]:
 @pytest.mark.parametrize(
     "address",
     [
-        "127.0.0.1:-1",
-        ":",
-        "foo",
-        "ray://127.0.0.1:10001",
-        "http://a:8265",
-        "local",
-        "a:99999",
-        "a:0",
-        "a:٣",
-        ":6379",
-        "a:" + "9" * 30,
+        "127.0.0.1:-1", ":", "foo", "ray://127.0.0.1:10001", "http://a:8265", "local", "a:99999", "a:0", "a:٣",
+        ":6379", "a:" + "9" * 30,
     ],
-)
+)  # fmt: skip
 def test_an_address_that_is_none_is_refused_before_ray_sees_it(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

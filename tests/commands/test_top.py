@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clean import clean_environment, ran
-from incidents import deadlocked, healthy, judged
+from incidents import CROWD, OF_MACHINES, deadlocked, healthy, judged
 from rich.console import Console
 from started import started
 from terminals import Terminal
@@ -63,8 +63,15 @@ def test_a_snapshot_that_was_given_up_and_a_system_that_does_not_answer_are_told
 
 
 def test_before_the_first_snapshot_there_is_little_to_say() -> None:
-    found = lines(top.said(running(machines=7)))
-    assert found == ["bank  run run-1  7 machines", "0 snapshots"]
+    assert lines(top.said(running(machines=7))) == ["bank  run run-1", "0 snapshots"]
+
+
+def test_of_an_app_that_is_watched_an_actor_is_an_actor_and_a_thousand_that_are_stuck_alike_are_a_screen() -> None:
+    one = running(deadlocked(1, CROWD, protocol="calls"))
+    text = shown(one) + "\n".join(lines(top.said(one)))
+    assert OF_MACHINES.findall(text) == []
+    assert text.count("account-1 in Account.transfer (/srv/app/bank.py:41) waits for account-0") == 2
+    assert len(shown(one).splitlines()) < 24
 
 
 @pytest.mark.parametrize("columns", [60, 80])

@@ -359,19 +359,11 @@ def test_the_detector_stored_as_data_answers_the_same() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"total": "100"},
-        {"total": True},
-        {"total": float("inf")},
-        {"state": "balance"},
-        {"state": {"Account": "$..balance"}},
-        {"state": {1: "$.balance"}},
-        {"messages": ["deposit"]},
-        {"messages": {"deposit": None}},
-        {"messages": {"deposit": "[0]"}},
-        {"tolerance": None},
-        {"name": ""},
+        {"total": "100"}, {"total": True}, {"total": float("inf")}, {"state": "balance"},
+        {"state": {"Account": "$..balance"}}, {"state": {1: "$.balance"}}, {"messages": ["deposit"]},
+        {"messages": {"deposit": None}}, {"messages": {"deposit": "[0]"}}, {"tolerance": None}, {"name": ""},
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_is_refused_where_it_enters(settings: dict[str, Any]) -> None:
     with pytest.raises(rs.SettingError):
         TokenConservation(**settings)

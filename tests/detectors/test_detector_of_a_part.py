@@ -32,7 +32,7 @@ def test_a_quiet_group_in_a_quiet_system_has_terminated_though_others_are_stuck(
     stuck = [{"machine": "x", "waits_for": ["y"]}, {"machine": "y", "waits_for": ["x"]}]
     verdict = judged([*QUIET, *stuck])
     assert verdict.holds is True
-    assert verdict.sentence == "w-* terminated: 2 machines passive or stopped, no machine is left that could wake them."
+    assert verdict.sentence == "w-* terminated: 2 machines passive or stopped, and none is left that could wake them."
 
 
 @pytest.mark.parametrize(

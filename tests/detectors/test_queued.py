@@ -63,16 +63,10 @@ def test_a_call_behind_one_that_runs_on_is_told_with_both_times_and_the_place() 
         ),
     ],
     ids=[
-        "it may be on its way",
-        "a slot is free",
-        "its slot is free",
-        "nothing runs",
-        "no call",
-        "its group is free",
-        "one of its group is",
-        "arguments",
+        "it may be on its way", "a slot is free", "its slot is free", "nothing runs", "no call", "its group is free",
+        "one of its group is", "arguments",
     ],
-)
+)  # fmt: skip
 def test_nothing_is_told_where_the_slots_are_not_the_reason(snapshot: Snapshot) -> None:
     assert why_queued(snapshot) == []
 
@@ -115,6 +109,14 @@ def test_the_diagnosis_shows_it_unless_a_deadlock_says_more() -> None:
     assert "  the last of these waits began at 10:00:17, 43 s ago" in lines
     beside = diagnosis(taken(sent(), sent("note", 2), calls=[run()], waits=[wait])).lines
     assert [line for line in beside if "has waited for" in line] == [f"    {LINE.replace('count', 'note')}"]
+
+
+def test_where_a_deadlock_cannot_be_told_the_call_that_is_waited_for_is_shown_too() -> None:
+    app = App().actor("E").actor("driver")
+    app.waits_for("driver", app.queues("E", "driver", "count", sent_at=ago(42)))
+    app.waits_for(app.runs("E", "driver", "loop", "app.py:7", started_at=ago(43), holds_slot=True), None)
+    found = diagnosis(app.snapshot(started_at=NOW))
+    assert (found.verdicts[0].holds, f"    {LINE}" in found.lines) == (None, True)
 
 
 def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_and_who_stands_behind_it_is_said() -> (

@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from clean import clean_environment
 
 import ray_snapshot as rs
+from ray_snapshot.pytest_plugin.watching import Running, TestRun
 
 pytest_plugins = "pytester"
 by_night = pytest.mark.nightly
@@ -195,6 +197,19 @@ def _pytest(pytester: pytest.Pytester, *runs: tuple[str, ...]) -> list[tuple[int
     texts = re.split(r"^run \d+\n", ran.stdout, flags=re.MULTILINE)[1:]
     assert len(texts) == len(runs), ran.stdout
     return [(int(text.rsplit("exit ", maxsplit=1)[1]), text) for text in texts]
+
+
+def test_what_earlier_tests_have_left_is_no_part_of_a_report() -> None:
+    at = {"old": "2026-03-01T11:00:00+00:00", "new": "2026-03-01T12:00:00+00:00"}
+    members = [{"machine": name, "since": since, "is_cause": True} for name, since in at.items()]
+    evidence = {"members": members, "stuck_behind": members, "cores": [["old"], ["new"]], "callers": ["nobody is left"]}
+    run = TestRun.__new__(TestRun)
+    run.running = Running("test_it", False, 1.0, began=datetime.fromisoformat(at["new"]).timestamp())
+    own = run.own_part(rs.Verdict(evidence=evidence)).evidence
+    assert [[one["machine"] for one in own[name]] for name in ("members", "stuck_behind")] == [["new"], ["new"]]
+    assert (own["cores"], own["callers"], own["cause_count"]) == ([["new"]], [], 1), "callers are told of no core apart"
+    alone = run.own_part(rs.Verdict(evidence={**evidence, "members": members[1:], "cores": [["new"]]}))
+    assert alone.evidence["callers"] == ["nobody is left"]
 
 
 def test_the_plugin_loads_neither_ray_nor_anything_heavy(pytester: pytest.Pytester) -> None:

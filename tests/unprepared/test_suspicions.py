@@ -47,12 +47,36 @@ def test_the_report_names_places_queues_and_what_to_do() -> None:
         "    A-0 in A.go (/home/u/app.py:7) waits for A-1 (A.value)",
         "    A-1 in A.go (/home/u/app.py:7) waits for A-0 (A.value)",
         "  behind them:",
-        "    driver in (the program) (/home/u/app.py:7) waits for A-0 (A.go), A-1 (A.go)",
+        "    driver in (the program) (/home/u/app.py:7) waits for A-[0-1] (A.go)",
         "  at the actors:",
         "    A-0 (process 101) runs A.go for 90 s; 1 call waits for it",
         "    A-1 (process 102) runs A.go for 90 s; 1 call waits for it",
         "  to do: start it with `ray-snapshot run app.py` to know for sure",
     ]
+
+
+def test_a_thousand_actors_that_stand_alike_are_a_line_of_each_list() -> None:
+    made = Made(has={"CPU": 1_000.0})
+    lead = made.actor("Lead")
+    made.call(lead, made.driver, method="Lead.fit")
+    for _ in range(1_000):
+        call = made.call(actor := made.actor(holds={"CPU": 1.0}), made.driver)
+        made.process(made.actors[actor].pid, user("main"), user("go"), IN_GET)
+        made.call(lead, call, QUEUED, "Lead.push")
+        made.task(call, LACKS_ROOM, "prepare", needs={"CPU": 1.0})
+    made.call(actor, next(iter(made.tasks)), QUEUED, "A.ask")
+    text = told(made)
+    made.has = {"CPU": 2_000.0}
+    assert "prepare() of A-[0-999] (1,000) has waited for 90 s: it needs CPU 1, and" in told(made)
+    assert len(text.splitlines()) < 16
+    for line in (
+        "A-[0-999] each hold CPU 1 of 1000",
+        "A-[0-999] (1,000) in A.go (/home/u/app.py:7) waits for Lead-0 (Lead.push), prepare()",
+        "waits for A-[0-999] (A.go), Lead-0 (Lead.fit)",
+        "A-[0-998] (999) runs A.go for 90 s; no call waits",
+        "A-[0-999] (1,000): go (/home/u/app.py:7) < main (/home/u/app.py:7)",
+    ):
+        assert line in text
 
 
 @pytest.mark.parametrize("changed", ["state", "since_s", "attempt"])

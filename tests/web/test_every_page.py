@@ -1,12 +1,10 @@
 """What each page says of a history, as HTML and as JSON."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from incidents import START, deadlocked, healthy, incident, judged, written
+from incidents import deadlocked, healthy, incident, judged, written
 from viewing import Told, Viewer, viewer
 
 from ray_snapshot import Snapshot
@@ -232,35 +230,3 @@ def test_what_is_written_while_it_is_looked_at_is_seen(tmp_path: Path) -> None:
             writer.add_verdicts(judged(deadlocked(1)))
         assert seen.json("/h/h")["part"]["total"] == 2
         assert seen.json("/")["level"] == "alarm"
-
-
-def test_the_last_actions_of_a_machine_are_shown_if_its_run_was_traced(tmp_path: Path) -> None:
-    with viewer(traced(tmp_path / "h")) as seen:
-        assert [one["number"] for one in seen.json("/h/h/s/s-1/machine?name=b")["actions"]] == [2, 1]
-
-
-def traced(path: Path) -> Path:
-    """b accepts what a sent, behind the cut."""
-    import pyarrow as pa
-
-    from ray_snapshot.schema import ACTIONS
-
-    put: dict[str, Any] = {"kind": "mail", "number": 1, "method": "put", "args": [1]}
-    actions = [("a", 1, [], [], 0), ("a", 2, [], [{**put, "target": "b"}], 0), ("b", 1, [], [], 0),
-               ("b", 2, [{**put, "source": "a"}], [], 1)]  # fmt: skip
-    rows = [
-        {"run_id": "by-hand", "machine": machine, "number": number, "host": "h", "method": "put", "colour": colour,
-         "acted_at": START, "accepted": json.dumps(accepted), "sent": json.dumps(sent), "is_over": True}
-        for machine, number, accepted, sent, colour in actions
-    ]  # fmt: skip
-    found = Snapshot.from_rows(
-        machines=[{"machine": "a"}, {"machine": "b"}],
-        messages=[{"source": "a", "target": "b", "method": "put", "args": [1]}],
-        snapshot_id="s-1",
-        sequence=1,
-        system="pair",
-    )
-    with HistoryWriter(path) as writer:
-        writer.add_actions(pa.Table.from_pylist(rows, schema=ACTIONS), system="pair")
-        writer.add(found)
-    return path

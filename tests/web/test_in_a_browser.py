@@ -14,7 +14,6 @@ import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from incidents import deadlocked, healthy, incident, judged, written
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
-from test_every_page import traced
 from until import until
 from viewing import TOKEN
 
@@ -180,14 +179,13 @@ READ = (
     ONE,
     *(f"{ONE}/{part}" for part in PARTS),
     "/nothing",
-    "/h/traced/s/s-1/machine?name=b",
 )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.by_day(1)
 def test_axe_finds_nothing_serious_on_any_page(browser: Browser, tmp_path: Path, scheme: str) -> None:
-    with looking(browser, incident(tmp_path / "h"), traced(tmp_path / "traced"), color_scheme=scheme) as site:
+    with looking(browser, incident(tmp_path / "h"), color_scheme=scheme) as site:
         for path in READ:
             site.open(path)
             found = Axe().run(site.page).response["violations"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -24,12 +24,9 @@ MOST_MOMENTS = 60
 """So many snapshots of it are looked through, the last ones up to the one that is looked at."""
 LARGEST = 100_000
 """Bytes of a state; of a larger one it is only told whether its size changed."""
-AT_ONCE = 200_000_000
-"""Bytes of all those snapshots; of larger ones states are read only where they are small."""
 KEPT = 200_000
 """Bytes that the page of one machine is taken for."""
 MOST_MESSAGES = 100
-MOST_ACTIONS = 60
 MOST_FIELDS = 6
 """So many fields of one state."""
 MOST_VALUE = 160
@@ -52,18 +49,6 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
-    """An action of the trace."""
-
-    number: int
-    method: str
-    accepted: str
-    sent: str
-    colour: int
-    acted_at: Any
-
-
-@dataclass(frozen=True, slots=True)
 class OneMachine:
     """The page."""
 
@@ -77,12 +62,11 @@ class OneMachine:
     more_inbox: int
     moments: tuple[Moment, ...]
     """The latest first."""
-    actions: tuple[Acted, ...]
 
 
 def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMachine:
     """A machine by its name; raises `HistoryNotFoundError`."""
-    key = ("machine", place.key, snapshot_id, name, reading.commits(place, "actions"), reading.born(place))
+    key = ("machine", place.key, snapshot_id, name, reading.born(place))
     found = served.kept.get(key, lambda: _machine(served, place, snapshot_id, name), lambda _: KEPT)
     assert isinstance(found, OneMachine)
     return found
@@ -105,7 +89,6 @@ def _machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMa
         inbox=shown,
         more_inbox=total - len(shown),
         moments=tuple(_folded(_moments(served, place, whole, name))),
-        actions=tuple(_actions(served, place, whole.run_id, name)),
     )
 
 
@@ -126,13 +109,10 @@ def _moments(served: Served, place: Place, whole: Snapshot, name: str) -> list[M
     run = run.slice(max(0, last - MOST_MOMENTS - 1), min(last, MOST_MOMENTS + 1))
     times = dict(zip(run["snapshot_id"].to_pylist(), run["started_at"].to_pylist(), strict=True))
     columns = ["status", "accepted_count", "sent_count", "state_bytes", "class_name", "host", "incarnation"]
-    is_small = (pc.sum(run["bytes"]).as_py() or 0) <= AT_ONCE
-    read = place.history.machine_table(name, times, [*columns, "state"] if is_small else columns)
-    rows = {row["snapshot_id"]: row for row in read.to_pylist()}
+    rows = {row["snapshot_id"]: row for row in place.history.machine_table(name, times, columns).to_pylist()}
     small = [one for one, row in rows.items() if (row["state_bytes"] or 0) <= LARGEST]
-    told = read if is_small else place.history.machine_table(name, small, ["state"])
+    told = place.history.machine_table(name, small, ["state"])
     states = dict(zip(told["snapshot_id"].to_pylist(), told["state"].to_pylist(), strict=True))
-    states = {one: states[one] for one in small}
     found, before = [], None
     for snapshot_id in times:
         if snapshot_id in rows:
@@ -192,26 +172,6 @@ def _state_changes(old: str | None, new: str | None) -> list[tuple[str, str, str
         return _changed_fields(*(None if text is None else parsed_json(text) for text in (old, new)))
     except ValueError:
         return [("state", "-", "cannot be read")]
-
-
-def _actions(served: Served, place: Place, run_id: str, name: str) -> Iterable[Acted]:
-    if not reading.is_traced(served, place, run_id):
-        return
-    rows = place.history.actions(run_id, machine=name)
-    for row in rows[-MOST_ACTIONS:][::-1]:
-        yield Acted(
-            row.number,
-            plain(row.method),
-            _told(row.accepted, "source", "from"),
-            _told(row.sent, "target", "to"),
-            row.colour,
-            row.acted_at,
-        )
-
-
-def _told(messages: Any, end: str, word: str) -> str:
-    listed = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
-    return plain(", ".join(f"{one.get('method')} {word} {one.get(end)}" for one in listed[:10])) or "-"
 
 
 def _changed_fields(old: Any, new: Any) -> list[tuple[str, str, str]]:

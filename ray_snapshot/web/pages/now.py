@@ -12,13 +12,13 @@ from ray_snapshot.detectors.common import lasted
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
 from ray_snapshot.names import noun_of
+from ray_snapshot.reports.course import STATUSES
 from ray_snapshot.reports.texts import distinct, plain
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.report import short_sites
 from ray_snapshot.web import reading
 from ray_snapshot.web.served import Place, Running, Served
 
-STATUSES = ("active", "blocked", "passive")
 MOST_SYSTEMS = 50
 """So many are shown here, the gravest first; the others have their lists of snapshots."""
 MOST_LOOKED_AT = 200
@@ -35,6 +35,8 @@ class Said:
     word: str
     sentence: str
     is_alarm: bool
+    lines: tuple[str, ...] = ()
+    """Of an alarm: where those are that make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +201,7 @@ def _words(served: Served, place: Place, glance: Glance) -> tuple[Word, ...]:
         return words
     rows = reading.verdicts_on(served, place, reading.lean(served, place, snapshot_id))
     known = {one.detector for one in words}
-    found = [
-        Word(str(row["detector"]), row["holds"], bool(row["alarm"]), str(row["sentence"] or ""))
-        for row in rows
-        if row["detector"] not in known
-    ]
-    return (*words, *found)
+    return (*words, *(Word.of(row) for row in rows if row["detector"] not in known))
 
 
 def _shown(
@@ -245,7 +242,8 @@ def _shown(
 
 def _said(one: Word) -> Said:
     sentence = plain(short_sites(one.sentence), 2_000)
-    return Said(plain(one.detector), word_of(one.holds), sentence, one.alarm)
+    lines = tuple(plain(short_sites(line)) for line in one.lines)
+    return Said(plain(one.detector), word_of(one.holds), sentence, one.alarm, lines)
 
 
 def _level(row: Mapping[str, Any], said: Sequence[Said], *, is_troubled: bool) -> str:

@@ -58,7 +58,6 @@ class OneSnapshot:
     earlier_id: str | None
     later_id: str | None
     waits: int
-    is_traced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,6 @@ def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
         earlier_id=run[at - 1] if at > 0 else None,
         later_id=run[at + 1] if 0 <= at < len(run) - 1 else None,
         waits=found.tables["waits"].num_rows,
-        is_traced=reading.is_traced(served, place, found.run_id),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.glances import Word
-from ray_snapshot.reports.course import answer_of
+from ray_snapshot.reports.course import answers_of
 from ray_snapshot.reports.texts import plain
 from ray_snapshot.views.charts import ALARM, GRAVEST, UNKNOWN
 from ray_snapshot.web import reading
@@ -23,6 +22,7 @@ MOST_COUNTED = 1_000_000
 """The delays of the machines are read of as many snapshots as have so many machines together."""
 MOST_CHOICES = 200
 """So many systems and runs can be chosen from a list."""
+Answers = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ def snapshots(served: Served, place: Place, asked: Asked) -> Snapshots:
     return Snapshots(
         place=place.key,
         path=plain(place.history.path, 1_000),
-        listed=tuple(_listed(row, answers.get(row["snapshot_id"], ()), delays) for row in reversed(latest.to_pylist())),
+        listed=tuple(_listed(row, answers, delays) for row in reversed(latest.to_pylist())),
         part=part,
         open=tuple((plain(one.name), item) for one in running for item in opened(one)),
         systems=systems,
         runs=runs,
-        detectors=tuple(sorted(_detectors(answers)))[:MOST_CHOICES],
+        detectors=tuple(name for name in sorted(answers) if name.isprintable())[:MOST_CHOICES],
     )
 
 
@@ -92,10 +92,6 @@ def _choices(rows: pa.Table, column: str) -> tuple[str, ...]:
     """The last ones first; a name that cannot be shown as it is can still be asked for by its address."""
     found = [one for one in pc.unique(rows[column]).to_pylist() if one is not None and one.isprintable()]
     return tuple(reversed(found[-MOST_CHOICES:]))
-
-
-def _detectors(answers: Mapping[str, Sequence[Word]]) -> set[str]:
-    return {one.detector for said in answers.values() for one in said if one.detector.isprintable()}
 
 
 def _chosen(rows: pa.Table, asked: Asked) -> pa.Table:
@@ -109,38 +105,26 @@ def _chosen(rows: pa.Table, asked: Asked) -> pa.Table:
     return rows
 
 
-def _answers(served: Served, place: Place) -> Mapping[str, Sequence[Word]]:
-    """By snapshot: what every detector said, the gravest of several evaluators; without sentences."""
-    version = reading.commits(place, "verdicts")
-    key = ("answers", place.key, version, reading.commits(place, "snapshots"))
+def _answers(served: Served, place: Place) -> Answers:
+    """By detector, by snapshot: the gravest that it said."""
+    key = ("answers", place.key, reading.commits(place, "verdicts"), reading.commits(place, "snapshots"))
 
-    def read() -> dict[str, list[Word]]:
-        ids = reading.snapshot_rows(served, place)["snapshot_id"].to_pylist()
-        columns = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "evaluated_at"]
-        last: dict[tuple[str, str, str], Word] = {}
-        for row in place.history.rows_of("verdicts", ids, columns).sort_by("evaluated_at").to_pylist():
-            name = str(row["detector"])
-            last[row["snapshot_id"], name, str(row["evaluator"])] = Word(name, row["holds"], bool(row["alarm"]), "")
-        found: dict[str, list[Word]] = {}
-        for (snapshot_id, _, _), said in last.items():
-            found.setdefault(snapshot_id, []).append(said)
-        return found
+    def read() -> Answers:
+        rows = reading.snapshot_rows(served, place)
+        times = zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True)
+        return answers_of(place.history, dict(times))
 
-    found: Mapping[str, Sequence[Word]] = served.kept.get(key, read, lambda one: 400 * sum(map(len, one.values())))
+    found: Answers = served.kept.get(key, read, lambda one: 200 * sum(map(len, one.values())))
     return found
 
 
-def _said(rows: pa.Table, answers: Mapping[str, Sequence[Word]], asked: Asked) -> pa.Table:
+def _said(rows: pa.Table, answers: Answers, asked: Asked) -> pa.Table:
     """Those of which a detector (or any) said this."""
-    detector = asked.text("detector")
-    wanted = asked.one_of("said", ("", *GRAVEST), "")
+    detector, wanted = asked.text("detector"), asked.one_of("said", ("", *GRAVEST), "")
     if not detector and not wanted:
         return rows
-    ids = [
-        snapshot_id
-        for snapshot_id, said in answers.items()
-        if any(detector in (None, one.detector) and wanted in ("", answer_of(one.holds, one.alarm)) for one in said)
-    ]
+    chosen = [said for name, said in answers.items() if detector in (None, name)]
+    ids = [snapshot_id for said in chosen for snapshot_id, answer in said.items() if wanted in ("", answer)]
     return rows.filter(pc.is_in(rows["snapshot_id"], value_set=pa.array(ids, pa.string())))
 
 
@@ -167,13 +151,8 @@ def _delays(served: Served, place: Place, rows: pa.Table) -> dict[str, tuple[flo
     return found
 
 
-def _listed(
-    row: Mapping[str, Any], said: Sequence[Word], delays: Mapping[str, tuple[float | None, float | None]]
-) -> Listed:
-    answers: dict[str, str] = {}
-    for one in said:
-        answer = answer_of(one.holds, one.alarm)
-        answers[one.detector] = min(answer, answers.get(one.detector, answer), key=GRAVEST.index)
+def _listed(row: Mapping[str, Any], said: Answers, delays: Mapping[str, tuple[float | None, float | None]]) -> Listed:
+    answers = {name: found[row["snapshot_id"]] for name, found in said.items() if row["snapshot_id"] in found}
     gravest = min(answers.values(), key=GRAVEST.index, default="")
     delay, alignment = delays.get(row["snapshot_id"], (None, None))
     return Listed(
