@@ -84,11 +84,6 @@ class CallNodes:
     def node_count(self) -> int:
         return len(self.machine)
 
-    @property
-    def is_running(self) -> Booleans:
-        """For each node: whether it is a running call."""
-        return np.arange(self.node_count) < self.running_count
-
     def find(self, call_ids: Any) -> Integers:
         """The node of each of `call_ids`; -1 for those that neither run nor wait to begin."""
         return positions(without_run(call_ids), self.ids)

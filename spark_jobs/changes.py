@@ -19,36 +19,14 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import differing
-from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
+from ray_snapshot.questions.shown import CHANGES
+from ray_snapshot.spark_jobs.engine.output import results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, spark_schema
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
 
-VIEWS = (
-    View(
-        "machines",
-        "Machines that appeared, vanished or were replaced",
-        ("system", "run_id", "machine", "class_name", "event", "snapshot_id", "started_at", "before", "after"),
-        order=("system", "run_id", "sequence", "machine", "event"),
-        minor=("run_id", "started_at", "class_name", "before", "after"),
-    ),
-    View(
-        "fields",
-        "Fields that changed, the rarest first",
-        ("system", "run_id", "class_name", "field", "changes", "machines", "first_id", "last_id"),
-        order=("changes", "system", "run_id", "class_name", "field"),
-        minor=("run_id", "last_id", "class_name"),
-    ),
-    View(
-        "changes",
-        "What changed, the latest first",
-        ("system", "run_id", "machine", "field", "snapshot_id", "started_at", "before", "after"),
-        order=("system", "run_id", "-sequence", "machine", "field"),
-        minor=("run_id", "started_at"),
-        none="no such change",
-    ),
-)
+VIEWS = CHANGES
 
 
 def run(

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import ledger as questions
-from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, CHANNEL
-from ray_snapshot.questions.broken import KEY as LEDGER
+from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES
 from ray_snapshot.questions.reading import data_of
+from ray_snapshot.questions.shown import CONSERVATION
 from ray_snapshot.spark_jobs.detections import assignments
 from ray_snapshot.spark_jobs.engine.distributed import in_tasks
-from ray_snapshot.spark_jobs.engine.output import View, results
+from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table
 
 if TYPE_CHECKING:
@@ -33,58 +33,7 @@ if TYPE_CHECKING:
 Given = tuple[str | None, Mapping[str, str], float | None]
 """What takes the place of stored settings: the path into states, paths by method, the total."""
 
-VIEWS = (
-    View(
-        "ledger",
-        "Ledger",
-        (
-            *LEDGER,
-            "snapshot_id",
-            "started_at",
-            "in_machines",
-            "in_flight",
-            "total",
-            "expected",
-            "difference",
-            "unreadable",
-            "holds",
-        ),
-        order=(*LEDGER, "sequence"),
-        minor=("run_id", "started_at", "unreadable", "in_machines", "in_flight", "expected"),
-        none="nothing to count: no TokenConservation is stored with these snapshots; say --state, --message, --total",
-    ),
-    View(
-        "breaks",
-        "Where it broke",
-        (
-            *LEDGER,
-            "snapshots",
-            "held",
-            "broken",
-            "unknown",
-            "first_broken",
-            "first_broken_at",
-            "difference",
-            "last_right",
-        ),
-        order=LEDGER,
-        minor=("run_id", "first_broken_at", "unknown", "snapshots", "held"),
-    ),
-    View(
-        "changed_machines",
-        "Machines that changed where it broke, those first that sent and accepted nothing",
-        (*LEDGER, "machine", "before", "after", "difference", "sent", "accepted", "unexplained"),
-        order=(*LEDGER, "-unexplained", "-size", "machine"),
-        minor=("run_id", "sent", "accepted"),
-    ),
-    View(
-        "changed_channels",
-        "Channels that changed where it broke, those first whose counts do not add up",
-        (*LEDGER, *CHANNEL, "before", "after", "sent", "accepted", "missing"),
-        order=(*LEDGER, "-size", *CHANNEL),
-        minor=("run_id", "kind"),
-    ),
-)
+VIEWS = CONSERVATION
 
 
 def run(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ray_snapshot.spark_jobs.engine.output import View, results
+from ray_snapshot.questions.shown import View
+from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables
 
 if TYPE_CHECKING:

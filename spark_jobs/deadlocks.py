@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock
+from ray_snapshot.questions.shown import View
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import per_snapshot
-from ray_snapshot.spark_jobs.engine.output import View, results
+from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, seconds_between
 
 if TYPE_CHECKING:

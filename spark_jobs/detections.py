@@ -19,10 +19,11 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.questions import standing
 from ray_snapshot.questions.reading import data_of
+from ray_snapshot.questions.shown import View
 from ray_snapshot.questions.standing import DETECTORS, Judgement
 from ray_snapshot.schema import SNAPSHOTS
 from ray_snapshot.spark_jobs.engine.evaluating import Work, evaluated, expects_the_same, own_name
-from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.output import results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, spark_schema
 from ray_snapshot.verdicts import compares, load_detector
 from ray_snapshot.views.tables import one_line

@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
-from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
+from ray_snapshot.questions.shown import View
+from ray_snapshot.spark_jobs.engine.output import results, some_rows
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, spark_schema
 from ray_snapshot.verdicts import told
 from ray_snapshot.views.tables import one_line

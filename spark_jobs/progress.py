@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.names import DRIVER
-from ray_snapshot.spark_jobs.engine.output import View, results
+from ray_snapshot.questions.shown import View
+from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, generations, moved, per_second, seconds_between
 
 if TYPE_CHECKING:

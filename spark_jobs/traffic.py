@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from ray_snapshot.spark_jobs.engine.output import View, results
+from ray_snapshot.questions.shown import View
+from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import (
     CHANNEL,
     RUN,

@@ -18,7 +18,7 @@ LIBRARIES = ("ray", "pyspark")
 
 INSIDE = """
 base: commands 1, detectors 1, history 1, instrument 3, runtime 6
-commands: detectors 2, doctor 3, history 13, instrument 10, questions 6, reports 9, runtime 10, simulation.tokens 3, synth 2,\
+commands: detectors 2, doctor 3, history 13, instrument 10, reports 9, runtime 10, simulation.tokens 3, synth 2,\
  testing 9, unprepared 4, web 8, witness 14
 doctor: history 2, instrument 4, spark_jobs.engine 2, unprepared 3
 instrument: detectors 7, history 1

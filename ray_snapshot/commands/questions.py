@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,9 @@ import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System
 from ray_snapshot.commands.options import HistoryPath, open_history
+from ray_snapshot.questions.shown import CHANGES, CONSERVATION, SINCE, View
 from ray_snapshot.views import tables
+from ray_snapshot.views.results import LONGEST, print_result, readable
 from ray_snapshot.views.tables import Column
 from ray_snapshot.wrapping import print_text
 
@@ -29,8 +32,6 @@ FAILED = 1
 TIMEOUT_S = 60.0
 _ROWS = 50
 _MOST_IN_A_TABLE = 100_000
-_LONGEST = 200
-"""Characters of a value in a table; `--json` has all of them."""
 
 DetectorName = Annotated[str | None, typer.Option(help="Only this detector.", show_default=False)]
 
@@ -99,18 +100,13 @@ def conservation(
     if json:
         _print_json(_last(found["ledger"], limit or 0))
         return
-    if not found["ledger"].num_rows:
-        print(
-            "nothing to count: no TokenConservation is stored with these snapshots (`analyze HISTORY conservation` counts"
-            " what --state, --message and --total say)"
-        )
-        return
     most = _ROWS if limit is None else limit
-    _print("Ledger", found["ledger"], _LEDGER, most, is_latest=True)
-    _print("Where it broke", found["breaks"], _BREAKS, most)
-    for title, name, columns in _CHANGED:
-        if found[name].num_rows:
-            _print(title, found[name], columns, most)
+    for view in CONSERVATION:
+        if found[view.name].num_rows:
+            _print(view, found[view.name], most, is_latest=view.name == "ledger")
+        elif view.name == "ledger":
+            print_text(view.none)
+            return
     for row in found["breaks"].slice(0, _ROWS).to_pylist():
         if row["first_broken"] is not None and opened.action_count(row["run_id"]):
             told = tables.one_line(row["first_broken"])
@@ -139,14 +135,16 @@ def since(
     if json:
         _print_json(found.slice(0, limit) if limit else found)
     elif found.num_rows:
-        _print("Detectors", found, _DETECTORS, _ROWS if limit is None else limit)
+        words = [_now(row) for row in found.to_pylist()]
+        rows = found.set_column(found.column_names.index("holds"), "holds", [words])
+        _print(SINCE, rows, _ROWS if limit is None else limit)
     else:
         print("no live verdicts on completed snapshots")
     failed = [row for row in found.to_pylist() if row["failed"]]
     for row in failed[:_ROWS]:
         print(
             f"ray-snapshot: detector {row['detector']} of {row['system']} failed on {row['failed']} of {row['evaluated']}"
-            f" snapshots: {tables.one_line(row['failure'])[:_LONGEST]}",
+            f" snapshots: {tables.one_line(row['failure'])[:LONGEST]}",
             file=sys.stderr,
         )
     return FAILED if failed else 0
@@ -190,9 +188,10 @@ def diff(
         print("no such change" if machine or field else "nothing changed")
         return
     most = _ROWS if limit is None else limit
-    for title, name, columns in _DIFFERENCES:
-        if found[name].num_rows:
-            _print(title, found[name], columns, most)
+    for view in CHANGES:
+        if found[view.name].num_rows:
+            columns = tuple(name for name in view.columns if name not in _OF_BOTH)
+            _print(replace(view, columns=columns), found[view.name], most)
 
 
 def sql(
@@ -241,143 +240,19 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {"since": since, "conservation": con
 # ---- how it is shown ---------------------------------------------------------------------------------------------------
 
 
-def _number(name: str) -> Callable[[Any], Any]:
-    return lambda row: _readable(row[name])
-
-
-def _readable(value: Any) -> Any:
-    """Numbers with thousands apart and without digits that mean nothing; all else as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    if isinstance(value, int) or value.is_integer():
-        return f"{int(value):,}"
-    return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.3g}"
-
-
-def _cut(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) <= _LONGEST:
-        return value
-    return f"{value[:_LONGEST]} ... ({len(value):,} characters)"
-
-
-def _text(name: str) -> Callable[[Any], Any]:
-    return lambda row: _cut(row[name])
-
-
-def _numbers(*names: str, minor: int = 0) -> list[Column]:
-    return [Column(name.replace("_", " "), _number(name), right=True, minor=minor) for name in names]
-
-
 def _now(row: Any) -> str:
     word = {True: "yes", False: "no", None: "unknown"}[row["holds"]]
     return f"{word} (alarm)" if row["alarm"] else word
 
 
-_SYSTEM, _RUN = Column("system", "system", minor=1), Column("run", "run_id", minor=9)
-_OF_LEDGER = [_SYSTEM, _RUN, Column("detector", "detector")]
-
-_LEDGER = [
-    *_OF_LEDGER,
-    Column("snapshot", "snapshot_id"),
-    Column("started (UTC)", "started_at", minor=8),
-    *_numbers("in_machines", "in_flight", minor=4),
-    *_numbers("total"),
-    *_numbers("expected", minor=3),
-    *_numbers("difference"),
-    *_numbers("unreadable", minor=6),
-    Column("holds", "holds"),
-]
-
-_BREAKS = [
-    *_OF_LEDGER,
-    *_numbers("snapshots", minor=4),
-    *_numbers("held", minor=3),
-    *_numbers("broken", minor=2),
-    *_numbers("unknown", minor=5),
-    Column("first broken", "first_broken"),
-    Column("at (UTC)", "first_broken_at", minor=7),
-    *_numbers("difference"),
-    Column("last right", "last_right", minor=6),
-]
-
-_CHANGED = (
-    (
-        "Machines that changed there, the unexplained first",
-        "changed_machines",
-        [
-            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
-            Column("machine", "machine"),
-            *_numbers("before", "after", "difference"),
-            *_numbers("sent", "accepted", minor=2),
-            Column("unexplained", "unexplained"),
-        ],
-    ),
-    (
-        "Channels that changed there, the incomplete first",
-        "changed_channels",
-        [
-            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
-            Column("source", "source"),
-            Column("target", "target"),
-            Column("kind", "kind", minor=2),
-            *_numbers("before", "after"),
-            *_numbers("sent", "accepted", minor=1),
-            *_numbers("missing"),
-        ],
-    ),
-)
-
-_DETECTORS = [
-    _SYSTEM,
-    _RUN,
-    Column("detector", "detector"),
-    Column("holds", _now),
-    Column("since", "since_id"),
-    Column("at (UTC)", "since_at", minor=7),
-    Column("seconds", _number("since_seconds"), right=True),
-    *_numbers("evaluated", minor=6),
-    *_numbers("held", minor=3),
-    *_numbers("unknown", minor=5),
-    *_numbers("alarms", minor=2),
-    *_numbers("went_back", minor=4),
-    Column("first held", "first_held", minor=8),
-]
-
-_DIFFERENCES = (
-    (
-        "Machines that appeared, vanished or were replaced",
-        "machines",
-        [
-            Column("machine", "machine"),
-            Column("class", "class_name", minor=1),
-            Column("event", "event"),
-            Column("before", _text("before"), wraps=True),
-            Column("after", _text("after"), wraps=True),
-        ],
-    ),
-    (
-        "Fields, the rarest first",
-        "fields",
-        [Column("class", "class_name"), Column("field", "field"), *_numbers("machines")],
-    ),
-    (
-        "What changed",
-        "changes",
-        [
-            Column("machine", "machine"),
-            Column("class", "class_name", minor=1),
-            Column("field", "field"),
-            Column("before", _text("before"), wraps=True),
-            Column("after", _text("after"), wraps=True),
-        ],
-    ),
-)
+_OF_BOTH = ("system", "run_id", "snapshot_id", "started_at", "changes", "first_id", "last_id")
+"""What is the same in all rows of a `diff`."""
 
 
-def _print(title: str, rows: pa.Table, columns: Sequence[Column], most: int, *, is_latest: bool = False) -> None:
+def _print(view: View, rows: pa.Table, most: int, *, is_latest: bool = False) -> None:
     """The first rows of a result, or the latest ones, under its title."""
     shown = _last(rows, most) if is_latest else rows.slice(0, most) if most else rows
-    tables.print_table(shown.to_pylist(), columns, title=title)
+    print_result(shown, view.title, view.columns, view.minor)
     if left := rows.num_rows - shown.num_rows:
         print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
     print()
@@ -406,6 +281,6 @@ def _column(field: pa.Field) -> Column:
 
     def cell(row: Any) -> Any:
         value = row[field.name]
-        return f"{value:.6g}" if isinstance(value, float) else _cut(value)
+        return f"{value:.6g}" if isinstance(value, float) else readable(value) if isinstance(value, str) else value
 
     return Column(tables.one_line(field.name), cell, right=is_number, wraps=is_text)

@@ -45,7 +45,6 @@ def simulate(
         int | None,
         typer.Option(min=0, help="Draw the cut of this snapshot alone, and the equivalent computation, too."),
     ] = None,
-    shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
 ) -> None:
     """Run token-passing machines, and take snapshots of them."""
@@ -55,7 +54,7 @@ def simulate(
     _check(events, schedule, seed, protocol, exhaustive)
     if most_states is not None and not exhaustive:
         raise SettingError("--most-states bounds the search of every order: it goes with --exhaustive")
-    _check_drawing(diagram, snapshot, shiviz, exhaustive)
+    _check_drawing(diagram, snapshot, exhaustive)
     system = scripts.read_topology(topology)
     by_channels = protocol != OBSERVER
     if exhaustive:
@@ -79,7 +78,8 @@ def simulate(
         play = playing.play_events(system, script, seed or 0, protocol)
         title = f"events {events}, seed {seed or 0}"
     results = play.system.results()
-    _draw(play, results, title, diagram, snapshot, shiviz)
+    if diagram is not None:
+        _draw(play, results, title, diagram, snapshot)
     told = [title, *listing(play), *snapshots(results)]
     lines = [as_json_line(result, protocol) for result in results] if as_json else told
     for line in lines:
@@ -98,38 +98,27 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
         raise SettingError("--exhaustive tries every order: it takes no --seed")
 
 
-def _check_drawing(diagram: str | None, snapshot: int | None, shiviz: str | None, exhaustive: bool) -> None:
-    if exhaustive and (diagram or shiviz):
-        raise SettingError(
-            "--exhaustive is many runs: --diagram and --shiviz draw one; give --seed or --schedule instead"
-        )
+def _check_drawing(diagram: str | None, snapshot: int | None, exhaustive: bool) -> None:
+    if exhaustive and diagram:
+        raise SettingError("--exhaustive is many runs: --diagram draws one; give --seed or --schedule instead")
     if snapshot is not None and diagram is None:
         raise SettingError("--snapshot chooses the cut that --diagram draws: give --diagram FILE.svg, too")
 
 
-def _draw(
-    play: Play, results: list[Result], title: str, diagram: str | None, snapshot: int | None, shiviz: str | None
-) -> None:
+def _draw(play: Play, results: list[Result], title: str, path: str, snapshot: int | None) -> None:
     """Draw what was simulated; everything needed is in the log that the oracle reads."""
     from ray_snapshot.commands.files import write_file
     from ray_snapshot.reports import runs
+    from ray_snapshot.views.space_time import Control, diagram
 
     events = runs.simulated_events(play.system.log)
-    if diagram is not None:
-        from ray_snapshot.views.space_time import Control
-        from ray_snapshot.views.space_time import diagram as drawn
-
-        cuts = runs.simulated_cuts(play.system.log, play.system.tokens, snapshot)
-        control = [Control(*found) for found in play.system.control]
-        if snapshot is None or not results[snapshot].is_consistent:  # then there is no equivalent computation
-            text = drawn(events, cuts, control=control, title=title)
-        else:
-            text = runs.both_ways(events, cuts[0], [one for one in control if one.label.endswith(f" {snapshot}")])
-        write_file(diagram, text)
-    if shiviz is not None:
-        from ray_snapshot.views.shiviz import shiviz_log
-
-        write_file(shiviz, shiviz_log(events))
+    cuts = runs.simulated_cuts(play.system.log, play.system.tokens, snapshot)
+    control = [Control(*found) for found in play.system.control]
+    if snapshot is None or not results[snapshot].is_consistent:  # then there is no equivalent computation
+        text = diagram(events, cuts, control=control, title=title)
+    else:
+        text = runs.both_ways(events, cuts[0], [one for one in control if one.label.endswith(f" {snapshot}")])
+    write_file(path, text)
 
 
 def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT, *, is_one_run: bool = True) -> str:

@@ -48,7 +48,6 @@ def witness(
     svg: Annotated[
         str | None, typer.Option(help="Draw the run and its equivalent as space-time diagrams there.")
     ] = None,
-    shiviz: Annotated[str | None, typer.Option(help="Write the equivalent computation as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     module: RunModules = None,
     trust: Trust = False,
@@ -85,7 +84,8 @@ def witness(
         importable(module or (), modules),
     ):  # what machines print is no part of the answer
         proof = prove(run_id, found, recorded, start=begin, others=others, modules=modules)
-    _write(proof, svg, shiviz)
+    if svg is not None:
+        _draw(proof, svg)
     for line in _json_lines(proof) if as_json else ():
         tables.print_json(line)
     if not as_json:
@@ -265,8 +265,7 @@ def _json(value: Any) -> str:
 
 def _json_lines(proof: Witness) -> list[dict[str, Any]]:
     """The actions of both colours with their vector clocks, the snapshot in between, and what was shown."""
-    from ray_snapshot.reports.runs import traced_events
-    from ray_snapshot.views.shiviz import vector_clocks
+    from ray_snapshot.reports.runs import traced_events, vector_clocks
 
     clocks = vector_clocks(traced_events(proof.log.actions))
     recorded = proof.recorded
@@ -317,16 +316,10 @@ def _json_message(message: Any, end: str) -> dict[str, Any]:
     return {end: other, "kind": kind, "number": number, "method": message.method, "args": message.args}
 
 
-def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
+def _draw(proof: Witness, path: str) -> None:
     from ray_snapshot.commands.files import write_file
     from ray_snapshot.reports import runs
+    from ray_snapshot.views.space_time import Cut
 
-    if svg is not None:
-        from ray_snapshot.views.space_time import Cut
-
-        cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
-        write_file(svg, runs.both_ways(runs.traced_events(proof.log.actions), cut))
-    if shiviz is not None:
-        from ray_snapshot.views.shiviz import shiviz_log
-
-        write_file(shiviz, shiviz_log(runs.traced_events([*proof.before, *proof.white, *proof.red])))
+    cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
+    write_file(path, runs.both_ways(runs.traced_events(proof.log.actions), cut))

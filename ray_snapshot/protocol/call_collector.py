@@ -185,14 +185,6 @@ class PendingCallSnapshot:
         """Every machine of the cut has reported, is gone, or is in flight with its constructor."""
         return not self.awaited and not self.unheard()
 
-    def copy(self) -> PendingCallSnapshot:
-        """An independent copy, for a world that tries every order."""
-        found = PendingCallSnapshot(
-            self.number, self.awaited, self.final, self.dead, self.idle_holds, tells_callers=self.tells_callers
-        )
-        found.reports, found.gone, found.unborn = {**self.reports}, {**self.gone}, {*self.unborn}
-        return found
-
     def waits_for(self) -> str:
         """What is missing, for a person."""
         missing = sorted(self.awaited | self.unheard())
@@ -555,13 +547,3 @@ class CallParties:
             else:
                 del self.left_reports[name]
                 self.ended_workers.add(name)
-
-    def copy(self) -> CallParties:
-        """An independent copy, for a world that tries every order."""
-        found = CallParties()
-        found.machines, found.restarting = {**self.machines}, {**self.restarting}
-        found.dead, found.left_reports = {*self.dead}, {**self.left_reports}
-        found.idle_holds, found.ended_workers = {*self.idle_holds}, {*self.ended_workers}
-        found.has_tasks, found.tells_callers = self.has_tasks, self.tells_callers
-        found.pending = {number: pending.copy() for number, pending in self.pending.items()}
-        return found

@@ -136,13 +136,6 @@ class PendingCounts:
             else:
                 missing.pop(key, None)
 
-    def copy(self, closed: Mapping[str, int]) -> PendingCounts:
-        """An independent copy, for a world that tries every order."""
-        found = PendingCounts(self.number, self.awaited, closed)
-        found.reported, found.late_reports = {*self.reported}, {*self.late_reports}
-        found.missing, found.unheard = {**self.missing}, {*self.unheard}
-        return found
-
     @property
     def is_complete(self) -> bool:
         """Every host has reported and no channel lacks a message (one with too many is for `verify` to name)."""

@@ -34,11 +34,6 @@ class PendingSnapshot:
         self.deadline = deadline
 
     @property
-    def awaited(self) -> set[str]:
-        """Parties that have been asked, and have not reported."""
-        return self.counts.awaited | self.calls.awaited
-
-    @property
     def lasts_until(self) -> float:
         """When it is given up."""
         return self.deadline + (DRIVER_S if DRIVER in self.counts.awaited else 0)
@@ -179,18 +174,6 @@ class Coordinator:
     def next_deadline(self) -> float | None:
         """When `expire` will have something to do."""
         return min((pending.lasts_until for pending in self.pending.values()), default=None)
-
-    def copy(self) -> Coordinator:
-        """An independent copy, for a world that tries every order."""
-        found = Coordinator(most_open=self.most_open, last=self.last)
-        found.settled = self.settled
-        found.hosts = [*self.hosts]
-        found.closed = {**self.closed}
-        found.calls = self.calls.copy()
-        for number, pending in self.pending.items():
-            calls = found.calls.pending[number]
-            found.pending[number] = PendingSnapshot(pending.counts.copy(found.closed), calls, pending.deadline)
-        return found
 
     def _forget(self, number: int) -> None:
         del self.pending[number]

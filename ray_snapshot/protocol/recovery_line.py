@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -256,11 +256,6 @@ class DriverLine:
         given, self.numbers = self.numbers, self.numbers + self.block
         return self.life, given
 
-    def fingerprint(self) -> Hashable:
-        """A value that is equal exactly for states that behave alike."""
-        bases = [(base.snapshot_id, base.number, base.checkpoint) for base in self.bases()]
-        return self.life, self.analyst_life, self.numbers, self.sought and self.sought.number, *bases
-
 
 def newest(found: Iterable[KeptSnapshot]) -> KeptSnapshot:
     """Of snapshots that are kept, the one that matters: of the last generation, the last."""
@@ -325,7 +320,3 @@ class Retention:
         """Of what is kept, in its order, what may be let go of: neither held nor among the last `beside` of the others."""
         held = {*self.pinned, *self.lent, *self.planned}
         return [snapshot_id for snapshot_id in kept if snapshot_id not in held][:-beside]
-
-    def fingerprint(self) -> Hashable:
-        """A value that is equal exactly for states that behave alike."""
-        return tuple(sorted(self.pinned)), tuple(self.lent), tuple(sorted(self.planned))

@@ -39,7 +39,6 @@ Time is an input: seconds, of the caller's clock; only to give up after too many
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -188,10 +187,6 @@ class RollbackHost:
             )
         self.phase = Phase.LOADED
         return (Acknowledge(Step.LOAD, generation),)
-
-    def fingerprint(self) -> Hashable:
-        """A value that is equal exactly for states that behave alike."""
-        return self.generation, self.phase, self.incarnation
 
 
 # ---- the coordinator ------------------------------------------------------------------------------------------------------
@@ -422,9 +417,3 @@ class RollbackCoordinator:
             return ()
         self.has_given_up, self.is_running = True, False
         return (GiveUp(reason),)
-
-    def fingerprint(self) -> Hashable:
-        """A value that is equal exactly for states that behave alike."""
-        hosts = tuple(sorted(self.done.items())), tuple(sorted(self.incarnations.items())), tuple(sorted(self.down))
-        last = tuple(sorted(self.last_to_stop))
-        return self.generation, hosts, last, tuple(self.failures), self.in_vain, self.is_running, self.has_given_up

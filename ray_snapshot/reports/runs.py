@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.views.space_time import Control, Cut, Event, panel, stacked
+from ray_snapshot.views.space_time import Control, Cut, Event, MessageId, panel, stacked
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.mail.oracle import Log
@@ -55,6 +55,25 @@ def traced_events(actions: Iterable[Action]) -> list[Event]:
         )
         for action in listed
     ]
+
+
+def vector_clocks(events: Iterable[Event]) -> dict[tuple[str, int], dict[str, int]]:
+    """By (machine, number): how many events of each machine this one knows of, itself included (Mattern 1989).
+
+    `events` in an order in which causes come first; knowledge travels with messages only.
+    """
+    clocks: dict[tuple[str, int], dict[str, int]] = {}
+    senders: dict[MessageId, tuple[str, int]] = {}
+    for event in events:
+        key = event.machine, event.number
+        clock = dict(clocks.get((event.machine, event.number - 1), {}))
+        for message in event.accepted:
+            for machine, count in clocks.get(senders.get(message, key), {}).items():
+                clock[machine] = max(clock.get(machine, 0), count)
+        clock[event.machine] = event.number
+        clocks[key] = clock
+        senders.update(dict.fromkeys(event.sent, key))
+    return clocks
 
 
 def numbered(action: Action) -> str:

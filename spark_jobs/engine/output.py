@@ -8,37 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.views.tables import Column, print_json, print_table
+from ray_snapshot.questions.shown import View
+from ray_snapshot.views.results import print_result
+from ray_snapshot.views.tables import print_json
 from ray_snapshot.wrapping import print_text
 
 _JSON_BATCH_ROWS = 10_000
 
 MOST_AT_ONCE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """How one result is shown: which of its columns, under which title, sorted by which (`-` in front: the largest first)."""
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    order: tuple[str, ...]
-    none: str = "none"
-    """What is said where there is no row."""
-    minor: tuple[str, ...] = ()
-    """Columns that a narrow terminal does without, the first of them first."""
-    notes: tuple[tuple[str, Any, str, str], ...] = ()
-    """(column, value, the column that names a row, what it means): said below the table of the rows that have the value."""
 
 
 def results(frames: Mapping[str, DataFrame], out: str | None) -> dict[str, DataFrame]:
@@ -71,30 +55,16 @@ def check_replaceable(path: str) -> None:
 
 def print_view(view: View, frame: DataFrame, top: int) -> None:
     """Print the first `top` rows of a result: a table on a terminal, plain lines elsewhere."""
-    print_rows(view, _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow(), top)
-
-
-def print_rows(view: View, table: pa.Table, top: int) -> None:
-    """Print the first `top` rows of a table that is in memory already, in their order."""
+    table = _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow()
     if not table.num_rows:
         print_text(f"{view.title}: {view.none}")
         return
-    shown = table.slice(0, top).to_pylist()
-    rows = [{name: _readable(value) for name, value in row.items()} for row in shown]
-    columns = [_column(view, name, [row[name] for row in shown], table[name].type) for name in view.columns]
     more = f" (the first {top}; --top shows more)" if table.num_rows > top else ""
-    print_table(rows, columns, title=view.title + more)
+    print_result(table.slice(0, top), view.title + more, view.columns, view.minor)
     for name, value, naming, meaning in view.notes:
-        named = dict.fromkeys(str(row[naming]) for row in shown if row[name] == value)
+        named = dict.fromkeys(str(row[naming]) for row in table.slice(0, top).to_pylist() if row[name] == value)
         if named:
             print_text(f"{', '.join(named)}: {name.replace('_', ' ')} {value}, {meaning}")
-
-
-def _column(view: View, name: str, values: list[Any], kind: pa.DataType) -> Column:
-    """Text that has spaces may be broken at them; names and ids have none."""
-    minor = len(view.minor) - view.minor.index(name) if name in view.minor else 0
-    wraps = any(isinstance(value, str) and " " in value for value in values)
-    return Column(name.replace("_", " "), name, right=_is_number(kind), wraps=wraps, minor=minor)
 
 
 def some_rows(frame: DataFrame, most: int) -> list[dict[str, Any]]:
@@ -113,16 +83,3 @@ def print_json_lines(view: View, frame: DataFrame) -> None:
 def _sorted(view: View, frame: DataFrame) -> DataFrame:
     columns = (F.desc_nulls_last(name[1:]) if name.startswith("-") else F.asc_nulls_last(name) for name in view.order)
     return frame.orderBy(*columns)
-
-
-def _readable(value: Any) -> Any:
-    """Numbers with thousands apart and without digits that mean nothing; all else as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    if isinstance(value, int) or value.is_integer():
-        return f"{int(value):,}"
-    return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.3g}"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -34,18 +34,10 @@ def judged(ended_by: Any, *, watchdog: str = "active", uncovered: tuple[str, ...
         ({}, "active", ["W-0"]),
         ({"A-0": [], "A-1": []}, "active", []),
     ],
-    ids=[
-        "it acts and has a handle",
-        "of either",
-        "it rests, and nothing wakes it",
-        "only those that are stuck themselves",
-        "anything may have one",
-        "anything, and nothing acts",
-        "by a task that is to begin",
-        "nothing is told of it",
-        "nobody",
-    ],
-)
+    ids=["it acts and has a handle", "of either", "it rests, and nothing wakes it", "only those that are stuck themselves",
+         "anything may have one", "anything, and nothing acts", "by a task that is to begin", "nothing is told of it",
+         "nobody"],
+)  # fmt: skip
 def test_who_acts_and_has_a_handle_may_break_it(ended_by: Any, watchdog: str, by: list[str]) -> None:
     assert judged(ended_by, watchdog=watchdog).evidence["may_be_broken_by"] == by
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from worlds.mail.machines import Call, Input, Output, Reply, Send
 from worlds.mail.rows import rows_of
+from worlds.mail.theorem import Replay
 from worlds.mail.world import World
 
 from ray_snapshot import Snapshot, Verdict, Wait
 from ray_snapshot.detectors import Deadlock, Reached, Termination, TokenConservation
-from ray_snapshot.simulation.mail.machines import Call, Input, Output, Reply, Send
-from ray_snapshot.simulation.mail.oracle import RecordedSnapshot, Replay
+from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
 from ray_snapshot.waits import Alternative
 
 Needs = tuple[tuple[int, tuple[str, ...]], ...]

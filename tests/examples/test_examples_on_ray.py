@@ -14,7 +14,7 @@ import ray
 from clean import clean_environment, on_cluster, ran
 
 import ray_snapshot as rs
-from ray_snapshot.examples import bank, dining_philosophers, example_run, shortest_paths, token_ring, work_pool
+from ray_snapshot.examples import bank, dining_philosophers, example_run, work_pool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -39,17 +39,6 @@ def test_no_snapshot_of_the_bank_loses_a_coin_though_money_is_in_flight_in_some(
     assert any(row["in_flight"] for row in facts["books"]), "adding up the balances was right every time"
     assert facts["books"][-1] == {"balances": facts["total"], "in_flight": 0, "payments": 0}
     assert facts["terminated"] is True
-
-
-@pytest.mark.nightly
-def test_the_right_that_goes_round_is_found_in_transit_and_is_never_lost_or_doubled() -> None:
-    heard = Heard()
-    facts = token_ring.play(on_verdict=heard.append, members=6, laps=300)
-    assert heard.answers("unique-token") == {True}
-    assert facts["unique"] == [True] * 11
-    assert any(" -> " in place for place in facts["places"])
-    assert facts["places"][-1] == "member-0"
-    assert facts["entered"] == 6 * 300 + 1
 
 
 @pytest.mark.nightly
@@ -100,19 +89,6 @@ def test_the_example_run_is_recorded_as_the_text_says() -> None:
     }  # fmt: skip
     assert facts["end"] == {"P1": ["A", "B", "C", "D", "E"], "P2": ["F", "G", "H"], "P3": ["I", "J"]}
     assert not any(facts["channels_at_the_end"].values())
-
-
-@pytest.mark.nightly
-def test_shortest_paths_are_those_of_scipy_once_a_snapshot_has_proven_the_end() -> None:
-    heard = Heard()
-    facts = shortest_paths.play(on_verdict=heard.append, every=2.0)
-    graph = shortest_paths.load_graph()
-    assert (facts["vertices"], facts["edges"]) == (7_520, 43_364)
-    assert facts["distances"] == shortest_paths.reference_distances(graph, "bash")
-    for name, before in facts["previous"].items():
-        assert facts["distances"][name] == facts["distances"][before] + graph[before][name]
-    assert facts["terminated"] is True
-    assert True in heard.answers("termination")
 
 
 def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> None:

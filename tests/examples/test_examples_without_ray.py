@@ -1,13 +1,11 @@
-"""The pure parts of the examples: their graph, their references, and how they read a snapshot.
+"""The pure parts of the examples: their references, and how they read a snapshot.
 
 Where they run on Ray: `test_examples_on_ray.py`.
 """
 
-import gzip
 from pathlib import Path
 from types import ModuleType
 
-import networkx
 import pytest
 
 import ray_snapshot as rs
@@ -16,65 +14,8 @@ from ray_snapshot.examples import (
     dining_philosophers,
     exactly_once_wordcount,
     example_run,
-    shortest_paths,
-    token_ring,
     work_pool,
 )
-from ray_snapshot.names import check_machine_name
-
-
-@pytest.fixture(scope="module")
-def graph() -> shortest_paths.Graph:
-    return shortest_paths.load_graph()
-
-
-@pytest.mark.contract
-def test_the_graph_has_the_size_that_its_readme_states(graph: shortest_paths.Graph) -> None:
-    readme = (shortest_paths.DATA.parent / "README.md").read_text()
-    edges = sum(map(len, graph.values()))
-    assert f"{len(graph):,} packages and {edges:,} edges" in readme
-    assert (len(graph), edges) == (7_520, 43_364)
-
-
-@pytest.mark.contract
-def test_the_file_of_the_graph_names_its_source_and_date_and_is_compact() -> None:
-    with gzip.open(shortest_paths.DATA, "rt") as lines:
-        first = next(lines)
-    assert first.startswith("# Debian 12.15 (bookworm), main, amd64, index of Sat, 11 Jul 2026")
-    assert shortest_paths.DATA.stat().st_size < 500_000
-
-
-def test_every_vertex_can_be_a_machine_and_is_reachable_by_edges_of_positive_weight(
-    graph: shortest_paths.Graph,
-) -> None:
-    for name, others in graph.items():
-        assert check_machine_name(name)
-        assert all(other in graph and weight >= 1 for other, weight in others.items())
-    assert len(shortest_paths.reference_distances(graph, "bash")) == len(graph)
-
-
-@pytest.mark.contract
-def test_scipy_and_networkx_agree_on_every_distance(graph: shortest_paths.Graph) -> None:
-    other = networkx.DiGraph()
-    other.add_weighted_edges_from((a, b, weight) for a, edges in graph.items() for b, weight in edges.items())
-    expected = networkx.single_source_dijkstra_path_length(other, "bash")
-    assert shortest_paths.reference_distances(graph, "bash") == expected
-
-
-@pytest.mark.contract
-def test_a_vertex_that_cannot_be_reached_has_no_distance() -> None:
-    assert shortest_paths.reference_distances({"a": {"b": 2}, "b": {}, "c": {"a": 1}}, "a") == {"a": 0, "b": 2}
-
-
-@pytest.mark.contract
-def test_a_path_is_read_back_from_the_predecessors() -> None:
-    assert shortest_paths.path_to("c", {"c": "b", "b": "a"}) == ["a", "b", "c"]
-
-
-@pytest.mark.contract
-def test_a_plus_in_a_package_becomes_a_character_that_machines_may_have(tmp_path: Path) -> None:
-    (tmp_path / "graph.gz").write_bytes(gzip.compress(b"# a release\ng++\t1\tlibstdc++6\nlibstdc++6\t2049\t\n"))
-    assert shortest_paths.load_graph(tmp_path / "graph.gz") == {"g__": {"libstdc__6": 3}, "libstdc__6": {}}
 
 
 @pytest.mark.contract
@@ -89,17 +30,6 @@ def test_the_books_hold_what_accounts_have_and_what_is_on_its_way() -> None:
         ],
     )
     assert bank.books(snapshot) == {"balances": 90, "in_flight": 10, "payments": 2}
-
-
-@pytest.mark.contract
-def test_the_right_is_found_in_a_member_or_on_a_channel() -> None:
-    members = [{"machine": n, "class_name": "Member", "state": {"right": None}} for n in ("a", "b")]
-    transit = rs.Snapshot.from_rows(
-        machines=members, messages=[{"source": "a", "target": "b", "method": "enter", "args": ["it", 3]}]
-    )
-    held = rs.Snapshot.from_rows(machines=[members[0], {**members[1], "state": {"right": "it"}}])
-    assert token_ring.place_of_right(transit) == "a -> b"
-    assert token_ring.place_of_right(held) == "b"
 
 
 @pytest.mark.contract
@@ -148,9 +78,7 @@ def test_the_text_that_is_counted_is_that_of_the_library_and_the_same_each_time(
     assert counts["self"] > counts["snapshot"] > 0
 
 
-@pytest.mark.parametrize(
-    "example", [bank, example_run, exactly_once_wordcount, shortest_paths, token_ring, work_pool, dining_philosophers]
-)
+@pytest.mark.parametrize("example", [bank, example_run, exactly_once_wordcount, work_pool, dining_philosophers])
 def test_a_history_that_cannot_be_kept_is_told_before_ray_starts(
     example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

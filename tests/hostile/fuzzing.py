@@ -129,7 +129,7 @@ OPTIONS: dict[str, Sequence[str]] = {
     "since": ("--system", "--run", "--detector", "--limit", "--json"),
     "diff": ("--system", "--run", "--machine", "--field", "--limit", "--json"),
     "sql": ("--limit", "--timeout", "--json"),
-    "witness": ("--from", "--svg", "--shiviz", "--json", "--module"),
+    "witness": ("--from", "--svg", "--json", "--module"),
     "restore": ("--hosts",),
     "analyze": ("--from", "--top", "--between", "--every"),
     "simulate": ("--topology", "--events", "--schedule", "--seed", "--protocol", "--snapshot", "--json"),
@@ -160,7 +160,7 @@ FLAGS = {"--json", "--markdown", "--alarms", "--dry-run", "--no-spark"}
 FITTING: dict[str, Sequence[str]] = {
     "--system": ("bank", "traced"), "--run": ("run", "tr"), "--limit": ("0", "1"), "--detector": ("termination",),
     "--snapshot": ("latest", "-2"), "--keep": ("1d", "0s"), "--keep-every": ("1h",), "--keep-hours": ("0", "1"),
-    "--from": ("-2",), "--svg": ("out.svg",), "--shiviz": ("out.log",), "--module": ("teller.py",),
+    "--from": ("-2",), "--svg": ("out.svg",), "--module": ("teller.py",),
     "--hosts": ("1",), "--machine": ("a", "t"), "--field": ("balance",), "--timeout": ("60",), "--out": ("out.html", "out.md"),
 }  # fmt: skip
 

@@ -47,17 +47,16 @@ def test_the_wheel_holds_every_module_and_the_data_of_the_examples(installed: In
         wanted |= {f"{under}/{path.relative_to(root / folder)}" for path in (root / folder).rglob("*.py")}
     for folder in ("spark_jobs", "examples"):
         wanted |= {f"ray_snapshot/{folder}/{path.name}" for path in (root / folder).glob("*.py")}
-    wanted |= {f"ray_snapshot/examples/data/{path.name}" for path in (root / "examples" / "data").iterdir()}
     assert wanted <= packed, wanted - packed
 
 
 @pytest.mark.contract
 @pytest.mark.ray
-@pytest.mark.parametrize("example", ["bank", "shortest_paths", "exactly_once_wordcount", "job_queue"])
+@pytest.mark.parametrize("example", ["bank", "exactly_once_wordcount", "job_queue"])
 def test_an_example_runs_as_its_page_says_from_an_empty_folder(
     installed: Installed, tmp_path: Path, example: str
 ) -> None:
-    """Also those with data, and in a folder where none of our sources is."""
+    """Also in a folder where none of our sources is."""
     done = installed.run(
         installed.python, "-m", f"ray_snapshot.examples.{example}", *ARGUMENTS.get(example, ()), cwd=tmp_path
     )

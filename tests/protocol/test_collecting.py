@@ -173,42 +173,11 @@ def test_markers_reach_what_edges_lead_to() -> None:
 # ---- what is kept --------------------------------------------------------------------------------------------------------
 
 
-def in_full(one: Coordinator) -> str:
-    pending = [(_sorted(each.counts), _sorted(each.calls), each.deadline) for each in one.pending.values()]
-    parties = {**_sorted(one.calls), "pending": [_sorted(each) for each in one.calls.pending.values()]}
-    return repr((one.most_open, one.last, one.hosts, pending, parties))
-
-
-def _sorted(one: object) -> dict[str, object]:
-    return {key: sorted(found) if isinstance(found, set | frozenset) else found for key, found in vars(one).items()}
-
-
-def test_a_copy_goes_its_own_way() -> None:
-    one = coordinator("A", "B", "C")
-    one.start(0, 9)
-    one.report(1, HostReport("A", sent={AB: 2}, created={"D": 1}))
-    one.report(1, LateReport("A", sequence=1))
-    one.join("watched")
-    one.join("stays")
-    before = in_full(one)
-    other = one.copy()
-    assert in_full(other) == before
-    other.report(1, HostReport("B", accepted={AB: 2}))
-    other.report(1, LateReport("B", sequence=1))
-    other.register("D")
-    other.start(0, 9)
-    other.leave("C")
-    other.join("late")
-    other.report_calls(CallLedger("watched").leave())
-    other.calls.died("stays")
-    assert in_full(one) == before
-
-
 def test_a_snapshot_is_complete_when_hosts_and_watched_processes_are() -> None:
     one = coordinator("A")
     one.join("watched")
     assert one.start(0, 9) == 1
-    assert one.pending[1].awaited == {"A", "watched"}
+    assert one.pending[1].lacking() == {"A", "watched"}
     assert one.report(1, HostReport("A")) is Answer.SUCCESS
     assert one.completed(1) is None
     assert one.pending[1].waits_for() == "the report of watched"

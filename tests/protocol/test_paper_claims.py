@@ -6,10 +6,11 @@ EWD864a is E. W. Dijkstra's note, by paragraph of its transcript; CL85 is Chandy
 import pytest
 from nets import Net
 from worlds.mail.behaviours import Script
+from worlds.mail.machines import Send
+from worlds.mail.theorem import WorldLog, check
 
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record, SendMarker
-from ray_snapshot.simulation.mail.machines import Send
-from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check
+from ray_snapshot.simulation.mail.oracle import OracleError, RecordedSnapshot
 
 
 def three() -> Net:
@@ -86,7 +87,7 @@ def test_local_collection_is_complete_when_every_input_has_delivered_its_marker(
 
 def test_a_red_message_in_a_white_action_makes_the_alternative_impossible() -> None:
     """EWD864a, additional remark: the condition is sharp."""
-    log = Log({"p": (Script(unasked=("go",), sends=(("go", (Send("q", "m", 1),)),)), ()), "q": (Script(), ())})
+    log = WorldLog({"p": (Script(unasked=("go",), sends=(("go", (Send("q", "m", 1),)),)), ()), "q": (Script(), ())})
     log.lengths = {"p": 0, "q": 0}
     log.record(1, ["p"])
     sent = log.begin("p", [], 1)

@@ -143,6 +143,12 @@ def test_what_waits_is_shown_where_nothing_is_stuck(tmp_path: Path) -> None:
     assert report.level == CLEAR
     assert report.waiting is not None
     assert (report.waiting.heading, report.waiting.lines) == ("What waits", ("a waits for b",))
+    evidence = {"places": ["a in A.pay for 130 s"]}
+    stall = Verdict(detector="stall", holds=True, alarm=True, evidence=evidence, snapshot_id="bank-00000")
+    stalled = History(written(tmp_path / "stalled", [one], verdicts={"bank-00000": [stall]}))
+    shown = gather(stalled, "bank-00000", has_charts=False).waiting
+    assert shown is not None
+    assert (shown.heading, shown.lines) == ("Where it stands", ("a in A.pay for 130 s",))
 
 
 def test_evidence_with_members_of_another_detector_is_no_deadlock(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from worlds.mail.behaviours import Script
 from worlds.mail.every_order import Explored
 from worlds.mail.fingerprints import fingerprint
+from worlds.mail.machines import Call, Create, Later, Output, Send
 from worlds.mail.schedules import EAGER, explore
 from worlds.mail.world import World
 
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.machines import Call, Create, Later, Output, Send
 
 COPIES_TOO = (*EAGER, "copy")
 

@@ -8,11 +8,11 @@ is given up, whenever each host hears of it. Numbers are pinned: explain a chang
 
 import pytest
 from worlds.mail.behaviours import Script
+from worlds.mail.machines import Output, Send
 from worlds.mail.orders import Orders, every_order
 from worlds.mail.world import World
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS, UNALIGNED
-from ray_snapshot.simulation.mail.machines import Output, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 

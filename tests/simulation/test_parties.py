@@ -13,6 +13,7 @@ from worlds.mail import world as hosts
 from worlds.mail.actions import Answered
 from worlds.mail.behaviours import Script
 from worlds.mail.every_order import Explored
+from worlds.mail.machines import Ask, Input, Send, Tell
 from worlds.mail.world import World
 from worlds.parties.rows import rows_of
 from worlds.parties.schedules import explore, run_parties
@@ -30,7 +31,6 @@ from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, PendingSnapshot
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.senders import Senders
-from ray_snapshot.simulation.mail.machines import Ask, Input, Send, Tell
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 Patch = pytest.MonkeyPatch

@@ -10,6 +10,7 @@ from worlds.following import check_agreement
 from worlds.mail import world as world_module
 from worlds.mail.behaviours import Script
 from worlds.mail.every_order import calm
+from worlds.mail.machines import Behaviour, Call, Create, Later, Send
 from worlds.mail.schedules import check_all, check_quiet, run_script
 from worlds.mail.world import World
 from worlds.rollback import restoring, storms
@@ -24,7 +25,6 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.protocol.turning import Turning
-from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Send
 from ray_snapshot.simulation.mail.oracle import OracleError, RecordedSnapshot
 
 WRITER = Script(

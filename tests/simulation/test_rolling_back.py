@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from worlds.mail.behaviours import Script
 from worlds.mail.generations import Lineage
+from worlds.mail.machines import Create
 from worlds.mail.world import World
 from worlds.rollback import storms
 from worlds.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
@@ -23,7 +24,6 @@ from ray_snapshot.protocol.rollback import (
     RollbackHost,
     Step,
 )
-from ray_snapshot.simulation.mail.machines import Create
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 Patch = pytest.MonkeyPatch

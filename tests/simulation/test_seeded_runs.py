@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from replaying import check_replay
-from worlds.mail import schedules
+from worlds.mail import machines, schedules, theorem
 from worlds.mail.behaviours import Script
+from worlds.mail.machines import Send
 from worlds.mail.schedules import PROFILES, run_seeded
+from worlds.mail.theorem import WorldLog, check, check_run
 from worlds.mail.world import World
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
@@ -21,9 +23,8 @@ from ray_snapshot.protocol.barriers import Alignment, Forced
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation.mail import machines, oracle
-from ray_snapshot.simulation.mail.machines import Send
-from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check, check_run
+from ray_snapshot.simulation.mail import oracle
+from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot
 
 SEEDS = 40
 
@@ -145,7 +146,7 @@ def test_a_snapshot_whose_parts_do_not_come_is_given_up_at_its_deadline() -> Non
 def a_run() -> tuple[Log, RecordedSnapshot]:
     """p sends two messages to q; q accepts one; p recorded behind its sends, q before it accepted."""
     sender = Script((("go", (Send("q", "one", 1), Send("q", "two", 2))),), ("go",))
-    log = Log({"p": (sender, ()), "q": (Script(), ())}, lengths={"p": 0, "q": 0})
+    log = WorldLog({"p": (sender, ()), "q": (Script(), ())}, lengths={"p": 0, "q": 0})
     log.record(1, ["q"])
     sends = log.begin("p", [], 1)
     sends.after, sends.sent = ("go",), [("p", "q", "mail", 1), ("p", "q", "mail", 2)]
@@ -189,7 +190,7 @@ def test_a_run_that_ends_elsewhere_than_its_actions_lead_does_not() -> None:
 
 
 def test_it_shares_no_code_with_the_protocols() -> None:
-    for module in (oracle, machines):
+    for module in (oracle, theorem, machines):
         tree = ast.parse(inspect.getsource(module))
         found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         assert not [name for name in found if name and name.startswith("ray_snapshot.protocol")]

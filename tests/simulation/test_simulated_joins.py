@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from worlds.mail.every_order import calm
+from worlds.mail.machines import Input, Output, Send
 from worlds.mail.rows import rows_of
+from worlds.mail.theorem import check_run
 from worlds.mail.world import World
 
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.simulation.mail.machines import Input, Output, Send
-from ray_snapshot.simulation.mail.oracle import check_run
 
 Dealt = tuple[tuple[str, str], ...]
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from worlds.mail.behaviours import Script
+from worlds.mail.machines import Create, Send
 from worlds.mail.schedules import check_quiet, run_script
+from worlds.mail.theorem import check_run
 from worlds.mail.world import World
 
 from ray_snapshot.cli import main
-from ray_snapshot.simulation.mail.machines import Create, Send
-from ray_snapshot.simulation.mail.oracle import RecordedSnapshot, check_run
+from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
 
 FOLDER = Path(__file__).parent / "transcripts"
 

@@ -15,8 +15,8 @@ from terminals import Terminal, typed
 from ray_snapshot import Snapshot, Verdict, cli
 from ray_snapshot.commands import system
 from ray_snapshot.history import HistoryWriter
-from ray_snapshot.spark_jobs.engine.output import View, print_rows
 from ray_snapshot.stderr import say
+from ray_snapshot.views.results import print_result
 from ray_snapshot.views.tables import print_fields
 from ray_snapshot.wrapping import room_on, wrapped
 
@@ -118,7 +118,7 @@ def test_results_of_spark_jobs_are_broken_between_words(columns: int, monkeypatc
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys, "stdout", screen)
     row = {"system": SYSTEM, "run_id": "0123456789abcdef", "snapshot_id": IDS[0], "count": 12_000, "sentence": SENTENCE}
-    print_rows(View("a", "What was told", tuple(row), ("system",), minor=("run_id",)), pa.Table.from_pylist([row]), 20)
+    print_result(pa.Table.from_pylist([row]), "What was told", tuple(row), ("run_id",))
     assert all(fits(line, columns) for line in screen.lines())
     assert [word for word in (SYSTEM, IDS[0], "12,000", *SENTENCE.split()) if word not in screen.getvalue()] == []
     assert any(SYSTEM in line and IDS[0] in line for line in screen.lines()) == (columns == 80)

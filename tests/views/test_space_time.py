@@ -1,6 +1,5 @@
-"""Space-time diagrams and ShiViz logs of simulated and invented runs."""
+"""Space-time diagrams and vector clocks of simulated and invented runs."""
 
-import json
 import random
 import re
 import xml.etree.ElementTree as ET
@@ -11,10 +10,9 @@ import pytest
 
 from ray_snapshot.cli import main
 from ray_snapshot.protocol.choosing import PROTOCOLS
-from ray_snapshot.reports.runs import simulated_cuts, simulated_events
+from ray_snapshot.reports.runs import simulated_cuts, simulated_events, vector_clocks
 from ray_snapshot.simulation.tokens.playing import play_events
 from ray_snapshot.simulation.tokens.scripts import Script, SendTokens, StartSnapshot, Tick, Topology
-from ray_snapshot.views.shiviz import shiviz_log, vector_clocks
 from ray_snapshot.views.space_time import RADIUS, Control, Cut, Event, diagram, panel, stacked
 
 NAMES = ("N1", "N2", "N3", "N4")
@@ -165,26 +163,13 @@ def test_several_drawings_stand_below_each_other() -> None:
     assert len([part for part in ET.fromstring(svg) if part.get("class") == "panel"]) == 2
 
 
-def read_shiviz(text: str) -> list[tuple[str, dict[str, int], str]]:
-    """As ShiViz reads it: by the expression in its first line."""
-    expression, delimiter, log = text.split("\n", 2)
-    assert not delimiter
-    python = expression.replace("(?<", "(?P<")
-    return [(found["host"], json.loads(found["clock"]), found["event"]) for found in re.finditer(python, log)]
-
-
 @pytest.mark.parametrize("seed", range(5))
-def test_the_clocks_of_a_shiviz_log_say_exactly_what_happened_before_what(seed: int) -> None:
+def test_vector_clocks_say_exactly_what_happened_before_what(seed: int) -> None:
     events, _ = simulated(seed)
-
-    found = read_shiviz(shiviz_log(events))
-
-    before = happened_before(events)
-    assert len(found) == len(events)
-    for event, (host, clock, text) in zip(events, found, strict=True):
-        known = [(other.machine, other.number) for other in events if (other, event) in before] + [(host, event.number)]
-        assert (host, text) == (event.machine, event.label)
-        assert clock == {
+    clocks, before = vector_clocks(events), happened_before(events)
+    for event in events:
+        known = [(other.machine, other.number) for other in events if (other, event) in before or other is event]
+        assert clocks[event.machine, event.number] == {
             machine: max(n for name, n in known if name == machine) for machine in {name for name, _ in known}
         }
 
@@ -198,20 +183,6 @@ def happened_before(events: list[Event]) -> set[tuple[Event, Event]]:
         behind = [b for a, b in edges if a == middle]
         edges |= {(a, b) for a in ahead for b in behind}
     return edges
-
-
-def test_each_machine_counts_its_own_events_from_one() -> None:
-    events, _ = simulated(1)
-
-    clocks = vector_clocks(events)
-
-    for name in NAMES:
-        own = [clocks[name, event.number][name] for event in events if event.machine == name]
-        assert own == list(range(1, len(own) + 1))
-
-
-def test_an_event_is_one_line() -> None:
-    assert read_shiviz(shiviz_log([Event("a", 1, label="one\ntwo")])) == [("a", {"a": 1}, "one two")]
 
 
 @pytest.mark.contract

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from incidents import deadlocked, healthy, incident, judged, written
-from viewing import Told, Viewer, viewer
+from viewing import Bank, Told, Viewer, viewer
 
 from ray_snapshot import Snapshot
 from ray_snapshot.history import HistoryWriter
@@ -25,12 +25,21 @@ def test_now_says_what_is_wrong_and_where_it_is_shown(seen: Viewer) -> None:
     told = Told(seen.page("/"))
     assert "Alarm: deadlock in bank" in told.words
     assert "a in Account.transfer" in told.words
+    assert "passive" in told.words, "machines of a system are no actors"
     assert f"{ONE}/waits" in told.links
     said = seen.json("/")
     assert (said["level"], [one["name"] for one in said["systems"]]) == ("alarm", ["bank"])
     (system,) = said["systems"]
     assert system["classes"][0] == {"name": "Account", "counts": [0, 2, 0, 0], "total": 2}
     assert not system["is_running"]
+
+
+def test_the_chart_of_an_app_that_runs_counts_actors() -> None:
+    bank = Bank()
+    bank.take(*(healthy(number, protocol="calls") for number in range(2)))
+    with viewer(live=bank) as seen:
+        drawn = seen.client.get("/live/bank/run.svg").text
+    assert (">actors<" in drawn, ">machines<" in drawn) == (True, False)
 
 
 def test_the_list_has_the_latest_first(seen: Viewer) -> None:

@@ -1,4 +1,4 @@
-"""Hosts with machines that send each other messages, and the theorem as a check.
+"""Hosts with machines that send each other messages, and what is right of a snapshot by its run.
 
 Read `simulated` first, then `oracle`. `testing/hosted_runs` and `hosted_orders` choose the steps, or a test (`tests/worlds`).
 """

@@ -63,9 +63,3 @@ class Central:
             self.surplus[number] = dict(snapshot.surplus)
         self.completed.append(assembled(number, self.parts.pop(number), is_fifo))
         return [("close", host, number) for host in self.coordinator.hosts]
-
-    def copy(self) -> Central:
-        """Another one that knows the same, of the same coordinator."""
-        parts = {number: parts.copy() for number, parts in self.parts.items()}
-        completed, surplus, aborted = self.completed.copy(), self.surplus.copy(), self.aborted.copy()
-        return Central(self.coordinator, self.now, parts, completed, surplus, aborted, self.answers.copy())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
 
 from ray_snapshot.protocol.links import Batch
 
@@ -24,7 +23,3 @@ class Network:
     """What is on its way from host to host."""
 
     batches: list[Carried] = field(default_factory=list)
-
-    def copy(self) -> Self:
-        """Another network with the same batches on their way."""
-        return type(self)(self.batches.copy())

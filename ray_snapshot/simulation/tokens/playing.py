@@ -202,7 +202,7 @@ class Exhausted:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the oracle found every one to be a state that could have been."""
+        """Whether the oracle found every one to be a consistent cut, and as the run was."""
         return all(result.is_consistent for result in self.results.values())
 
 

@@ -27,35 +27,18 @@ from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import Inbox
 from ray_snapshot.protocol.observer import LooseInLink
-from ray_snapshot.simulation.mail.machines import Input, Output, Send
 from ray_snapshot.simulation.mail.oracle import (
     Log,
     OracleError,
     RecordedSnapshot,
-    check,
-    check_at_least_once,
     check_colours,
-    replayed,
+    check_recorded,
+    compare,
 )
 from ray_snapshot.simulation.mail.reports import Part, assembled, late_part, part_of
 from ray_snapshot.simulation.tokens.scripts import Topology
 
 UNBOUNDED = 1 << 60
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Holds tokens: takes what comes; unasked it sends `choice // n` tokens to its target number `choice % n` of n."""
-
-    targets: tuple[str, ...]
-    joins: tuple[tuple[str, ...], ...] = ()
-
-    def react(self, _name: str, state: Any, inputs: tuple[Input, ...], choice: int) -> tuple[Any, tuple[Output, ...]]:
-        """Take tokens, or send some."""
-        if inputs:
-            return state + inputs[0].args, ()
-        tokens, index = divmod(choice, len(self.targets))
-        return state - tokens, (Send(self.targets[index], "tokens", tokens),)
 
 
 @dataclass(slots=True)
@@ -109,8 +92,7 @@ class TokenSystem:
         self.log = Log()
         self.cores: dict[str, HostCore] = {}
         for name, tokens in topology.machines.items():
-            targets = tuple(target for _, target in self.outputs[name])
-            self.log.start[name] = (Holder(targets), tokens)
+            self.log.start[name] = (None, tokens)
             self.log.lengths[name] = 0
             self.cores[name] = self._core(name)
         self._connect()
@@ -156,10 +138,7 @@ class TokenSystem:
         core = self.cores[source]
         machine = core.machines[source]
         core.begin_action(machine)
-        holder = self.log.start[source][0]
-        assert isinstance(holder, Holder)
-        choice = tokens * len(holder.targets) + holder.targets.index(target)
-        action = self.log.begin(source, [], choice)
+        action = self.log.begin(source, [], tokens)
         self.tokens[source] -= tokens
         channel = core.send(machine, target, "mail", "tokens", tokens, 0.0)
         action.after = self.tokens[source]
@@ -303,7 +282,6 @@ class TokenSystem:
 
     def results(self) -> list[Result]:
         """Every snapshot in the order in which they were started; at the end of a run, for it takes the recordings."""
-        last = replayed(self.log)
         found = []
         for number, initiators in enumerate(self.initiators):
             is_complete = number in self.recorded
@@ -318,17 +296,17 @@ class TokenSystem:
                 if repeated := recorded.duplicates.get((source, target, "mail")):
                     result.duplicates.append((source, target, repeated))
             if is_complete:
-                self._judge(result, recorded, last)
+                self._judge(result, recorded)
             found.append(result)
         return found
 
-    def _judge(self, result: Result, recorded: RecordedSnapshot, last: Any) -> None:
+    def _judge(self, result: Result, recorded: RecordedSnapshot) -> None:
         try:
-            if self.protocol == AT_LEAST_ONCE:
-                check_at_least_once(self.log, recorded)
-            else:
+            if self.protocol != AT_LEAST_ONCE:
                 check_colours(self.log, recorded.number)
-                check(self.log, recorded, last)
+                held = sum(result.machines.values()) + sum(tokens for _, _, tokens in result.messages)
+                compare("there are", amount(sum(self.topology.machines.values())), amount(held))
+            check_recorded(self.log, recorded)
         except OracleError as error:
             result.problem = str(error)
         result.is_consistent = not (result.problem or result.duplicates)

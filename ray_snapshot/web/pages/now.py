@@ -81,6 +81,8 @@ class SystemNow:
     trouble: str = ""
     drawn: str | None = None
     """Of which snapshot the charts are."""
+    noun: str = "actor"
+    """What its machines are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ def _shown(
         taken_at=taken_at,
         age=lasted(seconds) if seconds >= 1 else "less than a second",
         facts=tuple(_facts(row, given_up)),
+        noun=noun_of(row["protocol"]),
         said=tuple(sorted(said, key=lambda one: (not one.is_alarm, one.word != "cannot be told", one.detector))),
         gaps=tuple(map(plain, glance.gaps)),
         classes=tuple(_counted(kind, counts) for kind, counts in glance.classes.items()),

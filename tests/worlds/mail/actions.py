@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
-from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
-from ray_snapshot.simulation.mail.oracle import Action, Log, MessageId
+from ray_snapshot.simulation.mail.oracle import Action, MessageId
+from worlds.mail.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
+from worlds.mail.theorem import WorldLog
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ class Abroad(Protocol):
 class Around(Protocol):
     """What is around a host, as far as an action of one of its machines changes it."""
 
-    log: Log
+    log: WorldLog
     waits: Waits
     abroad: Abroad | None
 

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.simulation.mail.machines import Call, Create, Input, Later, Output, Reply, Send
+from worlds.mail.machines import Call, Create, Input, Later, Output, Reply, Send
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ from typing import Any
 
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.machines import Send
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
 from worlds.mail.behaviours import Script
+from worlds.mail.machines import Send
 from worlds.mail.marks import forget, is_stale, mark
 from worlds.mail.schedules import check_all, check_quiet
 from worlds.mail.sharing import SharedWorld

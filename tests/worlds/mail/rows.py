@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ray_snapshot import Wait
 from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
-from ray_snapshot.simulation.mail.machines import Behaviour
 from ray_snapshot.simulation.mail.oracle import Message, RecordedSnapshot
+from worlds.mail.machines import Behaviour
 
 if TYPE_CHECKING:
     from worlds.mail.world import World

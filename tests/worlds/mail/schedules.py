@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.oracle import OracleError, check_run
+from ray_snapshot.simulation.mail.oracle import OracleError
 from worlds import replay
 from worlds.mail.behaviours import Purse, Wanderer
 from worlds.mail.every_order import Explored, calm, explored
+from worlds.mail.theorem import check_run
 from worlds.mail.world import World
 
 RARE = {"resolve": 0.3, "fire": 0.3, "copy": 0.5, "late": 0.6, "report": 0.6}

@@ -18,18 +18,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
-from ray_snapshot.simulation.mail.oracle import Log
 from worlds.mail.actions import ActingHost, Waits
 from worlds.mail.behaviours import Script
 from worlds.mail.network import LossyNetwork
+from worlds.mail.theorem import WorldLog
 from worlds.mail.world import World
+
+T = TypeVar("T")
 
 OF_A_HOST = ("accept", "act", "record", "copy", "flush", "report", "late", "halt")
 """Steps that change the host they name, and what depends on that host alone."""
@@ -43,8 +47,30 @@ CENTRAL = ("snapshot", "abort", "notice")
 NEVER_FULL = 100
 """A window that no link of a search fills."""
 
-CHANGING = ("hosts", "kept", "network", "control", "waits", "central")
-"""What the steps of a search change, beside the log and the coordinator, and what is only counted."""
+CHANGING = ("hosts", "kept", "network", "control", "waits")
+"""What the steps of a search change, beside the log and the central point, and what is only counted."""
+
+
+def alone(one: T) -> T:
+    """Another object with containers of its own; what is in these is shared."""
+    found = copy(one)
+    for name in getattr(one, "__slots__", None) or vars(one):
+        value = getattr(one, name)
+        if isinstance(value, dict | list | set):
+            setattr(found, name, value.copy())
+    return found
+
+
+def coordinator_like(one: Coordinator) -> Coordinator:
+    """An independent copy."""
+    found = alone(one)
+    found.calls = alone(one.calls)
+    found.calls.pending = {number: alone(pending) for number, pending in one.calls.pending.items()}
+    found.pending = {number: alone(pending) for number, pending in one.pending.items()}
+    for number, pending in found.pending.items():
+        pending.counts, pending.calls = alone(pending.counts), found.calls.pending[number]
+        pending.counts.closed = found.closed
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +134,7 @@ class Change:
     host: FrozenHost
     network: list[OnItsWay]
     control: list[Step]
-    log: Log
+    log: WorldLog
     """Actions and cuts of this step only."""
 
 
@@ -143,9 +169,11 @@ class SharedWorld(World):
         vars(found).update(vars(self))
         for name in CHANGING:
             setattr(found, name, vars(self)[name].copy())
+        found.central = alone(self.central)
+        found.central.parts = {number: parts.copy() for number, parts in self.central.parts.items()}
         log = self.log
         cuts = {number: cut.copy() for number, cut in log.cuts.items()}
-        found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
+        found.log = WorldLog(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels)
         return found
 
     def enabled_on(self, name: str) -> list[Step]:
@@ -194,7 +222,7 @@ class SharedWorld(World):
         if isinstance(host.core, BarrierCore):
             host.core.on_record = self._recorded
         before = self.network, self.control, self.log, self.waits
-        log = Log(self.log.start, lengths=self.log.lengths.copy(), is_fifo=self.log.is_fifo)
+        log = WorldLog(self.log.start, lengths=self.log.lengths.copy(), is_fifo=self.log.is_fifo)
         self.network, self.control, self.log, self.waits = LossyNetwork(), [], log, Waits()
         self.hosts[name] = host
         change(host)
@@ -222,7 +250,7 @@ class SharedWorld(World):
             self._centrally(lambda: self.hear(message))
 
     def _centrally(self, change: Callable[[], object]) -> None:
-        self.central.coordinator = self.central.coordinator.copy()
+        self.central.coordinator = coordinator_like(self.central.coordinator)
         change()
 
     def _kept(self, host: SimHost) -> FrozenHost:

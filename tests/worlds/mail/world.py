@@ -16,14 +16,15 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.rollback import Asked
 from ray_snapshot.protocol.rollback import Step as RollbackStep
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
-from ray_snapshot.simulation.mail.machines import Behaviour, Input
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import MessageId
 from ray_snapshot.simulation.mail.rules import Rules
 from ray_snapshot.simulation.mail.simulated import STEPS, SimulatedHosts
 from worlds.mail.actions import Abroad, ActingHost, Body, Waits, advance, react
 from worlds.mail.generations import Lineage
+from worlds.mail.machines import Behaviour, Input
 from worlds.mail.network import LossyNetwork, listed, told_of
+from worlds.mail.theorem import WorldLog
 
 
 class World(SimulatedHosts):
@@ -36,6 +37,7 @@ class World(SimulatedHosts):
 
     kind = ActingHost
     hosts: dict[str, ActingHost]  # type: ignore[assignment]
+    log: WorldLog
     network: LossyNetwork
 
     def __init__(
@@ -48,6 +50,7 @@ class World(SimulatedHosts):
         **rules: Any,
     ) -> None:
         super().__init__(Rules(**rules), last)
+        self.log = WorldLog(is_fifo=self.rules.is_fifo)
         self.generation = generation
         self.lineage = Lineage()
         """What the generations of one system share, beside the network."""

@@ -13,7 +13,6 @@ from typing import Any
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
-from ray_snapshot.simulation.mail.machines import Ask, Call, Input, Output, Reply, Send, Tell
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
 from worlds.calls import schedules as calls_schedules
@@ -23,6 +22,7 @@ from worlds.calls.programs import Get, Kind, Post, Work
 from worlds.calls.programs import Step as ProgramStep
 from worlds.mail import fingerprints
 from worlds.mail.every_order import Explored, calm, explored
+from worlds.mail.machines import Ask, Call, Input, Output, Reply, Send, Tell
 from worlds.mail.orders import heads
 from worlds.mail.schedules import check_all, check_quiet
 from worlds.parties.world import PartyWorld, Step

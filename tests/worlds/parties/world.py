@@ -23,7 +23,6 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.senders import Senders
 from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation.mail.hosts import SimHost
-from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
 from ray_snapshot.simulation.mail.oracle import MessageId, RecordedSnapshot
 from worlds.calls.actors import Travelling
 from worlds.calls.oracle import Waiting
@@ -31,6 +30,7 @@ from worlds.calls.programs import Kind, Post, Program
 from worlds.calls.reports import name_of
 from worlds.calls.world import CallWorld
 from worlds.mail.actions import Answered
+from worlds.mail.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
 from worlds.mail.world import World
 from worlds.parties.rows import owed_id
 

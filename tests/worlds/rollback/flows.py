@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.simulation.mail.machines import Behaviour, Create, Input, Later, Output, Send
+from worlds.mail.machines import Behaviour, Create, Input, Later, Output, Send
 
 Item = tuple[int, int, int]
 """(key, value, how often it still goes round a loop)."""

@@ -93,7 +93,10 @@ class Driver:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         found = tuple(self.journal), tuple(self.waiting), tuple(self.found)
-        return self.line.fingerprint(), self.generation, self.is_rolling, self.colour, self.is_asking, *found
+        line = self.line
+        bases = [(base.snapshot_id, base.number, base.checkpoint) for base in line.bases()]
+        lives = line.life, line.analyst_life, line.numbers, line.sought and line.sought.number
+        return *lives, *bases, self.generation, self.is_rolling, self.colour, self.is_asking, *found
 
 
 @dataclass(slots=True)
@@ -113,7 +116,8 @@ class Analyst:
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
-        return tuple(self.kept), self.retention.fingerprint()
+        held = self.retention
+        return tuple(self.kept), tuple(sorted(held.pinned)), tuple(held.lent), tuple(sorted(held.planned))
 
 
 def name_of(number: int) -> str:

@@ -30,17 +30,10 @@ from collections.abc import Mapping, Sequence
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.parts.refilling import Created, Sent, refill
 from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
-from ray_snapshot.simulation.mail.oracle import (
-    ChannelId,
-    Log,
-    Message,
-    MessageId,
-    OracleError,
-    RecordedSnapshot,
-    Replay,
-)
+from ray_snapshot.simulation.mail.oracle import ChannelId, Log, Message, MessageId, OracleError, RecordedSnapshot
 from worlds.mail.actions import isolated
 from worlds.mail.generations import Lineage
+from worlds.mail.theorem import Replay
 from worlds.mail.world import World
 
 

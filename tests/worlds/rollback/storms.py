@@ -24,12 +24,13 @@ from typing import Any
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.machines import Create
-from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, RecordedSnapshot, Replay, replayed
+from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, RecordedSnapshot
 from worlds import replay
 from worlds.mail.behaviours import Purse, Wanderer
 from worlds.mail.every_order import calm
+from worlds.mail.machines import Create
 from worlds.mail.schedules import RARE, check_all, check_quiet
+from worlds.mail.theorem import Replay, replayed
 from worlds.mail.world import World
 from worlds.rollback.flows import Flow, Source, effects, random_flow, sums_of
 from worlds.rollback.restoring import latest, obstacles, prepared, repeated

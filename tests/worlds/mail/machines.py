@@ -22,21 +22,30 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Send:
+class _Sent:
+    target: str
+    method: str
+    args: Any = None
+
+
+class Send(_Sent):
     """A one-way message."""
 
-    target: str
-    method: str
-    args: Any
 
-
-@dataclass(frozen=True)
-class Later:
+class Later(_Sent):
     """A timer: a message that goes its way at some later moment."""
 
-    target: str
-    method: str
-    args: Any
+
+class Call(_Sent):
+    """A call whose reply the machine waits for, inside its action; always the last output of a reaction."""
+
+
+class Tell(_Sent):
+    """A call of a watched actor (`parties`); nobody waits for its reply."""
+
+
+class Ask(_Sent):
+    """A call of a watched actor whose reply the machine waits for, inside its action; always the last output of a reaction."""
 
 
 @dataclass(frozen=True)
@@ -47,33 +56,6 @@ class Create:
     host: str
     behaviour: Behaviour
     state: Any
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call whose reply the machine waits for, inside its action; always the last output of a reaction."""
-
-    target: str
-    method: str
-    args: Any
-
-
-@dataclass(frozen=True)
-class Tell:
-    """A call of a watched actor (`parties`); nobody waits for its reply."""
-
-    target: str
-    method: str
-    args: Any = None
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A call of a watched actor whose reply the machine waits for, inside its action; always the last output of a reaction."""
-
-    target: str
-    method: str
-    args: Any = None
 
 
 @dataclass(frozen=True)
