@@ -128,6 +128,8 @@ def test_in_the_middle_of_such_a_call_the_answer_is_the_same(status: str) -> Non
     calls = [CALL, shard] if status == "active" else [CALL]
     waits = [ON_CALL, on_shard] if status == "active" else [ON_CALL]
     assert verdict(POLL, machines=machines, calls=calls, waits=waits).holds is None
+    replied = ON_CALL | {"satisfied": True}
+    assert verdict(POLL, machines=[driver, BUFFER], waits=[replied]).holds is None, "it is an answer like those before"
     flying = {"source": "driver", "target": "Buffer-0", "kind": "call", "method": "sample", "call_id": CALL["call_id"]}
     assert verdict(POLL, machines=[driver, BUFFER], messages=[flying], waits=[ON_CALL]).holds is None
 

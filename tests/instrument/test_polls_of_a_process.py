@@ -7,6 +7,7 @@ import enum
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -303,13 +304,14 @@ def _at(state: Any, own: int, others: int = 0) -> CompletedCallSnapshot:
 
 def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> dict[str, Any]:
     """What is told of a poll in the last of these; nothing of some that are young."""
-    asked = polls.PolledMethod("b", "sample", "app.py:7", 9, about.get("answer", "None"))
-    poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside, about.get("young", False))
-    program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
     plain, threads = about.get("plain", ("sample",)), Threads(acting=about.get("threads", ()))
     buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=plain, threads=threads)
     over, rows = OverSnapshots(), []
     for number, calls in enumerate(snapshots):
+        times = 9 + about.get("rounds", 2) * number
+        asked = polls.PolledMethod("b", "sample", "app.py:7", times, about.get("answer", "None"))
+        poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside, about.get("young", False))
+        program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
         rows = list(over.rows(calls, {"driver": program, "b": buffer}, about.get("worked", {}), 1_000.0 + number))
     return rows[0] if rows else {}
 
@@ -364,13 +366,15 @@ def test_what_only_counts_the_calls_is_told_where_all_else_has_stayed() -> None:
     counted = STATE | {"deep": {"asked": 15}}
     assert _row(_at(STATE, 1), _at(counted, 9))["counters"] == ["asked"]
     assert _row(_at(STATE, 1), _at(STATE, 5), _at(counted, 9))["counters"] == ["asked"], "since it was seen first"
+    inside = replace(_at(STATE, 9), machines={"b": MachineReport("b", 0, 1, 0)})
+    assert _row(_at(STATE, 1), _at(STATE, 5), inside)["counters"] is None, "a call is inside an action there"
 
 
 @pytest.mark.parametrize(
     ("later", "about"),
     [
         (None, {}),
-        (_at(STATE, 1), {}),
+        (_at(STATE, 9), {"rounds": 1}),  # to a call that was made before
         (_at(STATE | {"deep": {"asked": 14}}, 9), {}),
         (_at(STATE | {"deep": {"asked": 15.0}}, 9), {}),
         (_at(STATE | {"groups": [1, 2, 3]}, 9), {}),
@@ -396,19 +400,18 @@ class Buffer:
 
 
 def test_of_two_who_ask_one_actor_neither_is_anybody_else() -> None:
-    asked = polls.PolledMethod("b", "sample", "app.py:7", 9, "None")
-    program = {
-        name: ProcessReport(MachineReport(name, 0, 1, 0), 0.0, polls=(Poll(None, "", 0.0, (asked,), "until", ()),))
-        for name in ("driver", "feeder")
-    }
-    buffer = {"b": ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=("sample",))}
+    def told(times: int, *names: str) -> dict[str, ProcessReport]:
+        poll = Poll(None, "", 0.0, (polls.PolledMethod("b", "sample", "app.py:7", times, "None"),), "until", ())
+        asking = {name: ProcessReport(MachineReport(name, 0, 1, 0), 0.0, polls=(poll,)) for name in names}
+        return asking | {"b": ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=("sample",))}
+
     over = OverSnapshots()
-    list(over.rows(_at({"asked": 2}, 1, 1), {"driver": program["driver"]} | buffer, {}, 1_000.0))
-    (alone,) = over.rows(_at({"asked": 9}, 5, 4), {"driver": program["driver"]} | buffer, {}, 1_001.0)
+    list(over.rows(_at({"asked": 2}, 1, 1), told(9, "driver"), {}, 1_000.0))
+    (alone,) = over.rows(_at({"asked": 9}, 5, 4), told(13, "driver"), {}, 1_001.0)
     assert alone["counters"] is None
-    found = list(over.rows(_at({"asked": 20}, 10, 10), program | buffer, {}, 1_002.0))
+    found = list(over.rows(_at({"asked": 20}, 10, 10), told(18, "driver", "feeder"), {}, 1_002.0))
     assert [one["counters"] for one in found] == [["asked"], None], "the second one is seen for the first time"
-    found = list(over.rows(_at({"asked": 30}, 15, 15), program | buffer, {}, 1_003.0))
+    found = list(over.rows(_at({"asked": 30}, 15, 15), told(23, "driver", "feeder"), {}, 1_003.0))
     assert [one["counters"] for one in found] == [["asked"], ["asked"]]
 
 
