@@ -51,13 +51,14 @@ from ray_snapshot.detectors.common import (
     texts,
     unsound,
 )
-from ray_snapshot.detectors.explain import advice, cycle_text, lost_callers, records, with_holders
+from ray_snapshot.detectors.explain import cycle_text, records
 from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
 from ray_snapshot.detectors.pending import unbegun
 from ray_snapshot.detectors.polls import OnlyAsking, with_polls_as_waits
 from ray_snapshot.detectors.reduction import Graph, knots, load_for, movable, shortest_cycle
+from ray_snapshot.detectors.remedies import advice, lost_callers, with_holders
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained

@@ -1,9 +1,9 @@
 """A deadlock in words and records: which machines and calls wait, where in the app's source, for which others, round
-which cycle, and what to change."""
+which cycle. What to change is in `remedies`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import Integers, is_any_of, listed, texts
-from ray_snapshot.detectors.happened import died_behind
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY, name_ranges
+from ray_snapshot.names import HELD_BY
 from ray_snapshot.snapshot import Snapshot
 
-_ENDED_TASKS = "ended tasks"
+ENDED_TASKS = "ended tasks"
 """The source of what plain tasks had sent that have ended."""
-_CALLED = " (called at {})"
+CALLED_AT = " (called at {})"
 
 Alternatives = dict[int, list[tuple[int, list[int]]]]
 """Per node: (k, nodes of which k are needed) of each alternative of its wait."""
@@ -41,12 +40,12 @@ def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers, cause: Iterab
     """
     if not len(nodes):
         return []
-    about, first = _About(snapshot, waits, nodes), set(cause)
+    about, first = About(snapshot, waits, nodes), set(cause)
     return [about.record(node) | ({"is_cause": True} if node in first else {}) for node in nodes.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class Node:
     """One node for a person: a machine, or a call of it; of a call that has not begun the `call_site` is None."""
 
     machine: str
@@ -91,7 +90,7 @@ class _Node:
         )
 
 
-class _About:
+class About:
     """What a few nodes are and what they wait for; made once for all nodes of a report."""
 
     def __init__(self, snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> None:
@@ -120,7 +119,7 @@ class _About:
             **({"since": found.since.isoformat()} if self.is_to_break and found.since else {}),
             **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
             **({"waits_for_calls": list(dict.fromkeys(calls))[: LIMITS.listed]} if calls else {}),
-            **({"waits_for_later_call": True} if _callers(self, node) else {}),
+            **({"waits_for_later_call": True} if callers_of(self, node) else {}),
             **({"waits_for_a_reader": True} if node in self.generators else {}),
             **({"needs": why} if (why := self.room(node)) else {}),
             **({"primitive": found.primitive} if found.primitive else {}),
@@ -129,7 +128,7 @@ class _About:
 
     def room(self, node: int) -> str:
         """What a call that has not begun needs on a node, and who holds it; "" if that is not what it waits for."""
-        lack = self.waits.lacks.get(_also(self.waits, node))
+        lack = self.waits.lacks.get(also_waits_on(self.waits, node))
         return "" if lack is None else lack.why()
 
     def calls(self, node: int) -> list[str]:
@@ -140,29 +139,29 @@ class _About:
         return [call for other in on if self.nodes[other].is_call and (call := self.nodes[other].call)]
 
 
-def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Integers) -> dict[int, _Node]:
+def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Integers) -> dict[int, Node]:
     shown = map(_machine_of, waits.names.take(known).to_pylist())
     names = dict(zip(known.tolist(), shown, strict=True))
     classes = _classes(snapshot, waits, known)
-    primitives = _primitives(snapshot)
-    found = {node: _Node(names[node], classes.get(node)) for node in known.tolist() if node < waits.first_call}
+    primitives = primitives_of(snapshot)
+    found = {node: Node(names[node], classes.get(node)) for node in known.tolist() if node < waits.first_call}
     machines = [node for node in nodes.tolist() if node < waits.first_call]
     methods = _calls(snapshot, [names[node] for node in machines]) if machines else {}
     for node in machines:
         method, call_site = methods.get(names[node], (None, None))
         primitive = primitives.get(names[node], "")
-        found[node] = _Node(names[node], classes.get(node), method, call_site, primitive=primitive)
+        found[node] = Node(names[node], classes.get(node), method, call_site, primitive=primitive)
     for table, is_running, calls in _call_rows(waits, known):
         since = "started_at" if is_running else "sent_at"
         columns = ["method", "call_id", since, *(["call_site"] if is_running else [])]
         rows = snapshot.tables[table].select(columns).take(waits.calls.row[calls - waits.first_call]).to_pylist()
         for node, row in zip(calls.tolist(), rows, strict=True):
             row |= {"since": row.pop(since), "primitive": primitives.get(row["call_id"], "")}
-            found[node] = _Node(names[node], classes.get(node), **row, is_call=True, is_running=is_running)
+            found[node] = Node(names[node], classes.get(node), **row, is_call=True, is_running=is_running)
     return found
 
 
-def _primitives(snapshot: Snapshot) -> Mapping[str, str]:
+def primitives_of(snapshot: Snapshot) -> Mapping[str, str]:
     """By call (by machine, of a wait of no call), as the watcher has listed them in the coverage."""
     found = snapshot.coverage.get("primitives")
     return {name: str(text) for name, text in found.items()} if isinstance(found, Mapping) else {}
@@ -218,13 +217,13 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
     found: Alternatives = {}
     for alternative in np.flatnonzero(mine).tolist():
         node, k = int(graph.owner[alternative]), int(graph.k[alternative]) - there[alternative]
-        beside = _also(waits, node)
+        beside = also_waits_on(waits, node)
         rest = [other for other in on[alternative] if other != beside]
         if beside >= waits.first_room:
             rest = rest or graph.target[graph.owner[graph.alternative] == beside].tolist()
             found.setdefault(node, []).append((len(rest), rest))
             continue
-        if not rest and beside < _first_gate(waits):
+        if not rest and beside < first_gate(waits):
             rest = on[alternative]  # nothing but the event loop
         if rest:
             found.setdefault(node, []).append((k - (len(on[alternative]) - len(rest)), rest))
@@ -247,7 +246,7 @@ def _is_within(waits: WaitGraph, on: list[int], others: list[int]) -> bool:
     return bool(calls) and calls <= set(others)
 
 
-def _also(waits: WaitGraph, node: int) -> int:
+def also_waits_on(waits: WaitGraph, node: int) -> int:
     """The node that a call needs beside what it waits for; -1: none."""
     call = node - waits.first_call
     also = int(waits.calls.also[call]) if 0 <= call < waits.calls.call_count else -1
@@ -278,10 +277,10 @@ def cycle_text(snapshot: Snapshot, waits: WaitGraph, cycle: Sequence[int], membe
     Of calls: "A-0 in A.both (app.py:7) waits for A.ask of A-1, which waits for a free slot of A-1; A-1 in ...".
     """
     hops, count = _hops(waits, cycle)
-    about = _About(snapshot, waits, np.array([node for hop in hops for node in hop] if hops else members, np.int64))
+    about = About(snapshot, waits, np.array([node for hop in hops for node in hop] if hops else members, np.int64))
     if not hops:
         node = int(members[0])
-        return _subject(about.nodes[node]) + " waits for " + _awaited(about, node) + _why_never(about, node)
+        return subject_text(about.nodes[node]) + " waits for " + awaited_text(about, node) + _why_never(about, node)
     following = [*hops[1:], hops[0]]
     parts = [_hop(about, hop, after[0]) for hop, after in zip(hops, following, strict=True)][: LIMITS.cycle_hops]
     joint = "; " if any(about.nodes[hop[0]].is_call for hop in hops) else ", "
@@ -300,58 +299,58 @@ def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]
     return [part.tolist() for part in np.split(turned, cuts)[: LIMITS.cycle_hops + 1]], len(starts)
 
 
-def _subject(node: _Node) -> str:
+def subject_text(node: Node) -> str:
     if not node.is_call:
         place = " at ".join(text for text in (node.call if node.method else None, node.site) if text)
         return node.machine + (f" ({place})" if place else "")
     if not node.is_running:
-        return f"{_object(node)}, not begun,"
+        return f"{object_text(node)}, not begun,"
     return f"{node.machine} in {node.call}{node.place}"
 
 
-def _object(node: _Node) -> str:
+def object_text(node: Node) -> str:
     is_of_a_task = node.machine.endswith("()")  # which has no name before it begins
     return f"{node.call} of {node.machine}" if node.is_call and not is_of_a_task else node.machine
 
 
-def _hop(about: _About, hop: list[int], after: int) -> str:
+def _hop(about: About, hop: list[int], after: int) -> str:
     """From one that waits to the next one: "A-1 in A.ask waits for A.answer of A-0, which waits for a free slot"."""
     node, between = hop[0], hop[1:]
-    gate = next((one for one in between if one >= _first_gate(about.waits)), None)
-    text = f"{_subject(about.nodes[node])} waits for "
+    gate = next((one for one in between if one >= first_gate(about.waits)), None)
+    text = f"{subject_text(about.nodes[node])} waits for "
     if gate is not None and gate == between[0]:
         return text + _slot(about, gate)
-    text += _awaited(about, node, between[0] if between else after)
+    text += awaited_text(about, node, between[0] if between else after)
     return text if gate is None else f"{text}, which waits for {_slot(about, gate)}"
 
 
-def _first_gate(waits: WaitGraph) -> int:
+def first_gate(waits: WaitGraph) -> int:
     return waits.first_call + waits.calls.call_count
 
 
-def _slot(about: _About, gate: int) -> str:
+def _slot(about: About, gate: int) -> str:
     """What a gate stands for: "a free slot of A-0"."""
     if gate >= about.waits.first_room:
         return about.waits.lacks[gate].why() if gate in about.waits.lacks else "room on a node"
-    gates, number, name = about.waits.calls.gates, gate - _first_gate(about.waits), about.waits.names[gate].as_py()
+    gates, number, name = about.waits.calls.gates, gate - first_gate(about.waits), about.waits.names[gate].as_py()
     group = gates.group_names[gates.group[number]]
     if gates.exclusive[number] >= 0:
-        return f"the {'constructor' if _is_constructor(about, number) else 'event loop'} of {name}"
+        return f"the {'constructor' if is_constructor(about, number) else 'event loop'} of {name}"
     return f"a free slot of {name}" if group is None else f"a free slot of group {group} of {name}"
 
 
-def _is_constructor(about: _About, gate: int) -> bool:
+def is_constructor(about: About, gate: int) -> bool:
     row = about.waits.calls.row[about.waits.calls.gates.exclusive[gate]]
     return bool(about.snapshot.tables["calls"]["method"][row].as_py() == "__init__")
 
 
-def _awaited(about: _About, node: int, after: int | None = None) -> str:
+def awaited_text(about: About, node: int, after: int | None = None) -> str:
     """What a node waits for, the one that the cycle goes on with first."""
     alternatives = about.alternatives.get(node, [])
     nodes = list(dict.fromkeys(other for _, on in alternatives for other in on))
     if after is not None:
         nodes = [after, *(other for other in nodes if other != after)]
-    on = list(dict.fromkeys(_object(about.nodes[other]) for other in nodes))
+    on = list(dict.fromkeys(object_text(about.nodes[other]) for other in nodes))
     if why := about.room(node):
         return why
     record = about.record(node)
@@ -359,7 +358,7 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
         return f"{listed(on, most=1)} to take an item"
     if holder := about.nodes[node].holder:
         return f"{holder} to give it back"
-    if callers := _callers(about, node):
+    if callers := callers_of(about, node):
         if callers == [about.nodes[node].machine]:
             return f"a later call to {callers[0]}, and none can begin there"
         return f"a later call to {about.nodes[node].machine}, by {'any of ' * (len(callers) > 1)}{listed(callers)}"
@@ -372,7 +371,7 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
     return f"{record['k'] if record['mode'] == 'k_of_n' else 'any'} of {listed(on)}"
 
 
-def _callers(about: _About, node: int) -> list[str]:
+def callers_of(about: About, node: int) -> list[str]:
     """Of a call that waits inside its own actor (on an event, a lock): machines that might call it; else nothing."""
     mine = about.nodes[node]
     if not mine.is_call:
@@ -384,7 +383,7 @@ def _callers(about: _About, node: int) -> list[str]:
     return [name for name in names if name != mine.machine] or [mine.machine]
 
 
-def _why_never(about: _About, node: int) -> str:
+def _why_never(about: About, node: int) -> str:
     """Why what a machine outside of every cycle waits for cannot come."""
     if about.room(node):
         return ""
@@ -396,241 +395,3 @@ def _why_never(about: _About, node: int) -> str:
             verb, pronoun = ("is", " it") if len(who) == 1 else ("are", " them")
             return f" ({listed(who)} {verb} {reason}{pronoun if 'wake' in reason else ''})"
     return ", and so many can never come"
-
-
-# ---- what to change -------------------------------------------------------------------------------------------------
-
-
-def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integers) -> list[str]:
-    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all that cannot move."""
-    calls = members[members >= waits.first_call]
-    if not len(calls):
-        return []
-    rooms = {also for node in calls.tolist() if (also := _also(waits, node)) in waits.lacks}
-    if rooms:
-        return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[: LIMITS.advice]
-    about = _About(snapshot, waits, members)
-    waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
-    parked = [node for node in calls.tolist() if _callers(about, node)]
-    if parked and not waiting:  # calls behind them may end these waits, and whoever waits for those is no member
-        behind = np.setdiff1d(stuck[waits.blocked[stuck]], members)[: LIMITS.behind_members]
-        about = _About(snapshot, waits, np.union1d(members, behind))
-        full = {about.nodes[node].machine for node in parked}
-        waiting = [
-            (node, call)
-            for node in about.alternatives
-            for call in _not_begun(about, node)
-            if about.nodes[call].machine in full
-        ]
-    changes: dict[_Change, list[str | None]] = {}
-    for node, call in waiting:
-        change = _change(about, node, call)
-        changes.setdefault(change, []).append(about.nodes[node].call_site)
-    if changes:
-        return [change.text(sites) for change, sites in changes.items()][: LIMITS.advice]
-    never = set(stuck.tolist())
-    if parked:
-        return _of_parked(about, parked)[: LIMITS.advice]
-    return [_impossible(about, node, never) for node in calls.tolist()[: LIMITS.advice]]
-
-
-def _not_begun(about: _About, node: int) -> list[int]:
-    """The calls that a node waits for and that cannot begin."""
-    calls = about.waits.calls
-    end = about.waits.first_call + calls.call_count
-    begun = about.waits.first_call + calls.running_count
-    on = [call for _, choice in about.alternatives.get(node, []) for call in choice if begun <= call < end]
-    gated = [call for call in on if 0 <= _gate(about.waits, call) < len(calls.gates.is_open)]
-    return [call for call in gated if not calls.gates.is_open[_gate(about.waits, call)]]
-
-
-def _gate(waits: WaitGraph, call: int) -> int:
-    """The gate that a call that has not begun must pass; -1: none."""
-    also = _also(waits, call)
-    return also - _first_gate(waits) if also >= 0 else -1
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A sentence of advice, but for the places in the app's source that it is about."""
-
-    before: str
-    word: str
-    after: str
-
-    def text(self, sites: Sequence[str | None]) -> str:
-        known = list(dict.fromkeys(site for site in sites if site))
-        return self.before + (self.word.format(listed(known)) if known else "") + self.after
-
-
-def _change(about: _About, node: int, call: int) -> _Change:
-    """What to change where `node` waits for a `call` that cannot begin."""
-    gates, gate = about.waits.calls.gates, _gate(about.waits, call)
-    who, target = about.nodes[node], about.nodes[call]
-    if gates.exclusive[gate] >= 0:
-        return _after(about, gate, target)
-    actor = target.class_name or target.machine
-    group = gates.group_names[gates.group[gate]]
-    bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
-    held = int(gates.held[gate])
-    count = held + _queue_length(about.waits, gate)
-    lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
-    if who.is_call and who.machine == target.machine:
-        directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
-        after = f"{directly}, or raise {bound} to {count}; {lock}."
-        return _Change(f"{who.call} waits", " at {}", after)
-    if untaken := _untaken(about, target.machine):
-        then = "drop that generator, or raise its _generator_backpressure_num_objects"
-        after = f" is waited for, {then}; or raise {bound} to {count} ({lock})."
-        return _Change(f"Take the items of {untaken} before {target.call}", _CALLED, after)
-    if parked := _parked_at(about, target.machine):
-        is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
-        own_group = ", or give it a concurrency group of its own" + _ACROSS_LOOPS * is_on_loop
-        return _Change(f"Raise {bound} to {count}, so that {target.call}", _CALLED, f" can begin ({lock}){own_group}.")
-    or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
-    before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
-    others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
-    return _Change(before, _CALLED, f" can begin ({lock}); {others}")
-
-
-def _queue_length(waits: WaitGraph, gate: int) -> int:
-    """How many calls wait for a gate. Any of them may come first, and keep its slot as those before it do."""
-    return int((waits.calls.also == waits.calls.call_count + gate).sum())
-
-
-def _untaken(about: _About, machine: str) -> str | None:
-    """A generator of a machine that Ray holds at a `yield` until an item is taken: it keeps its slot as long."""
-    held = (about.nodes[one] for one in sorted(about.generators) if one in about.nodes)
-    return next((one.call for one in held if one.machine == machine), None)
-
-
-_ACROSS_LOOPS = (
-    ", and let it end these waits by loop.call_soon_threadsafe (a concurrency group of an async actor has an event loop of its"
-    " own)"
-)
-
-
-def _parked_at(about: _About, machine: str) -> list[int]:
-    """Calls of a machine that wait inside it for a later call: not to wait for that one's reply would not let it begin."""
-    return [one for one in about.alternatives if about.nodes[one].machine == machine and _callers(about, one)]
-
-
-def _after(about: _About, gate: int, target: _Node) -> _Change:
-    """The advice where one call keeps all others out."""
-    if _is_constructor(about, gate):
-        when = f" can begin only when the constructor of {target.machine} has returned: "
-        then = f"wait in a method that is called afterwards, not in {target.class_name}.__init__."
-    else:
-        when = f" can begin only when the event loop of {target.machine} is free: "
-        nodes = (about.nodes[one] for one in about.alternatives if about.nodes[one].machine == target.machine)
-        is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
-        in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
-        then = in_a_thread or "await the reply there instead of ray.get."
-    return _Change(str(target.call), _CALLED, when + then)
-
-
-def _of_parked(about: _About, parked: list[int]) -> list[str]:
-    """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
-    lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
-    rest = [one for node in parked if not (one := about.nodes[node]).holder]
-    if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
-        lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
-    return lines
-
-
-def _holder_of_lock(about: _About, node: int) -> str:
-    """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
-    A.check of A-0: ..."; "" if that is not known."""
-    mine = about.nodes[node]
-    if len(mine.holders) != 1:
-        return ""
-    place, among = (mine.machine, *mine.holders), ((other, about.nodes[other]) for other in about.alternatives)
-    nodes = [other for other, one in among if one.is_running and (one.machine, one.method) == place]
-    if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
-        return ""
-    held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
-    waits = f"while it waits{about.nodes[nodes[0]].place} for {_awaited(about, nodes[0])}"
-    return f"{held} {waits}: leave the `async with` before that wait."
-
-
-_LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
-
-
-def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members: Integers) -> Integers:
-    """`cause` with the calls of `members` that hold the locks that it waits for, and what these wait for; all `members` if one
-    that holds a lock is none of them."""
-    if not any(HELD_BY in text for text in _primitives(snapshot).values()):
-        return cause
-    about, found = _About(snapshot, waits, members), set(cause.tolist())
-    holders = {(about.nodes[node].machine, name) for node in found for name in about.nodes[node].holders}
-    at: dict[tuple[str, str | None], list[int]] = {}
-    for node in members.tolist():
-        at.setdefault((about.nodes[node].machine, about.nodes[node].method), []).append(node)
-    if not at.keys() >= holders:
-        return members
-    nodes = [node for holder in holders for node in at[holder]]
-    while nodes:
-        if (node := nodes.pop()) not in found:
-            found.add(node)
-            nodes += [one for _, on in about.alternatives.get(node, []) for one in on if about.nodes[one].is_call]
-    return np.intersect1d(members, [*found])
-
-
-def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[str]:
-    """Of calls that wait inside their own actors: why no later call to these comes.
-
-    "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
-    """
-    calls = cause[cause >= waits.first_call]
-    if not len(calls):
-        return []
-    about = _About(snapshot, waits, calls)
-    parked: dict[str, list[int]] = {}
-    for node in calls.tolist():
-        if not about.nodes[node].holder and _callers(about, node):
-            parked.setdefault(about.nodes[node].machine, []).append(node)
-    machines: dict[tuple[str, str], list[str]] = {}
-    for machine, nodes in parked.items():
-        machines.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
-    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items()][: LIMITS.advice]
-
-
-def _why_no_call(about: _About, machine: str, nodes: list[int], parked: Collection[str]) -> tuple[str, str]:
-    """What stands before and after its name."""
-    dead = died_behind(about.snapshot, [machine])
-    fates: dict[str, dict[str, None]] = {"died": dict.fromkeys(dead)} if dead else {}
-    on = {other for node in nodes for _, choice in about.alternatives.get(node, []) for other in choice}
-    for other in sorted(on, key=lambda node: about.nodes[node].machine):
-        if not about.nodes[other].is_call and (name := about.nodes[other].machine) not in {*parked, *dead}:
-            has_ended, is_idle = about.waits.stopped[other], about.waits.passive[other]
-            fates.setdefault("ended" if has_ended else "idle" if is_idle else "stuck", {})[name] = None
-    channels = about.snapshot.tables["channels"]
-    if (is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
-        fates.setdefault("ended", {})["every task that called it"] = None
-    reasons = [
-        f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
-    ]
-    if about.waits.calls.machine[nodes[0] - about.waits.first_call] in about.waits.calls.full:
-        return "no call can begin in", "; ".join([": every slot is taken", *reasons])
-    return ("nobody is left to call", f": {'; '.join(reasons)}") if reasons else ("nobody else may call", "")
-
-
-_FATES = {
-    "died": ("has died", "have died"),
-    "ended": ("has ended", "have ended"),
-    "stuck": ("is stuck", "are stuck"),
-    "idle": ("does nothing until it is called", "do nothing until they are called"),
-}
-
-
-def _impossible(about: _About, node: int, stuck: set[int]) -> str:
-    """What must come and cannot, where no slot is in question."""
-    on = dict.fromkeys(other for _, choice in about.alternatives.get(node, []) for other in choice)
-    never = list(dict.fromkeys(_object(about.nodes[other]) for other in on if other in stuck))
-    text = f"{_subject(about.nodes[node])} waits for {_awaited(about, node)}"
-    if node in about.generators:
-        how = "take its items before anything else is waited for, drop it, or raise its _generator_backpressure_num_objects."
-        return f"{text}: {how}"
-    if 0 < len(never) < len(on):
-        text += f", and {listed(never)} can never come"
-    return text + ": give this wait a timeout, or take one of those that it waits for out of it."

@@ -40,8 +40,8 @@ def snapshot_of(
     header = SnapshotHeader(number, "app", "1", "calls", [], at)
     known_as = delayed or DelayedCalls()
     replies, unbegun = known_as.update(completed.calls, recorded, facts, at)
-    hearing = known_as.may_hear(completed.calls, recorded, at)
-    told = {"delayed_replies": replies, "delayed_calls": unbegun, "hearing": hearing}
+    answered = known_as.just_answered(completed.calls, recorded, at)
+    told = {"delayed_replies": replies, "delayed_calls": unbegun, "just_answered": answered}
     return CollectedCalls(header, completed.calls, recorded, dict(facts), **told).snapshot()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from nets import Net
+from worlds.mail import rules
 from worlds.mail.behaviours import Script
 from worlds.mail.machines import Send
 from worlds.mail.schedules import check_all, run_script
@@ -30,7 +31,6 @@ from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
-from ray_snapshot.simulation.mail import rules
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}

@@ -43,7 +43,7 @@ class CollectedCalls:
     """Waits whose calls have ended for long, and since when; see `delayed_calls`."""
     delayed_calls: tuple[tuple[CallsOf, int, float], ...] = ()
     """Calls that nothing known keeps from beginning for long: channel, number, and since when."""
-    hearing: frozenset[str] = frozenset()
+    just_answered: frozenset[str] = frozenset()
     """Machines that a reply may be about to reach; see `delayed_calls`."""
     still_since: float = 0.0
     """Since then nothing has moved."""

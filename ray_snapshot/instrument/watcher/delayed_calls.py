@@ -25,11 +25,11 @@ class DelayedCalls:
         self.replies: dict[Any, float] = {}
         self.calls: dict[Any, float] = {}
         self.open: dict[str, set[str]] = {}
-        """By machine: the calls that have not ended of which it may hear when they do."""
-        self.heard: dict[str, float] = {}
+        """By machine: the calls that have not ended, of those that it has made or whose refs have come to it."""
+        self.answered: dict[str, float] = {}
         """By machine: when one of these was first seen to have ended, if that is not long ago."""
 
-    def may_hear(
+    def just_answered(
         self, calls: CompletedCallSnapshot, recorded: Mapping[str, ProcessReport], now: float
     ) -> frozenset[str]:
         """The machines that a reply may be about to reach: what they have put on its ref runs when that has come."""
@@ -39,9 +39,9 @@ class DelayedCalls:
         before, self.open = self.open, {name: every.intersection(one.passed) for name, one in recorded.items()}
         for call in every:
             self.open.setdefault(parsed(call).source, set()).add(call)
-        self.heard |= {name: now for name, those in before.items() if those - self.open.get(name, set())}
-        self.heard = {name: at for name, at in self.heard.items() if now - at < LONG_S}
-        return frozenset(self.heard)
+        self.answered |= {name: now for name, those in before.items() if those - self.open.get(name, set())}
+        self.answered = {name: at for name, at in self.answered.items() if now - at < LONG_S}
+        return frozenset(self.answered)
 
     def update(
         self,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -15,16 +12,10 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.here import class_in
-from ray_snapshot.instrument.process.blocked_threads import Threads
-from ray_snapshot.instrument.process.kernel_waits import OF_PROCESS
-from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
-from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
-from ray_snapshot.instrument.watcher.sections import obstacles_of
-from ray_snapshot.instrument.watcher.stores import stores
-from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER, EVENT_WAIT, LONG_S, NO_CALL
+from ray_snapshot.instrument.watcher.covered import Coverage
+from ray_snapshot.names import DRIVER, EVENT_WAIT
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Awaited, CallWait, MachineReport, RunningCall, call_id_of, parsed
 from ray_snapshot.protocol.task_collector import parsed_target
@@ -38,8 +29,6 @@ from ray_snapshot.waits import short_form_of
 
 UNKNOWN = "an unwatched process"
 """The name of the source of calls that came without a header."""
-
-_ENDED = "which has ended: its value is still being written, sent or read"
 
 
 class Tables:
@@ -151,7 +140,7 @@ class Tables:
 
     def snapshot(self) -> Snapshot:
         """Of watched actors alone."""
-        tables, coverage, obstacles = self.tables(), *self.facts()
+        tables, coverage, obstacles = self.tables(), *Coverage(self).facts()
         tables["waits"] = _table("waits", self.waits)
         return checked(self.collected.header, tables, coverage, obstacles)
 
@@ -166,209 +155,6 @@ class Tables:
         tables = {name: _table(name, found) for name, found in rows.items()}
         tables["machines"] = with_delay(tables["machines"], self.collected.header.started_at)
         return tables
-
-    def facts(self) -> tuple[dict[str, Any], list[str]]:
-        """The coverage, and the obstacles to a restore."""
-        uncovered = self._uncovered()
-        without = [self.shown(name) for name, one in self.own.items() if not one.has_state and not is_task(name)]
-        coverage = {
-            "hosts": len(self.own),
-            "uncovered": uncovered,
-            "apart": list(self.collected.apart),
-            "without_state": [name for name in without if name != DRIVER],
-            "library_states_off": self._of_libraries(),
-            "groups": {
-                facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
-            },
-            "blocked_loops": {self.shown(name): self.run_id(call) for name, call in self.blocking.items()},
-        }
-        if held := [self.run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
-            coverage |= {"held_generators": held}
-        if primitives := self._primitives():
-            coverage |= {"primitives": primitives}
-        if unexplained := self._unexplained():
-            coverage |= {"unexplained": unexplained}
-        if self.collected.delayed_calls:
-            coverage |= {"unbegun": self._unbegun()}
-        if self.collected.happened:
-            coverage |= {"happened": list(map(self._happened, self.collected.happened))}
-        told = [{**one, "members": list(map(self._member, one["members"]))} for one in self.collected.groups]
-        coverage |= {"collectives": told}
-        if self.collected.still_since:
-            coverage |= {"still_since": datetime.fromtimestamp(self.collected.still_since, UTC).isoformat()}
-        if self.collected.tells_callers:
-            coverage |= {"ended_by": self._ended_by()}
-        if self.collected.looks is not None:
-            coverage |= {"resources": resources(self, self.collected.looks)}
-        if short := stores(self):
-            coverage |= {"stores": short}
-        obstacles = [self.named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
-        of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
-        unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
-        return coverage, obstacles + obstacles_of(self.collected, unknown)
-
-    def _unexplained(self) -> list[dict[str, Any]]:
-        """Waits that have lasted for long, and of which it cannot be told what ends them; at most `unexplained_waits`."""
-        until = self.collected.header.started_at - LONG_S
-        found = [
-            (machine, LongWait(one.wait.waiting_since, one.wait.call_site, one.wait.what or NO_CALL))
-            for machine, waits in self.waits_of.items()
-            for one in waits
-            if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
-        ]
-        found += [(name, wait) for name, one in self.collected.recorded.items() for wait in one.long_waits]
-        found += [
-            (machine, LongWait(one.wait.waiting_since, one.wait.call_site, f"in a task of its own for {replies}"))
-            for machine, waits in self.waits_of.items()
-            if machine != DRIVER and any(one.wait.is_local for one in waits)
-            for one in waits
-            if one.wait.call_id is None and one.wait.waiting_since <= until and (replies := self._stuck_replies(one))
-        ]
-        for one, since in self.collected.delayed_replies:
-            whose = ", ".join(map(self.shown, one.on_machines))
-            found.append((one.machine, LongWait(since, one.wait.call_site, f"for the reply of {whose}, {_ENDED}")))
-        return [
-            {
-                "machine": self.shown(machine),
-                "call_site": self.place(wait.call_site),
-                "since": datetime.fromtimestamp(wait.since, UTC).isoformat(),
-                "what": self.named(self._with_machine(wait.what)),
-            }
-            for machine, wait in found[: LIMITS.unexplained_waits]
-        ]
-
-    def _with_machine(self, what: str) -> str:
-        """What a wait is for, with the machine of the process at the other end."""
-        before, of, pid = what.partition(OF_PROCESS)
-        names = [name for name, facts in self.collected.facts.items() if of and str(facts.get("pid")) == pid]
-        return f"{before} of {self.shown(names[0])}" if len(names) == 1 else what
-
-    def _unbegun(self) -> list[dict[str, Any]]:
-        """One row for each caller (None: of a constructor), target and method; the first of them."""
-        since: dict[tuple[str | None, str, str], float] = {}
-        for channel, number, at in self.collected.delayed_calls:
-            is_birth = number == CONSTRUCTOR and number not in channel.tasks
-            source, method = (None, "") if is_birth else (self.shown(channel.source), channel.in_flight[number].method)
-            key = source, self.shown(channel.target), method
-            since[key] = min(at, since.get(key, at))
-        return [
-            {"source": source, "target": target, "method": method, "since": datetime.fromtimestamp(at, UTC).isoformat()}
-            for (source, target, method), at in itertools.islice(since.items(), LIMITS.unexplained_waits)
-        ]
-
-    def _stuck_replies(self, resolved: ResolvedWait) -> str:
-        """What a task of an actor's own waits for, for a person; "" if it goes on by itself, or one may act whom that needs."""
-        if resolved.wait.is_callback or resolved.wait.may_act or resolved.is_satisfied is not False:
-            return ""
-        seen, to_look = {resolved.machine}, list(resolved.on_machines)
-        while to_look:
-            if (name := to_look.pop()) in seen:
-                continue
-            seen.add(name)
-            one = self.completed.machines.get(name)
-            if one is None or one.status == "active":
-                return ""
-            to_look += [on for wait in self.waits_of.get(name, ()) for on in wait.on_machines]
-        return f"replies of {', '.join(resolved.on_machines)}"
-
-    def _happened(self, one: Mapping[str, Any]) -> dict[str, Any]:
-        """With people's names, classes and places."""
-        told = {**one, "machine": self.shown(one["machine"]), "class": self._class(one["machine"])}
-        told |= {name: datetime.fromtimestamp(one[name], UTC).isoformat() for name in ("at", "began") if name in one}
-        if "call_site" in one:
-            told["call_site"] = self.place(one["call_site"])
-        if one["kind"] == "poll":
-            told["call_id"] = None if one["call_id"] is None else self.run_id(one["call_id"])
-            if any(self.is_known_elsewhere(by["machine"]) for by in one["asked"]):
-                told["counters"] = None  # who else may change it is not known
-            told["asked"] = list(map(self._polled, one["asked"]))
-        if "passed_through" in one:
-            told["passed_through"] = [
-                {"machine": self.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
-                for by in one["passed_through"]
-            ]
-        return told
-
-    def _polled(self, by: Mapping[str, Any]) -> dict[str, Any]:
-        """What a poll asks an actor, or Ray."""
-        machine = by["machine"]
-        about = {"machine": self.shown(machine), "class": self._class(machine)} if machine else {"class": ""}
-        calls = [{"machine": self.shown(parsed(call).target), "call_id": self.call_id(call)} for call in by["calls"]]
-        return {**by, **about, "call_site": self.place(by["call_site"]), "calls": calls}
-
-    def _member(self, one: Mapping[str, Any]) -> dict[str, Any]:
-        """A rank of a group, with people's names, places and times."""
-        call, machine = one.get("call"), one["machine"]
-        told = {**one, "machine": self.shown(parsed_target(call) if call and is_worker(machine) else machine)}
-        if "operation" in one:
-            until = one["until"]
-            told["call"] = call if call in (None, DRIVER) else self.run_id(call)
-            told["call_site"] = self.place(one["call_site"])
-            told["since"] = datetime.fromtimestamp(one["since"], UTC).isoformat()
-            told["among"] = list(one["among"])
-            told["until"] = None if until == math.inf else datetime.fromtimestamp(until, UTC).isoformat()
-        return told
-
-    def _class(self, machine: str) -> str:
-        return str(self.collected.facts.get(machine, {}).get("class") or class_in(machine))
-
-    def _ended_by(self) -> dict[str, list[str] | None]:
-        """By machine that is blocked: who may kill it, or cancel what it runs; None: anything that acts.
-
-        So it is of one inside a placement group: with the group it ends, and who has that is not followed.
-        """
-        blocked = {name: one for name, one in self.own.items() if one.status == "blocked" and name != DRIVER}
-        grouped = {name for name, one in blocked.items() if one.held is not None and in_a_group(one.held)}
-        return {self.shown(name): None if name in grouped else by(self, name) for name in blocked}
-
-    def _of_libraries(self) -> list[str]:
-        """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""
-        machines = self.own.items()
-        own = [(name, one) for name, one in machines if name != DRIVER and not is_worker(name)]
-        return [self.shown(name) for name, one in own if one.has_state and one.state is None]
-
-    def _uncovered(self) -> list[str]:
-        """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
-        workers = [name for name in self.completed.machines if is_worker(name) and name not in self.own]
-        tasks = [name for name in self.own if is_task(name)]
-        names = [
-            *(name for name in self.own if name not in tasks),
-            *(name for name in workers if name in self.collected.recorded),
-            *(name for name in self.collected.recorded if name in self.hosted),
-        ]  # a driver's threads, too
-        names.sort(key=self._waits_for_anything, reverse=True)  # what could end such a wait is told first
-        recorded = [self.collected.recorded.get(name) for name in names]
-        found = list(self.collected.header.uncovered)
-        for host in self.collected.hosted:
-            found += self._threads_of(host.threads, host.host)
-            found += [f"who calls actors from a thread of {host.host}"] if host.has_strays else []
-        if any(one is None or one.loose.given for one in (*recorded, *self.collected.hosted)):
-            found.append("plain tasks that hold handles or refs")
-        for name, one in zip(names, recorded, strict=True):
-            if one is not None and one.was_starting:
-                found.append(f"what {self.shown(name)} was starting")
-            if one is not None and one.background:
-                found.append(f"{one.background} of {self.shown(name)}")
-            found += self._threads(name)
-        found += [self.named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")]
-        found += self._untold_generators()
-        callers = [self.shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
-        found += [f"who called {name} without a header" for name in callers]
-        return found
-
-    def _waits_for_anything(self, machine: str) -> bool:
-        """Whether one of its calls waits for what is not known."""
-        waits = [resolved.wait for resolved in self.waits_of.get(machine, ())]
-        return any(wait.calls == (None,) and not wait.may_act for wait in waits)
-
-    def _threads(self, machine: str) -> list[str]:
-        """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
-        one = self.collected.recorded.get(machine)
-        return [] if one is None else self._threads_of(one.threads, self.shown(machine))
-
-    def _threads_of(self, threads: Threads, name: str) -> list[str]:
-        woken = () if self.is_still else threads.parked
-        return [f"thread {thread} of {name}" for thread in (*threads.acting, *woken)]
 
     # ---- names ----------------------------------------------------------------------------------------------------
 
@@ -488,7 +274,7 @@ class Tables:
 
     def _calls(self) -> Iterable[dict[str, Any]]:
         for report in self.own.values():
-            sites = self._sites(report)
+            sites = self.sites_of(report)
             for call in report.calls:
                 yield {
                     "machine": self.shown(report.machine),
@@ -502,26 +288,11 @@ class Tables:
                 }
             yield from self._own_wait(report)
 
-    def _sites(self, report: MachineReport) -> dict[str, str]:
+    def sites_of(self, report: MachineReport) -> dict[str, str]:
         """By call that runs: where it is."""
         recorded = self.collected.recorded.get(self.worker_of.get(report.machine, report.machine))
         sites = {} if recorded is None else recorded.call_sites
         return {**sites, **{wait.call_id: wait.call_site for wait in report.waits if wait.call_id is not None}}
-
-    def _primitives(self) -> dict[str, str]:
-        """By call (by machine, of a wait of no call): the primitive that it waits on, or the function of a library that it is
-        in; at most `named_primitives`."""
-        found: dict[str, str] = {}
-        for report in self.own.values():
-            for call, site in self._sites(report).items():
-                found[self.run_id(call)] = split_place(site)[1]
-            for wait in report.waits:
-                name = self.shown(report.machine) if wait.call_id is None else self.run_id(wait.call_id)
-                found[name] = (
-                    ("" if wait.objects else wait.what) or split_place(wait.call_site)[1] or found.get(name, "")
-                )
-        named = {name: what for name, what in found.items() if what}
-        return dict(itertools.islice(named.items(), LIMITS.named_primitives))
 
     def _caller(self, call: RunningCall) -> str | None:
         if not call.call_id.startswith(ANYBODY):
@@ -650,7 +421,7 @@ class Tables:
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
         has_slot = self._has_free_slot(resolved.machine)
-        is_open = has_slot and (self.is_known_elsewhere(resolved.machine) or bool(self._uncovered()))
+        is_open = has_slot and (self.is_known_elsewhere(resolved.machine) or bool(Coverage(self).uncovered()))
         if is_open or self._acts_beside(resolved.machine) or self._is_parked_service(resolved):
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
@@ -674,7 +445,7 @@ class Tables:
         one = self.collected.recorded.get(process)
         if one is None or one.background or one.was_starting or self._has_tasks(process):
             return True
-        return process in self.collected.hearing or bool(self._threads(process))
+        return process in self.collected.just_answered or bool(Coverage(self).threads(process))
 
     def _is_parked_service(self, resolved: ResolvedWait) -> bool:
         """Whether a call whose thread waits looks like a service that has nothing more to do: no call is queued behind it, and
@@ -701,7 +472,7 @@ class Tables:
 
         What that one has put on the replies to its calls (`ref.future()`) may take an item, too.
         """
-        if resolved.is_satisfied is None or self._uncovered():
+        if resolved.is_satisfied is None or Coverage(self).uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         own = str(resolved.wait.call_id).partition("#")[0]
         for reader in resolved.on_machines:
@@ -714,18 +485,6 @@ class Tables:
                 ):  # with these the reader, or nothing new, acts
                     on = {"on_machine": self.shown(parsed(call).target), "on_call_id": self.call_id(call)}
                     yield {**common, "k": 1, **on, "satisfied": False}
-
-    def _untold_generators(self) -> Iterable[str]:
-        """Generators that may be held at a `yield` where it is not known whether anything can let them go on."""
-        machines = self.completed.machines
-        for resolved in self.completed.waits:
-            acts = any(name in machines and machines[name].status == "active" for name in resolved.on_machines)
-            if resolved.wait.at_yield and resolved.is_satisfied is None and not acts:
-                report = machines[resolved.machine]
-                methods = [call.method for call in report.calls if call.call_id == resolved.wait.call_id]
-                shown = self.shown(resolved.machine)
-                name = shown if is_task(resolved.machine) else f"{shown}.{methods[0]}"
-                yield f"who takes the items of the generator {name} ({self.place(resolved.wait.call_site)})"
 
     def may_be_reached(self, machine: str) -> bool:
         """Whether what is no holder of its handle may call a machine."""
@@ -771,16 +530,6 @@ class Tables:
 def _part(shown: str) -> str:
     """A name as it stands in the id of a call, which is taken apart at its slashes."""
     return shown.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
-
-
-def _has_the_rest(one: ResolvedWait) -> bool:
-    """Whether each call that it waits for beside objects is answered."""
-    answers = zip(one.wait.calls, one.answers, strict=True)
-    return not one.wait.owed and all(answer for call, answer in answers if call is not None)
-
-
-def _has_unknown_calls(report: MachineReport) -> bool:
-    return any(call.caller is None and not call.call_id.startswith(ANYBODY) for call in report.calls)
 
 
 def _method_of(wait: CallWait, machine: str) -> str:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.columns import inner, spread
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.covered import Coverage
 from ray_snapshot.instrument.watcher.joined import Tables
 from ray_snapshot.names import DRIVER, is_actor, life_of
 from ray_snapshot.protocol.calls import MachineReport
@@ -48,7 +49,7 @@ def joint(collected: CollectedCalls) -> Snapshot:
         if part.machines is not None:
             part.machines = _with_calls(part.machines, [*reports, *_of_driver(collected)])
             part.machines = _with_short_waits(part.machines, part.waits, tables.rows_of)
-    coverage, obstacles = tables.facts()
+    coverage, obstacles = Coverage(tables).facts()
     obstacles += of_the_gone
     return assembled(collected.header, [*parts, *sent], Also(tables.tables(), tables.waits, coverage, obstacles))
 

@@ -402,7 +402,7 @@ class Processes:
             groups=self.groups.rows(pending.recorded, pending.seen.lives, keys, header.started_at),
             delayed_replies=delayed[0],
             delayed_calls=delayed[1],
-            hearing=self.delayed.may_hear(calls, pending.recorded, header.started_at),
+            just_answered=self.delayed.just_answered(calls, pending.recorded, header.started_at),
             still_since=still_since,
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             tells_callers=self.parties.tells_callers,

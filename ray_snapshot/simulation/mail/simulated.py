@@ -22,7 +22,7 @@ from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Network
 from ray_snapshot.simulation.mail.oracle import Log
 from ray_snapshot.simulation.mail.reports import Part
-from ray_snapshot.simulation.mail.rules import Declared, Rules
+from ray_snapshot.simulation.mail.rules import Rules
 
 TIMEOUT = 10_000
 """Of a snapshot, in logical time."""
@@ -44,7 +44,6 @@ class SimulatedHosts:
         self.hosts: dict[str, SimHost] = {}
         self.places: dict[str, str] = {}
         """By machine that has ever been born: its host."""
-        self.declared = Declared()
         self.network = Network()
         self.control: list[Step] = []
         """Control messages on their way."""
@@ -65,7 +64,6 @@ class SimulatedHosts:
 
     def connect(self, source: str, target: str) -> None:
         """Declare a channel that closes no cycle: barriers align on it."""
-        self.declared.channels.append((source, target))
         sender, receiver = self.hosts[self.places[source]].core, self.hosts[self.places[target]].core
         if isinstance(receiver, BarrierCore):
             receiver.await_input(target, source)

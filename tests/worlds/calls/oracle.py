@@ -263,20 +263,8 @@ class Model:
         return +running, +waits
 
 
-_PERFORM = {
-    "submit": Model._submit,
-    "settle": Model._settle,
-    "accept": Model._accept,
-    "begin": Model._begin,
-    "step": Model._step,
-    "wait": Model._wait,
-    "wake": Model._wake,
-    "finish": Model._finish,
-    "again": Model._again,
-    "cancelled": Model._cancelled,
-    "die": Model._die,
-    "leave": Model._leave,
-}
+_KINDS = "submit settle accept begin step wait wake finish again cancelled die leave"
+_PERFORM = {name: getattr(Model, f"_{name}") for name in _KINDS.split()}
 
 
 def _call(event: Event) -> CallName:

@@ -209,7 +209,7 @@ class CallWorld:
         """Take one step; what the world does in it depends on `choice`."""
         kind, *where = step
         self.taken += 1
-        told = _STEPS[kind](self, *where, choice) if kind in _CHOOSING else _STEPS[kind](self, *where)
+        told = _STEPS[kind](self, *where, choice) if kind == "step" else _STEPS[kind](self, *where)
         if self.trace is not None:
             self.trace.append(f"{self.taken:>4}  {kind:<11} {told or ''}".rstrip())
 
@@ -316,7 +316,8 @@ class CallWorld:
     def _finish(self, name: str, machine: Alive, run: Run, *, is_error: bool = False) -> str:
         del machine.runs[run.call_id]
         if run.call_id is None:
-            return self._leave(name)
+            self.send_final(name)
+            return f"{name} leaves"
         if is_worker(name):
             return self.pool.finish(name, machine, run, is_error=is_error)
         colour = machine.ledger.finish(run.call_id, is_error=is_error)
@@ -331,11 +332,6 @@ class CallWorld:
         if name_of(base)[3] == CONSTRUCTOR:
             machine.is_built = True
         return f"{name} {run.call_id} ends"
-
-    def _leave(self, name: str) -> str:
-        """The driver's program is over."""
-        self.send_final(name)
-        return f"{name} leaves"
 
     def send_final(self, name: str) -> None:
         """A machine ends: what it recorded is sent, and its final counts behind it."""
@@ -593,32 +589,15 @@ def _told(message: Step) -> str:
     return " ".join(map(str, words))
 
 
-_CHOOSING = ("step",)
+_OWN = (
+    "step wake timeout accept birth lose repeat settle cancel die restart join notice snapshot abort hurry report acknowledge"
+    " control echo mislay"
+)
 _STEPS: dict[str, Callable[..., str]] = {
-    "step": CallWorld._step,
-    "wake": CallWorld._wake,
-    "timeout": CallWorld._timeout,
-    "accept": CallWorld._accept,
-    "birth": CallWorld._birth,
-    "lose": CallWorld._lose,
-    "repeat": CallWorld._repeat,
-    "settle": CallWorld._settle,
-    "cancel": CallWorld._cancel,
-    "die": CallWorld._die,
-    "restart": CallWorld._restart,
+    **{name: getattr(CallWorld, f"_{name}") for name in _OWN.split()},
     "end": CallWorld._die,
-    "join": CallWorld._join,
-    "notice": CallWorld._notice,
+    "record": CallWorld.record,
     "run": lambda world, index, place: world.pool.run(index, place),
     "retire": lambda world, name: world.pool.retire(name),
     "prune": lambda world, name: world.pool.prune(name),
-    "snapshot": CallWorld._snapshot,
-    "abort": CallWorld._abort,
-    "record": CallWorld.record,
-    "hurry": CallWorld._hurry,
-    "report": CallWorld._report,
-    "acknowledge": CallWorld._acknowledge,
-    "control": CallWorld._control,
-    "echo": CallWorld._echo,
-    "mislay": CallWorld._mislay,
 }

@@ -18,25 +18,26 @@ from ray_snapshot.protocol.rollback import Step as RollbackStep
 from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import MessageId
-from ray_snapshot.simulation.mail.rules import Rules
 from ray_snapshot.simulation.mail.simulated import STEPS, SimulatedHosts
 from worlds.mail.actions import Abroad, ActingHost, Body, Waits, advance, react
 from worlds.mail.generations import Lineage
 from worlds.mail.machines import Behaviour, Input
 from worlds.mail.network import LossyNetwork, listed, told_of
+from worlds.mail.rules import Declared, WorldRules
 from worlds.mail.theorem import WorldLog
 
 
 class World(SimulatedHosts):
     """Hosts with machines, between which steps are taken one at a time.
 
-    `machines` maps names to (host, behaviour, state); `rules` are the fields of `Rules`. With `trace`, each step appends a line
-    to it. A world of a later `generation` is what was restored (`restoring`): `last` is the last snapshot number of those
+    `machines` maps names to (host, behaviour, state); `rules` are the fields of `WorldRules`. With `trace`, each step appends a
+    line to it. A world of a later `generation` is what was restored (`restoring`): `last` is the last snapshot number of those
     before it, for which everything in it is born red.
     """
 
     kind = ActingHost
     hosts: dict[str, ActingHost]  # type: ignore[assignment]
+    rules: WorldRules
     log: WorldLog
     network: LossyNetwork
 
@@ -49,7 +50,8 @@ class World(SimulatedHosts):
         last: int = 0,
         **rules: Any,
     ) -> None:
-        super().__init__(Rules(**rules), last)
+        super().__init__(WorldRules(**rules), last)
+        self.declared = Declared()
         self.log = WorldLog(is_fifo=self.rules.is_fifo)
         self.generation = generation
         self.lineage = Lineage()
@@ -105,6 +107,11 @@ class World(SimulatedHosts):
         super().record(numbers, machines)
         for number in numbers:
             self.waits.record(number, machines)
+
+    def connect(self, source: str, target: str) -> None:
+        """Declare a channel that closes no cycle: barriers align on it."""
+        self.declared.channels.append((source, target))
+        super().connect(source, target)
 
     def _tell_places(self) -> None:
         for host in self.hosts.values():
@@ -347,27 +354,14 @@ class World(SimulatedHosts):
         self.central.completed[-1].waiting = waiting
 
 
+_OWN = "accept act resume continue birth repeat drop resend tick abort force die halt notice echo"
 _ALL: dict[str, Callable[..., Any]] = {
     **STEPS,
-    "accept": World._accept,
-    "act": World._act,
-    "resume": World._resume,
-    "continue": World._continue,
-    "birth": World._birth,
+    **{name: getattr(World, f"_{name}") for name in _OWN.split()},
     "record": World.record_at,
     "flush": World.flush,
     "deliver": World.deliver,
-    "repeat": World._repeat,
-    "drop": World._drop,
-    "resend": World._resend,
     "snapshot": World.snapshot,
-    "tick": World._tick,
-    "abort": World._abort,
-    "force": World._force,
-    "die": World._die,
-    "halt": World._halt,
-    "notice": World._notice,
-    "echo": World._echo,
 }
 
 _ACTIONS = ("accept", "act", "resume")

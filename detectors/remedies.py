@@ -1,0 +1,266 @@
+"""What a person can change so that a deadlock does not come about, and what became of those whose calls might end it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ray_snapshot.detectors.common import Integers, is_any_of, listed
+from ray_snapshot.detectors.explain import (
+    CALLED_AT,
+    ENDED_TASKS,
+    About,
+    Node,
+    also_waits_on,
+    awaited_text,
+    callers_of,
+    first_gate,
+    is_constructor,
+    object_text,
+    primitives_of,
+    subject_text,
+)
+from ray_snapshot.detectors.happened import died_behind
+from ray_snapshot.detectors.wait_graph import WaitGraph
+from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import HELD_BY, name_ranges
+from ray_snapshot.snapshot import Snapshot
+
+
+def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integers) -> list[str]:
+    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all that cannot move."""
+    calls = members[members >= waits.first_call]
+    if not len(calls):
+        return []
+    rooms = {also for node in calls.tolist() if (also := also_waits_on(waits, node)) in waits.lacks}
+    if rooms:
+        return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[: LIMITS.advice]
+    about = About(snapshot, waits, members)
+    waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
+    parked = [node for node in calls.tolist() if callers_of(about, node)]
+    if parked and not waiting:  # calls behind them may end these waits, and whoever waits for those is no member
+        behind = np.setdiff1d(stuck[waits.blocked[stuck]], members)[: LIMITS.behind_members]
+        about = About(snapshot, waits, np.union1d(members, behind))
+        full = {about.nodes[node].machine for node in parked}
+        waiting = [
+            (node, call)
+            for node in about.alternatives
+            for call in _not_begun(about, node)
+            if about.nodes[call].machine in full
+        ]
+    changes: dict[_Change, list[str | None]] = {}
+    for node, call in waiting:
+        change = _change(about, node, call)
+        changes.setdefault(change, []).append(about.nodes[node].call_site)
+    if changes:
+        return [change.text(sites) for change, sites in changes.items()][: LIMITS.advice]
+    never = set(stuck.tolist())
+    if parked:
+        return _of_parked(about, parked)[: LIMITS.advice]
+    return [_impossible(about, node, never) for node in calls.tolist()[: LIMITS.advice]]
+
+
+def _not_begun(about: About, node: int) -> list[int]:
+    """The calls that a node waits for and that cannot begin."""
+    calls = about.waits.calls
+    end = about.waits.first_call + calls.call_count
+    begun = about.waits.first_call + calls.running_count
+    on = [call for _, choice in about.alternatives.get(node, []) for call in choice if begun <= call < end]
+    gated = [call for call in on if 0 <= _gate(about.waits, call) < len(calls.gates.is_open)]
+    return [call for call in gated if not calls.gates.is_open[_gate(about.waits, call)]]
+
+
+def _gate(waits: WaitGraph, call: int) -> int:
+    """The gate that a call that has not begun must pass; -1: none."""
+    also = also_waits_on(waits, call)
+    return also - first_gate(waits) if also >= 0 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A sentence of advice, but for the places in the app's source that it is about."""
+
+    before: str
+    word: str
+    after: str
+
+    def text(self, sites: Sequence[str | None]) -> str:
+        known = list(dict.fromkeys(site for site in sites if site))
+        return self.before + (self.word.format(listed(known)) if known else "") + self.after
+
+
+def _change(about: About, node: int, call: int) -> _Change:
+    """What to change where `node` waits for a `call` that cannot begin."""
+    gates, gate = about.waits.calls.gates, _gate(about.waits, call)
+    who, target = about.nodes[node], about.nodes[call]
+    if gates.exclusive[gate] >= 0:
+        return _after(about, gate, target)
+    actor = target.class_name or target.machine
+    group = gates.group_names[gates.group[gate]]
+    bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
+    held = int(gates.held[gate])
+    count = held + _queue_length(about.waits, gate)
+    lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
+    if who.is_call and who.machine == target.machine:
+        directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
+        after = f"{directly}, or raise {bound} to {count}; {lock}."
+        return _Change(f"{who.call} waits", " at {}", after)
+    if untaken := _untaken(about, target.machine):
+        then = "drop that generator, or raise its _generator_backpressure_num_objects"
+        after = f" is waited for, {then}; or raise {bound} to {count} ({lock})."
+        return _Change(f"Take the items of {untaken} before {target.call}", CALLED_AT, after)
+    if parked := _parked_at(about, target.machine):
+        is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
+        own_group = ", or give it a concurrency group of its own" + _ACROSS_LOOPS * is_on_loop
+        return _Change(
+            f"Raise {bound} to {count}, so that {target.call}", CALLED_AT, f" can begin ({lock}){own_group}."
+        )
+    or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
+    before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
+    others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
+    return _Change(before, CALLED_AT, f" can begin ({lock}); {others}")
+
+
+def _queue_length(waits: WaitGraph, gate: int) -> int:
+    """How many calls wait for a gate. Any of them may come first, and keep its slot as those before it do."""
+    return int((waits.calls.also == waits.calls.call_count + gate).sum())
+
+
+def _untaken(about: About, machine: str) -> str | None:
+    """A generator of a machine that Ray holds at a `yield` until an item is taken: it keeps its slot as long."""
+    held = (about.nodes[one] for one in sorted(about.generators) if one in about.nodes)
+    return next((one.call for one in held if one.machine == machine), None)
+
+
+_ACROSS_LOOPS = (
+    ", and let it end these waits by loop.call_soon_threadsafe (a concurrency group of an async actor has an event loop of its"
+    " own)"
+)
+
+
+def _parked_at(about: About, machine: str) -> list[int]:
+    """Calls of a machine that wait inside it for a later call: not to wait for that one's reply would not let it begin."""
+    return [one for one in about.alternatives if about.nodes[one].machine == machine and callers_of(about, one)]
+
+
+def _after(about: About, gate: int, target: Node) -> _Change:
+    """The advice where one call keeps all others out."""
+    if is_constructor(about, gate):
+        when = f" can begin only when the constructor of {target.machine} has returned: "
+        then = f"wait in a method that is called afterwards, not in {target.class_name}.__init__."
+    else:
+        when = f" can begin only when the event loop of {target.machine} is free: "
+        nodes = (about.nodes[one] for one in about.alternatives if about.nodes[one].machine == target.machine)
+        is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
+        in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
+        then = in_a_thread or "await the reply there instead of ray.get."
+    return _Change(str(target.call), CALLED_AT, when + then)
+
+
+def _of_parked(about: About, parked: list[int]) -> list[str]:
+    """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
+    lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
+    rest = [one for node in parked if not (one := about.nodes[node]).holder]
+    if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
+        lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
+    return lines
+
+
+def _holder_of_lock(about: About, node: int) -> str:
+    """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
+    A.check of A-0: ..."; "" if that is not known."""
+    mine = about.nodes[node]
+    if len(mine.holders) != 1:
+        return ""
+    place, among = (mine.machine, *mine.holders), ((other, about.nodes[other]) for other in about.alternatives)
+    nodes = [other for other, one in among if one.is_running and (one.machine, one.method) == place]
+    if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
+        return ""
+    held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
+    waits = f"while it waits{about.nodes[nodes[0]].place} for {awaited_text(about, nodes[0])}"
+    return f"{held} {waits}: leave the `async with` before that wait."
+
+
+_LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
+
+
+def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members: Integers) -> Integers:
+    """`cause` with the calls of `members` that hold the locks that it waits for, and what these wait for; all `members` if one
+    that holds a lock is none of them."""
+    if not any(HELD_BY in text for text in primitives_of(snapshot).values()):
+        return cause
+    about, found = About(snapshot, waits, members), set(cause.tolist())
+    holders = {(about.nodes[node].machine, name) for node in found for name in about.nodes[node].holders}
+    at: dict[tuple[str, str | None], list[int]] = {}
+    for node in members.tolist():
+        at.setdefault((about.nodes[node].machine, about.nodes[node].method), []).append(node)
+    if not at.keys() >= holders:
+        return members
+    nodes = [node for holder in holders for node in at[holder]]
+    while nodes:
+        if (node := nodes.pop()) not in found:
+            found.add(node)
+            nodes += [one for _, on in about.alternatives.get(node, []) for one in on if about.nodes[one].is_call]
+    return np.intersect1d(members, [*found])
+
+
+def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[str]:
+    """Of calls that wait inside their own actors: why no later call to these comes.
+
+    "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
+    """
+    calls = cause[cause >= waits.first_call]
+    if not len(calls):
+        return []
+    about = About(snapshot, waits, calls)
+    parked: dict[str, list[int]] = {}
+    for node in calls.tolist():
+        if not about.nodes[node].holder and callers_of(about, node):
+            parked.setdefault(about.nodes[node].machine, []).append(node)
+    machines: dict[tuple[str, str], list[str]] = {}
+    for machine, nodes in parked.items():
+        machines.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
+    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items()][: LIMITS.advice]
+
+
+def _why_no_call(about: About, machine: str, nodes: list[int], parked: Collection[str]) -> tuple[str, str]:
+    """What stands before and after its name."""
+    dead = died_behind(about.snapshot, [machine])
+    fates: dict[str, dict[str, None]] = {"died": dict.fromkeys(dead)} if dead else {}
+    on = {other for node in nodes for _, choice in about.alternatives.get(node, []) for other in choice}
+    for other in sorted(on, key=lambda node: about.nodes[node].machine):
+        if not about.nodes[other].is_call and (name := about.nodes[other].machine) not in {*parked, *dead}:
+            has_ended, is_idle = about.waits.stopped[other], about.waits.passive[other]
+            fates.setdefault("ended" if has_ended else "idle" if is_idle else "stuck", {})[name] = None
+    channels = about.snapshot.tables["channels"]
+    if (is_any_of(channels["source"], ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
+        fates.setdefault("ended", {})["every task that called it"] = None
+    reasons = [
+        f"{name_ranges(fates[fate])} {text[len(fates[fate]) > 1]}" for fate, text in _FATES.items() if fate in fates
+    ]
+    if about.waits.calls.machine[nodes[0] - about.waits.first_call] in about.waits.calls.full:
+        return "no call can begin in", "; ".join([": every slot is taken", *reasons])
+    return ("nobody is left to call", f": {'; '.join(reasons)}") if reasons else ("nobody else may call", "")
+
+
+_FATES = {
+    "died": ("has died", "have died"),
+    "ended": ("has ended", "have ended"),
+    "stuck": ("is stuck", "are stuck"),
+    "idle": ("does nothing until it is called", "do nothing until they are called"),
+}
+
+
+def _impossible(about: About, node: int, stuck: set[int]) -> str:
+    """What must come and cannot, where no slot is in question."""
+    on = dict.fromkeys(other for _, choice in about.alternatives.get(node, []) for other in choice)
+    never = list(dict.fromkeys(object_text(about.nodes[other]) for other in on if other in stuck))
+    text = f"{subject_text(about.nodes[node])} waits for {awaited_text(about, node)}"
+    if node in about.generators:
+        how = "take its items before anything else is waited for, drop it, or raise its _generator_backpressure_num_objects."
+        return f"{text}: {how}"
+    if 0 < len(never) < len(on):
+        text += f", and {listed(never)} can never come"
+    return text + ": give this wait a timeout, or take one of those that it waits for out of it."
