@@ -22,6 +22,8 @@ class _Callee(NamedTuple):
     """How many calls of each caller."""
     answers: int
     """How many who asks has had to a question, at most."""
+    inside: frozenset[str]
+    """The calls that were there, but for those that ask."""
 
     def counters(self, after: _Callee) -> list[str] | None:
         """The numbers that have grown by the number of calls until then; None if anything else has changed, or is not known."""
@@ -98,7 +100,7 @@ class Polls:
                 return None
             names = seen[0].counters(seen[1])
             since = (name for name, count in seen[1].accepted.items() if count != seen[0].accepted.get(name, 0))
-            if names is None or not asks[one.machine].issuperset(since):
+            if names is None or not asks[one.machine].issuperset(since) or seen[0].inside - seen[1].inside:
                 return None
             counting += names
         return list(dict.fromkeys(counting))
@@ -124,7 +126,9 @@ def _now(report: MachineReport, poll: Poll) -> _Callee:
     for one in report.inputs:
         accepted[one.source] = accepted.get(one.source, 0) + one.accepted_count
     answers = max((one.times for one in poll.asked if one.machine == report.machine), default=0)
-    return _Callee(None if report.state is None or report.state.truncated else report.state.text, accepted, answers)
+    inside = frozenset(call.call_id for call in report.calls if call.method not in {one.method for one in poll.asked})
+    state = None if report.state is None or report.state.truncated else report.state.text
+    return _Callee(state, accepted, answers, inside)
 
 
 def _row(machine: str, poll: Poll) -> dict[str, Any]:
