@@ -24,7 +24,7 @@ from ray_snapshot.snapshot import Snapshot
 
 def happened(snapshot: Snapshot) -> list[str]:
     """A sentence of each, the newest first."""
-    return [sentence(one, snapshot.started_at) for one in rows(snapshot)]
+    return [sentence(one, snapshot.started_at) for one in rows(snapshot) if not one.get("is_young")]
 
 
 def polls(snapshot: Snapshot) -> list[Poll]:

@@ -2,8 +2,9 @@
 
 The watcher lists them among what has `happened` (kind `poll`): `machine`, `call_id` (None: its program, or `thread`), `at`
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer`, `calls` of each),
-`is_bounded` (the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `counters` (see
-`Poll`). Without a `machine` Ray is asked: for the replies to `calls`, or for an actor by its name.
+`is_bounded` (the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `is_young` (it is
+listed for the verdict alone), `counters` (see `Poll`). Without a `machine` Ray is asked: for the replies to `calls`, or for
+an actor by its name.
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks,
 when a reply comes, or, of a name, when anything acts. So its own calls are taken out, and it waits for these.
@@ -139,6 +140,8 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     left = {row["machine"] for row in rows["calls"] if row["call_id"] in gone}
     rows["calls"] = [row for row in rows["calls"] if row["call_id"] not in gone]
     own = (row for row in rows["waits"] if (row["machine"], row["call_id"]) not in who or row["satisfied"])
+    callers = {machine for machine, _ in who}  # of which a callback may wait for an answer
+    own = (row for row in own if row["machine"] not in callers or row["on_call_id"] not in gone)
     rounds = {(one.machine, one.call_id, on.machine) for one in polls for on in one.asked}
     own = (row for row in own if (row["machine"], row["call_id"], row["on_machine"]) not in rounds)
     rows["waits"] = [row for row in own if row["call_id"] not in gone]

@@ -103,6 +103,8 @@ class Limits:
     delayed_call_s: float = 20.0  # A call that nothing known has kept from beginning for this long may never begin.
     poll_rounds: int = 5  # Equal answers in a row, at least,
     poll_s: float = 25.0  # and for so long, that make a poll; behind the snapshots that arm it.
+    young_poll_rounds: int = 3  # So many,
+    young_poll_s: float = 10.0  # for so long, are too many for an all-clear.
     poll_stopped_s: float = 5.0  # It has stopped if nothing was asked for this long, and for three rounds.
     poll_changes: int = 5  # After more answers that are no repeats their caller is left alone for a while,
     poll_pause_s: float = 10.0  # at most for this long.

@@ -5,15 +5,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.views.report import (
-    MOST_LINES,
-    deadlock_report,
-    folded,
-    short_sites,
-    wait_line,
-    wait_lines,
-    wait_tree,
-)
+from ray_snapshot.views.report import MOST_LINES, deadlock_report, folded, short_sites, wait_line, wait_lines, wait_tree
 
 
 def member(machine: str, on: str, **more: Any) -> dict[str, Any]:
@@ -273,10 +265,7 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
 
 
 def test_what_is_below_lines_that_are_one_keeps_its_own_calls_and_whom_it_names() -> None:
-    below = [
-        "  waits for b-0 in B.meet (a.py:9) (3 calls)",
-        "    waits for a later call to it, by any of r-[0-2]",
-    ]
+    below = ["  waits for b-0 in B.meet (a.py:9) (3 calls)", "    waits for a later call to it, by any of r-[0-2]"]
     blocks = [[f"r-{n} in R.go (a.py:7) (2 calls)", *below] for n in range(3)]
     assert folded([line for block in blocks for line in block]) == [
         "r-[0-2] (3) in R.go (a.py:7) (2 calls each)",

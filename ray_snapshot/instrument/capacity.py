@@ -40,12 +40,7 @@ with importing():
 
 # ---- what is demanded ------------------------------------------------------------------------------------------------
 
-_PLAIN = (
-    "label_selector",
-    "scheduling_strategy",
-    "placement_group",
-    "placement_group_capture_child_tasks",
-)
+_PLAIN = ("label_selector", "scheduling_strategy", "placement_group", "placement_group_capture_child_tasks")
 """What says more of a task than which resources it needs."""
 
 _WITHOUT_CPU = {"memory", "object_store_memory"}

@@ -46,7 +46,7 @@ class Collector:
 class Trainer:
     def train(self, buffer):
         while True:
-            batch = ray.get(buffer.sample.remote(8))
+            batch = ray.get(buffer.sample.remote(8))  # actor
             if batch is not None:
                 return batch
             time.sleep(0.2)
@@ -54,8 +54,15 @@ class Trainer:
 
 @ray.remote
 class AsyncTrainer:
+    async def take(self, queue):
+        while True:
+            try:
+                return await asyncio.wait_for(queue.get.remote(), 0.5)  # timing_out
+            except TimeoutError:
+                print("not yet")
+
     async def train(self, buffer):
-        while (batch := await buffer.sample.remote(8)) is None:
+        while (batch := await buffer.sample.remote(8)) is None:  # awaiting
             await asyncio.sleep(0.2)
         return batch
 
@@ -103,7 +110,7 @@ def made():
 
 def driver():
     buffer, _collector = made()
-    while (batch := ray.get(buffer.sample.remote(8))) is None:
+    while (batch := ray.get(buffer.sample.remote(8))) is None:  # driver
         time.sleep(0.2)
     return batch
 
@@ -118,10 +125,16 @@ def awaiting():
     return ray.get(AsyncTrainer.remote().train.remote(buffer))
 
 
+def timing_out():
+    """For what nobody adds, a new call each time."""
+    queue = Queue()
+    return ray.get(AsyncTrainer.remote().take.remote(queue.actor))
+
+
 def naming():
     while True:
         try:
-            return ray.get_actor("trainer")
+            return ray.get_actor("trainer")  # naming
         except ValueError:
             time.sleep(0.2)
 
@@ -131,7 +144,7 @@ def waiting():
     queue = Queue()
     refs = [Worker.remote().take.remote(queue) for _ in range(2)]
     while refs:
-        ready, refs = ray.wait(refs, timeout=0.2)
+        ready, refs = ray.wait(refs, timeout=0.2)  # waiting
         for one in ready:
             queue.put(ray.get(one))
 
@@ -140,7 +153,7 @@ def getting():
     ref = Worker.remote().take.remote(Queue())
     while True:
         try:
-            return ray.get(ref, timeout=0.2)
+            return ray.get(ref, timeout=0.2)  # getting
         except ray.exceptions.GetTimeoutError:
             print("not yet")
 
@@ -153,7 +166,7 @@ def pooled():
 
 
 def _until_idle(worker):
-    while not ray.get(worker.is_idle.remote()):
+    while not ray.get(worker.is_idle.remote()):  # pooled
         time.sleep(0.2)
 
 
@@ -162,7 +175,7 @@ def tasks():
     worker = Worker.remote()
 
     async def until_idle():
-        while not await worker.is_idle.remote():
+        while not await worker.is_idle.remote():  # tasks
             await asyncio.sleep(0.2)
 
     async def both():

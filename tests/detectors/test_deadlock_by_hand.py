@@ -17,14 +17,7 @@ from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 
 
 def blocked(name: str, mode: str, *on: str, k: int | None = None, **more: Any) -> dict[str, Any]:
-    return {
-        "machine": name,
-        "status": "blocked",
-        "wait_mode": mode,
-        "wait_k": k,
-        "waits_for": list(on),
-        **more,
-    }
+    return {"machine": name, "status": "blocked", "wait_mode": mode, "wait_k": k, "waits_for": list(on), **more}
 
 
 def idle(name: str, status: str = "passive") -> dict[str, Any]:
@@ -71,14 +64,7 @@ def test_two_machines_that_wait_for_each_other_are_named_with_their_calls() -> N
             "waits_for": ["b"],
             "mode": "all",
         },
-        {
-            "machine": "b",
-            "class": "Account",
-            "method": None,
-            "call_site": None,
-            "waits_for": ["a"],
-            "mode": "all",
-        },
+        {"machine": "b", "class": "Account", "method": None, "call_site": None, "waits_for": ["a"], "mode": "all"},
     ]
     assert behind(verdict) == ["driver"]
     assert verdict.evidence["cycle"] == ["a", "b"]
@@ -238,10 +224,7 @@ def test_those_who_wait_for_passive_machines_are_one_core_and_others_are_behind_
 @pytest.mark.contract
 def test_waiting_for_a_stopped_machine_is_a_deadlock_even_with_a_message_for_it() -> None:
     verdict = judge(
-        blocked("a", "all", "b"),
-        idle("b", "stopped"),
-        idle("c", "active"),
-        messages=[{"source": "a", "target": "b"}],
+        blocked("a", "all", "b"), idle("b", "stopped"), idle("c", "active"), messages=[{"source": "a", "target": "b"}]
     )
     assert verdict.holds is True
     assert "a waits for b (b is stopped); 1 machine can never move again" in verdict.sentence
@@ -324,11 +307,7 @@ def test_what_was_not_observed_can_wake_the_passive_but_not_answer_for_others() 
     assert members(unsure) == ["a"]
     assert "a can move only by what was not observed: plain tasks" in unsure.sentence
     sure = judge(
-        blocked("a", "all", "b"),
-        blocked("b", "all", "a"),
-        blocked("c", "all", "d"),
-        idle("d"),
-        coverage=plain_tasks,
+        blocked("a", "all", "b"), blocked("b", "all", "a"), blocked("c", "all", "d"), idle("d"), coverage=plain_tasks
     )
     assert sure.holds is True
     assert members(sure) == ["a", "b"]

@@ -96,10 +96,7 @@ class TestEveryDetector:
 
     def test_survives_its_own_stored_form_and_a_pickle(self, detector: Any) -> None:
         expected = evaluate(detector, busy())
-        for again in (
-            detectors.from_spec(json.loads(json.dumps(detector.spec))),
-            pickle.loads(pickle.dumps(detector)),
-        ):
+        for again in (detectors.from_spec(json.loads(json.dumps(detector.spec))), pickle.loads(pickle.dumps(detector))):
             verdict = evaluate(again, busy())
             assert (verdict.holds, verdict.evidence, verdict.sentence) == (
                 expected.holds,

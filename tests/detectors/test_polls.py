@@ -59,6 +59,17 @@ def test_a_poll_is_a_sentence() -> None:
     ]
 
 
+def test_a_young_one_is_told_only_where_it_makes_a_verdict() -> None:
+    young = POLL | {"at": (NOW - timedelta(seconds=12)).isoformat(), "is_young": True}
+    found = verdict(young)
+    assert (found.holds, found.grade) == (None, "cannot be told")
+    assert found.sentence.startswith(
+        "Deadlock cannot be told: driver asks Buffer.sample (polling.py:17) 150 times in 12 s"
+    )
+    works = verdict(young, machines=(DRIVER, BUFFER, {"machine": "Worker-0", "status": "active"}))
+    assert (works.holds, works.evidence.get("happened")) == (False, None)
+
+
 def test_a_loop_that_asks_for_replies_ends_by_one_that_can_come() -> None:
     work = {"call_id": "driver/0/Worker-0/1", "caller": "driver", "machine": "Worker-0", "method": "work"}
     waits = [{"machine": "Worker-0", "call_id": work["call_id"], "on_machine": "Buffer-0"}]
@@ -152,6 +163,21 @@ def test_so_it_is_of_a_call_that_asks_while_the_program_waits_for_it() -> None:
 )
 def test_where_something_else_goes_on_there_is_no_deadlock(more: dict[str, Any]) -> None:
     assert verdict(*more.pop("told", [POLL]), **more).holds is False
+
+
+def test_a_callback_on_an_answer_to_come_ends_with_it() -> None:
+    """Where an `await` is recorded that has just begun."""
+    asked = {
+        "source": "Trainer-0",
+        "target": "Buffer-0",
+        "kind": "call",
+        "method": "sample",
+        "call_id": "Trainer-0/0/B/1",
+    }
+    callback = {"machine": "Trainer-0", "call_id": None, "on_machine": "Buffer-0", "on_call_id": asked["call_id"]}
+    about = of_trainer()
+    about["machines"].append({"machine": "Feeder-0", "status": "active"})
+    assert verdict(OF_TRAINER, messages=[asked], **about | {"waits": [*about["waits"], callback]}).holds is False
 
 
 def test_a_deadlock_stays_one_beside_a_poll() -> None:

@@ -136,11 +136,7 @@ def test_while_a_method_that_is_not_async_occupies_the_loop_it_cannot_be_told_an
 
 @pytest.mark.parametrize(
     ("messages", "call", "blocked"),
-    [
-        ([], run(), {"E": "driver/0/E/100"}),
-        ([sent()], run(seconds=5), {"E": "driver/0/E/100"}),
-        ([sent()], run(), {}),
-    ],
+    [([], run(), {"E": "driver/0/E/100"}), ([sent()], run(seconds=5), {"E": "driver/0/E/100"}), ([sent()], run(), {})],
 )
 def test_a_loop_that_is_not_occupied_for_long_or_with_no_call_behind_holds_no_verdict_up(
     messages: Any, call: Any, blocked: Any

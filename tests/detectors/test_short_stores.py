@@ -80,11 +80,7 @@ def test_the_hint_changes_no_verdict_and_no_exit_code() -> None:
 
 @pytest.mark.parametrize(
     ("stores", "text"),
-    [
-        ([], SLOW),
-        ([store()], SLOW),
-        ([store(waiting=1)], f"{SLOW}, or it is held back until an object store has room"),
-    ],
+    [([], SLOW), ([store()], SLOW), ([store(waiting=1)], f"{SLOW}, or it is held back until an object store has room")],
 )
 def test_a_task_with_a_cpu_may_be_held_back_by_a_store(stores: list[Any], text: str) -> None:
     demand = {"source": "driver", "target": "count()", "numbers": [[1, 1]], "needs": {"CPU": 1}, "group": None}

@@ -95,10 +95,7 @@ def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_abse
 ) -> None:
     script = str(Path(__file__).with_name("crash_steps.py"))
     done = subprocess.run(
-        [sys.executable, script, scenario, str(tmp_path)],
-        check=True,
-        stdout=subprocess.PIPE,
-        env=clean_environment(),
+        [sys.executable, script, scenario, str(tmp_path)], check=True, stdout=subprocess.PIPE, env=clean_environment()
     )
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(steps) > 20, "as many changes as a commit makes at least"

@@ -266,10 +266,7 @@ def rewritten(address: str, table: str, change: Any) -> None:
 
 
 @pytest.mark.by_day(1)
-@pytest.mark.parametrize(
-    "trick",
-    ["../../other/x.parquet", "s3://victim/x.parquet", "..%2F..%2Fx.parquet"],
-)
+@pytest.mark.parametrize("trick", ["../../other/x.parquet", "s3://victim/x.parquet", "..%2F..%2Fx.parquet"])
 def test_a_log_cannot_name_an_object_outside_of_its_table(address: str, bucket: str, run: Any, trick: str) -> None:
     victim = StorePath(bucket, "a/other/x.parquet")
     objects.put(victim, b"not yours")

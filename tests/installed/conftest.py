@@ -14,16 +14,7 @@ from clean import clean_environment
 from installation import Installed
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = (
-    "ray_snapshot",
-    "detectors",
-    "spark_jobs",
-    "examples",
-    ".ci",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-)
+PARTS = ("ray_snapshot", "detectors", "spark_jobs", "examples", ".ci", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,13 @@
 
 import asyncio
 import concurrent.futures
+import inspect
+import itertools
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from ray.exceptions import GetTimeoutError
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import tracking
+from ray_snapshot.instrument.process.answer_uses import Use, asking
 from ray_snapshot.instrument.process.awaited import A_FUTURE, awaited_futures
 from ray_snapshot.instrument.process.blocked_threads import BlockedThreads
 from ray_snapshot.instrument.process.coroutines import reply_of
@@ -118,6 +122,84 @@ def test_a_future_that_has_come_on_the_loop_of_a_thread_keeps_no_ref(process: Pr
     thread.join(BOUND_S)
     assert found[0].on == (Awaited(CALL),)
     assert found[1:] == [None]
+
+
+class Compiled(Coroutine[Any, Any, Any]):
+    """A coroutine that shows none of its frames, as that in which Ray runs a call."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def send(self, value: Any) -> Any:
+        return self.inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self.inner.throw(*error)
+
+    def __await__(self) -> Any:
+        return self.inner.__await__()
+
+
+class Polling:
+    """An actor that asks until it gets what it wants; of three refs the first two bring nothing."""
+
+    async def in_wait_for(self, made: Iterator[Ref]) -> Any:
+        while True:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(next(made), SOON_S)  # given up
+
+    async def of_a_coroutine(self, made: Iterator[Ref]) -> Any:
+        while True:
+            try:
+                return await asyncio.wait_for(self._next(made), SOON_S)  # given up
+            except TimeoutError:
+                continue
+
+    async def in_timeout(self, made: Iterator[Ref]) -> Any:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SOON_S):
+                    return await next(made)  # given up
+
+    async def in_a_gather(self, made: Iterator[Ref]) -> Any:
+        while True:
+            found = await asyncio.gather(*itertools.islice(made, 1), asyncio.sleep(0))  # None
+            if any(found):
+                return found[0]
+
+    async def _next(self, made: Iterator[Ref]) -> Any:
+        return await next(made)
+
+
+SOON_S = 0.01
+
+
+@pytest.mark.parametrize("method", ["in_wait_for", "of_a_coroutine", "in_timeout", "in_a_gather"])
+def test_a_loop_around_awaits_that_bring_nothing_asks(process: Process, method: str) -> None:
+    noted = dict[Any, int]()
+
+    def made() -> Iterator[Ref]:
+        for number in range(1, 4):
+            for caller in process.polls.callers.values():
+                noted.update({(*key[:2], asking(key[2])): one.count for key, one in caller.questions.items()})
+            process.polls.unread["B:1", number] = "get", True
+            ref = Ref(f"A/0/B:1/{number}")
+            if number == 3 or method == "in_a_gather":
+                ref.future.set_result(7 if number == 3 else None)
+            yield ref
+
+    async def ask() -> Any:
+        body = acting(process, Polling())
+        called = Compiled(getattr(body, method)(made(), _ray_snapshot_header=wire(process, 1)))
+        return await asyncio.ensure_future(called)
+
+    process.polls.is_armed = True
+    assert asyncio.run(ask()) == 7
+    answer = "None" if method == "in_a_gather" else "given up"
+    lines, begin = inspect.getsourcelines(getattr(Polling, method))
+    line = begin + next(at for at, text in enumerate(lines) if text.endswith(f"# {answer}\n"))
+    asked = ("B:1", "get") if method == "in_a_gather" else ("", "await")
+    assert noted == {(*asked, (f"{__file__}:{line}", Use.OPEN)): 1}, "the second is a repeat"
 
 
 def test_a_ref_stays_rays_own_and_keeps_what_was_written_on_it() -> None:

@@ -97,9 +97,11 @@ def test_nothing_is_noted_before_three_snapshots_have_found_calls() -> None:
 
 def test_equal_answers_for_long_are_a_poll() -> None:
     program = Program()
-    assert program.go_on(lambda: program.ask(None), LIMITS.poll_s) == (), "not for long"
+    assert program.go_on(lambda: program.ask(None), LIMITS.young_poll_s) == (), "not for long"
+    (young,) = program.go_on(lambda: program.ask(None), LIMITS.poll_s - LIMITS.young_poll_s)
     (found,) = program.go_on(lambda: program.ask(None), 10.0)
     (asked,) = found.asked
+    assert (young.is_young, found.is_young) == (True, False)
     assert (found.call_id, found.thread, found.use, found.sent) == (None, "", "until", ())
     assert (asked.machine, asked.method, asked.call_site, asked.answer) == ("b", "sample", "app.py:7", "None")
     assert asked.times > 2 * LIMITS.poll_s
@@ -296,22 +298,22 @@ def test_what_is_large_or_strange_is_not_compared(large: Any) -> None:
 
 def _at(state: Any, own: int, others: int = 0) -> CompletedCallSnapshot:
     inputs = tuple(InReport(name, 0, 1, (), count) for name, count in (("driver", own), ("feeder", others)))
-    report = MachineReport("b", 0, 1, 0, has_state=True, state=to_json(state), inputs=inputs)
+    report = MachineReport("b", 0, 1, 0, has_state=True, state=None if state is None else to_json(state), inputs=inputs)
     return CompletedCallSnapshot(1, {"b": report}, (), (), (), (), ())
 
 
 def _row(*snapshots: CompletedCallSnapshot, beside: Any = (), **about: Any) -> dict[str, Any]:
-    """What is told of a poll in the last of these."""
+    """What is told of a poll in the last of these; nothing of some that are young."""
     plain, threads = about.get("plain", ("sample",)), Threads(acting=about.get("threads", ()))
     buffer = ProcessReport(MachineReport("b", 0, 1, 0), 0.0, plain_methods=plain, threads=threads)
     over, rows = OverSnapshots(), []
     for number, calls in enumerate(snapshots):
         times = 9 + about.get("rounds", 2) * number
         asked = polls.PolledMethod("b", "sample", "app.py:7", times, about.get("answer", "None"))
-        poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside)
+        poll = Poll(None, "", 0.0, (asked,), about.get("use", "until"), beside, about.get("young", False))
         program = ProcessReport(MachineReport("driver", 0, 1, 0), 0.0, polls=(poll,))
         rows = list(over.rows(calls, {"driver": program, "b": buffer}, about.get("worked", {}), 1_000.0 + number))
-    return rows[0]
+    return rows[0] if rows else {}
 
 
 def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
@@ -323,6 +325,13 @@ def test_who_is_asked_moves_if_calls_of_others_change_it() -> None:
     assert not moving(_at({"groups": 1}, 1), _at({"groups": 1}, 2, 5)), "they change nothing"
     assert moving(_at({"groups": 1}, 1), _at({"groups": 2}, 2, 5))
     assert moving(_at({"groups": 1}, 1), _at({"groups": 3}, 2)), "whoever did that"
+    assert not moving(_at(None, 1), _at(None, 2)), "what it holds is not known"
+    assert moving(_at(None, 1), _at(None, 2, 1)), "and others may have changed it"
+
+
+def test_who_only_an_error_stops_watches_unless_the_answers_are_in_vain() -> None:
+    assert _row(_at({}, 1), use="watched", answer="")["is_bounded"]
+    assert not _row(_at({}, 1), use="watched")["is_bounded"]
 
 
 def test_a_thread_at_work_may_change_it_one_that_only_stands_there_is_not_known_to() -> None:
@@ -334,6 +343,19 @@ def test_a_thread_at_work_may_change_it_one_that_only_stands_there_is_not_known_
     assert not moving(threads=("feed",), worked={"b": 900.0})
     assert not moving(worked={"b": 999.0}), "calls do not make it one"
     assert not moving(threads=("feed",), worked={"driver": 999.0}), "who asks often works for that"
+
+
+def test_a_young_poll_is_told_where_it_asks_in_vain_and_nothing_else_may_act() -> None:
+    def young(*snapshots: CompletedCallSnapshot, **about: Any) -> Any:
+        return _row(*(snapshots or (_at({}, 1), _at({}, 2))), young=True, **about).get("is_young")
+
+    assert young()
+    assert young(use="open"), "None is no answer"
+    assert young(answer="")
+    assert not young(use="open", answer=""), "it may be one for a monitor"
+    assert not young(threads=("feed",)), "it may bring another answer"
+    assert young(_at({}, 1), threads=("feed",)), "perhaps it is over at once"
+    assert not young(_at({"groups": 1}, 1), _at({"groups": 5}, 1, 1)), "somebody has changed it"
 
 
 STATE = {"groups": [1, 2], "deep": {"asked": 7}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +14,7 @@ from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot.instrument.process import program_threads, waiting
+from ray_snapshot.instrument.process.answer_uses import Asking, Use
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.names import DRIVER
@@ -169,3 +172,30 @@ def test_a_driver_of_which_a_thread_may_act_is_active(
 ) -> None:
     assert program.recorded_in(body, count).report.status == "active"
     until(lambda: not program.process.program_threads.thread_of)  # nothing is kept of waits that are over
+
+
+OF_AN_EVENT = threading.Event, threading.Event.set, threading.Event.wait
+OF_A_QUEUE = queue.Queue, lambda items: items.put(1), queue.Queue.get
+
+
+@pytest.mark.parametrize(("make", "wake", "wait"), [OF_AN_EVENT, OF_A_QUEUE])
+@pytest.mark.parametrize("others", [(), ("computes",)])
+def test_a_thread_that_asks_again_and_again_does_so_for_the_program_that_waits_for_any_thread(
+    program: Program, make: Any, wake: Any, wait: Any, others: tuple[str, ...]
+) -> None:
+    awaited, chain, polls, now = make(), ((_joined.__code__, 0),), program.process.polls, time.time()
+    polls.places[chain, "ray.get_actor"] = Asking("app.py:7", Use.OPEN)
+
+    def asks() -> None:
+        for seconds in range(-20, 1):
+            polls.asked_ray("ray.get_actor('x')", "ValueError", (), chain, now + seconds)
+        program.computes()
+        wake(awaited)
+
+    def body(program: Program) -> None:
+        for target in (asks, *(getattr(program, one) for one in others)):
+            threading.Thread(target=target, name=target.__name__).start()
+        wait(awaited)
+
+    found = program.recorded_in(body, 1 + len(others)).polls
+    assert [one.thread for one in found] == ([] if others else [""]), "the other one may bring an answer"

@@ -15,12 +15,7 @@ import pytest
 import uvloop
 
 from ray_snapshot.instrument.process import loops, reach
-from ray_snapshot.instrument.process.coroutines import (
-    background,
-    note_wait,
-    parked_at,
-    resolved,
-)
+from ray_snapshot.instrument.process.coroutines import background, note_wait, parked_at, resolved
 from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall, awaited
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

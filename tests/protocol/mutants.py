@@ -445,9 +445,7 @@ def barriers_stay_on_their_host(patch: pytest.MonkeyPatch) -> None:
     """Barriers reach the machines of the same host only."""
     put = BarrierCore._put_barrier
     patch.setattr(
-        BarrierCore,
-        "_put_barrier",
-        lambda self, channel, colour: channel.link is None and put(self, channel, colour),
+        BarrierCore, "_put_barrier", lambda self, channel, colour: channel.link is None and put(self, channel, colour)
     )
 
 

@@ -71,9 +71,7 @@ def test_a_generator_with_as_many_untaken_items_as_may_be_waits_for_its_consumer
 
 
 @pytest.mark.parametrize(
-    "stream",
-    [None, Stream(4, 2), Stream(0, NO_BOUND)],
-    ids=["dropped", "fewer lie there", "without a bound"],
+    "stream", [None, Stream(4, 2), Stream(0, NO_BOUND)], ids=["dropped", "fewer lie there", "without a bound"]
 )
 def test_one_that_nothing_holds_is_active(stream: Stream | None) -> None:
     pair = Pair()

@@ -34,10 +34,7 @@ def _changed(change: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], No
 
 WRONG: dict[str, tuple[str, Callable[..., Any]]] = {
     "what waits at its sender counts as sent": ("ends_of", _changed(lambda _: {"waiting": {}})),
-    "one less was sent": (
-        "ends_of",
-        _changed(lambda found: {"sent_on": [max(0, sent - 1) for sent in found.sent_on]}),
-    ),
+    "one less was sent": ("ends_of", _changed(lambda found: {"sent_on": [max(0, sent - 1) for sent in found.sent_on]})),
     "what was sent outside the cut counts as accepted": ("ends_of", _changed(lambda _: {"duplicates": {}})),
     "what is in flight is not counted": ("ends_of", _changed(lambda _: {"queued": {}})),
     "what is in flight counts twice": (

@@ -153,10 +153,7 @@ def a_run() -> tuple[Log, RecordedSnapshot]:
     log.record(1, ["p"])
     log.begin("q", [("p", "q", "mail", 1)], 0).after = ("one",)
     recorded = RecordedSnapshot(
-        1,
-        {"p": ("go",), "q": ()},
-        {("p", "q", "mail"): [(1, "one", 1), (2, "two", 2)]},
-        sent={("p", "q", "mail"): 2},
+        1, {"p": ("go",), "q": ()}, {("p", "q", "mail"): [(1, "one", 1), (2, "two", 2)]}, sent={("p", "q", "mail"): 2}
     )
     return log, recorded
 

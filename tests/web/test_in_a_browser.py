@@ -173,13 +173,7 @@ def test_a_hidden_tab_closes_its_stream_and_catches_up_when_it_is_shown(browser:
 
 ONE = "/h/h/s/bank-00005"
 PARTS = ("waits", "machines", "channels", "machine?name=a")
-READ = (
-    "/",
-    "/h/h",
-    ONE,
-    *(f"{ONE}/{part}" for part in PARTS),
-    "/nothing",
-)
+READ = ("/", "/h/h", ONE, *(f"{ONE}/{part}" for part in PARTS), "/nothing")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -76,10 +76,7 @@ def recorded_inside() -> WitnessedSnapshot:
         "p": {"fetched": [], "heard": 0},
         "r": {"vault": handle("v"), "porter": handle("p"), "coins": 5, "is_busy": True},
     }
-    recorded.strings = {
-        ("r", "v", "call"): [(2, "draw", [3])],
-        ("r", "p", "mail"): [(1, "hear", [5])],
-    }
+    recorded.strings = {("r", "v", "call"): [(2, "draw", [3])], ("r", "p", "mail"): [(1, "hear", [5])]}
     recorded.counts = {
         ("driver", "r", "mail"): (1, 1), ("r", "v", "call"): (2, 1), ("r", "p", "mail"): (1, 0)
     }  # fmt: skip

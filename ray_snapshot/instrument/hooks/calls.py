@@ -68,13 +68,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called(
-    process: Caller,
-    own: Own,
-    handle: Any,
-    method_name: str,
-    args: Any,
-    kwargs: Any,
-    options: dict[str, Any],
+    process: Caller, own: Own, handle: Any, method_name: str, args: Any, kwargs: Any, options: dict[str, Any]
 ) -> Any:
     journal, entry = process.journal, None
     if journal is not None:

@@ -19,7 +19,6 @@ from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
-from ray_snapshot.instrument.process.answer_uses import chain_here
 from ray_snapshot.instrument.process.coroutines import current_task, forget_wait, note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.program_loop import was_interrupted
@@ -124,7 +123,7 @@ def _plainly(
 def _compared(process: Process, refs: Sequence[Any], found: Any, is_many: bool) -> Any:
     """The result of a `ray.get`, as it is."""
     if process.polls.is_armed and refs:
-        ours(lambda: process.answers_read(refs, found if is_many else [found], chain_here(), current_task()))
+        ours(process.answers_read, refs, found if is_many else [found])
     return found
 
 
@@ -184,10 +183,7 @@ def _beside(
 
 
 def _outliving(
-    process: Process,
-    refs: list[Any],
-    timeout: float | None,
-    attempt: Callable[[list[Any], float | None], Any],
+    process: Process, refs: list[Any], timeout: float | None, attempt: Callable[[list[Any], float | None], Any]
 ) -> Any:
     """Wait for refs; where the app goes back by itself, whatever a death has done to that wait is not seen by the program."""
     journal, reloading = process.journal, process.reloading
@@ -408,7 +404,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
     if process is None or not (is_elsewhere or process.waiting.follows()):
         return
     process.reloading.check_waiting([ref])
-    site, task, chain = place_here(), current_task(), ours(chain_here) if process.polls.is_armed else None
+    site, task = place_here(), current_task()
     if is_elsewhere:
         replies = process.guarded(lambda: process.waiting.begin_elsewhere(awaited, ref, site)) or []
 
@@ -416,8 +412,7 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
             forget_wait(done)
             end = _end_of(done, replies)
             process.guarded(lambda: process.waiting.end_elsewhere(end.answered, end.colour, settled=end.settled))
-            if chain is not None and not done.cancelled() and done._exception is None:
-                process.answers_read([ref], [done._result], chain, task)
+            _compare(process, ref, done, end, task)
 
         awaited.add_done_callback(lambda done: ours(ended_elsewhere, done))
         return
@@ -438,10 +433,17 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
                     tell(runner)
         end = _end_of(done, on)
         process.guarded(lambda: process.waiting.end(wait_id, end.answered, end.colour, settled=end.settled))
-        if chain is not None and end.answered and not done.cancelled() and done._exception is None:
-            process.answers_read([ref], [done._result], chain, task)
+        _compare(process, ref, done, end, task)
 
     awaited.add_done_callback(lambda done: ours(ended, done))
+
+
+def _compare(process: Process, ref: Any, done: Any, end: _End, task: Any) -> None:
+    """An `await` of a ref is over, before its task goes on: it has an answer, or was given up, as by `asyncio.wait_for`."""
+    if task is not None and done.cancelled():
+        process.asked_ray("await", "given up", [ref], task)
+    elif task is not None and process.polls.is_armed and end.answered and done._exception is None:
+        process.answers_read([ref], [done._result], task)
 
 
 def _end_of(done: Any, on: list[str | None]) -> _End:

@@ -10,15 +10,14 @@ import ast
 import itertools
 import linecache
 import re
-import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
-from ray_snapshot.runtime.here import PACKAGES, USERS, outward, rank_of
+from ray_snapshot.runtime.here import PACKAGES, USERS, rank_of
 
 
 class Use(Enum):
@@ -34,6 +33,8 @@ class Use(Enum):
     """It is asked for in no loop."""
     BOUNDED = "bounded"
     """A loop asks for it, and ends by itself as well."""
+    WATCHED = "watched"
+    """A loop asks for it that only an error ends."""
     OPEN = "open"
     """A loop asks for it in which nothing else is seen that ends it."""
     UNTIL = "until"
@@ -56,17 +57,17 @@ Chain = tuple[tuple[CodeType, int], ...]
 Place = tuple[Chain, str]
 """Where it is asked, and by which function of Ray's that has not given what it is asked for; "": by any that has."""
 
-_RAISE = ("ray.get", "ray.get_actor")
+_RAISE = ("ray.get", "ray.get_actor", "await")
 """Functions that raise if they cannot give it."""
 
 _HELPERS = 5
 """So many functions between the loop and the call are looked through."""
 
 
-def chain_here() -> Chain:
-    """Of the program that has called us; a library's loop is nothing to its caller, nor a caller's to a library."""
-    frames = ((rank_of(one.f_code.co_filename), one) for one in outward(sys._getframe(1)))
-    others = list(itertools.islice((each for each in frames if each[0] in (USERS, PACKAGES)), _HELPERS))
+def chain_of(frames: Iterable[FrameType]) -> Chain:
+    """The program's of these, the innermost first; a library's loop is nothing to its caller, nor a caller's to a library."""
+    ranked = ((rank_of(one.f_code.co_filename), one) for one in frames)
+    others = list(itertools.islice((each for each in ranked if each[0] in (USERS, PACKAGES)), _HELPERS))
     own = itertools.takewhile(lambda each: each[0] == others[0][0], others)
     return tuple((one.f_code, one.f_lasti) for _, one in own)
 
@@ -173,7 +174,9 @@ def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use
     if not endless:
         return Use.BOUNDED if loops else Use.ONCE
     is_until = not function and passed is Use.RETURNED and len(loops) == 1
-    return Use.UNTIL if is_until and _ends_by_answer(endless[0], node, statement) else Use.OPEN
+    if is_until and _ends_by_answer(endless[0], node, statement):
+        return Use.UNTIL
+    return Use.WATCHED if all(map(_ends_by_errors, endless)) else Use.OPEN
 
 
 def _place(node: ast.expr) -> tuple[int, int, int | None, int | None]:
@@ -199,6 +202,12 @@ def _ends(loop: ast.AST) -> Iterator[tuple[list[ast.expr], ast.AST]]:
             is_own = not any(isinstance(each, (*_FUNCTIONS, ast.ClassDef)) for each in inner)
             if is_own and not (isinstance(one, ast.Break) and any(isinstance(each, _LOOPS) for each in inner)):
                 yield [each.test for each in inner if isinstance(each, ast.If)], one
+
+
+def _ends_by_errors(loop: ast.AST) -> bool:
+    """Whether nothing but an error ends a loop that does not end by itself."""
+    is_endless = not isinstance(loop, ast.While) or ast.unparse(loop.test) in ("True", "1")
+    return is_endless and all(isinstance(one, ast.Raise) for _, one in _ends(loop))
 
 
 _ENDLESS = re.compile(r"(itertools\.)?(count|cycle|repeat)\(|iter\(")

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
-from ray_snapshot.runtime.here import place_in
+from ray_snapshot.runtime.here import PACKAGES, USERS, place_in, rank_of
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
@@ -79,11 +80,16 @@ def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any], asking: It
 
 
 def has_timers(found: loops.Pending, asking: Iterable[Any]) -> bool:
-    """Whether a loop has timers, but for the sleep of these tasks."""
-    asleep = {id(one) for task in asking if (one := getattr(task, "_fut_waiter", None)) is not None}
-    held = (gc.get_referents(timer) for timer in found.timers)
-    parts = ([part for one in each for part in (one if type(one) is tuple else (one,))] for each in held)
-    return any(asleep.isdisjoint(map(id, each)) for each in parts)
+    """Whether a loop has timers, but for the sleep and the timeouts of these tasks."""
+    own = {id(one) for task in asking for one in (task, getattr(task, "_fut_waiter", None) or task)}
+    parts = (_parts(gc.get_referents(timer)) for timer in found.timers)
+    return any(own.isdisjoint(id(_under_timeout(part)) for part in each) for each in parts)
+
+
+def _under_timeout(callback: Any) -> Any:
+    """The task that a callback of `asyncio.timeout` cancels; any other callback itself."""
+    timeout = getattr(callback, "__self__", None)
+    return timeout._task if type(timeout) is asyncio.Timeout else callback  # type: ignore[attr-defined]
 
 
 def _is_waiting(task: Any) -> bool:
@@ -280,6 +286,40 @@ def tasks_before(task: Any) -> set[Any]:
             frames, waiter = frames_of(one.get_coro()), getattr(one, "_fut_waiter", None)
             to_look += (_children(one, frames[-1])[0] if frames else []) or ([] if waiter is None else [waiter])
     return found
+
+
+def tasks_awaiting(task: Any, call: Sequence[Any] = (None, None)) -> Iterator[tuple[Any, list[Any]]]:
+    """A task, and a few that only wait for it: by `await`, by `asyncio.wait_for`, or, for the task of a ref, in a `gather`.
+
+    Each with its frames, the innermost first. `call`: a task, and its coroutine, to which its own does not lead.
+    """
+    for _ in range(5):
+        frames = frames_of(call[1] if task is call[0] else task.get_coro())[::-1]
+        yield task, frames
+        is_apps = any(rank_of(one.f_code.co_filename) in (USERS, PACKAGES) for one in frames)
+        if (task := _woken([task], is_alone=is_apps)) is None:
+            return
+
+
+def _woken(way: list[Any], *, is_alone: bool) -> Any:
+    """The task that goes on when the last of these futures has come; None: not one, or `is_alone`, and it waits for others."""
+    for callback, _ in getattr(way[-1], "_callbacks", None) or ():
+        if is_alone and getattr(callback, "__qualname__", "") in _OF_SEVERAL:
+            return None
+        held = (callback.__closure__ or ()) if type(callback) is FunctionType else (callback,)
+        for one in _parts(part for each in held for part in gc.get_referents(each)):
+            if isinstance(one, asyncio.Future) and one not in way:
+                return one if isinstance(one, asyncio.Task) else _woken([*way, one], is_alone=is_alone)
+    return None
+
+
+def _parts(items: Iterable[Any]) -> list[Any]:
+    """These, and in the place of tuples what is in them."""
+    return [part for one in items for part in (one if type(one) is tuple else (one,))]
+
+
+_OF_SEVERAL = ("gather.<locals>._done_callback", "_wait.<locals>._on_completion")
+"""What asyncio leaves on each of several futures that a task waits for."""
 
 
 def parked_sites(loop: Any) -> list[str]:

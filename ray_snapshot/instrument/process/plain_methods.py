@@ -106,9 +106,7 @@ def _calls_of(function: FunctionType, kind: type, state: dict[str, Any]) -> list
         return None
     own, inside = node.args.args[0].arg, [part for statement in node.body for part in ast.walk(statement)]
     called = [part.func for part in inside if isinstance(part, ast.Call)]
-    methods = {
-        id(target): target for target in called if isinstance(target, ast.Attribute)
-    }  # of built-in types, or its own
+    methods = {id(one): one for one in called if isinstance(one, ast.Attribute)}  # of built-in types, or its own
     functions = {id(target) for target in called}
     names = {part.id for part in inside if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     names |= {*function.__code__.co_varnames}
@@ -147,12 +145,6 @@ def _is_value(name: str, kind: type, state: dict[str, Any]) -> bool:
 
 
 def _definition(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    code = function.__code__
-    for node in ast.walk(tree_of(code)):
-        if (
-            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.name == code.co_name
-            and node.lineno == code.co_firstlineno
-        ):
-            return node
-    return None
+    code, kinds = function.__code__, (ast.FunctionDef, ast.AsyncFunctionDef)
+    inside = (node for node in ast.walk(tree_of(code)) if isinstance(node, kinds))
+    return next((one for one in inside if (one.name, one.lineno) == (code.co_name, code.co_firstlineno)), None)

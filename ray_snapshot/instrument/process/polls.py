@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -18,7 +19,7 @@ from ray_snapshot import redaction
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Place, Use
-from ray_snapshot.instrument.process.coroutines import has_timers, tasks_before
+from ray_snapshot.instrument.process.coroutines import has_timers, tasks_awaiting, tasks_before
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
@@ -59,18 +60,24 @@ class Poll(NamedTuple):
     """What becomes of the answers (`answer_uses.Use`); of several the one that says least of an end."""
     sent: tuple[tuple[str, str], ...]
     """(machine, method) of calls of its beside, of which no answer is compared."""
+    is_young: bool = False
+    """It has asked too often for an all-clear, and not for as long as makes a poll."""
 
 
+@dataclass(slots=True)
 class _Question:
     """A method of one actor, or a function of Ray's, asked at one place."""
 
-    def __init__(self, answer: Any, text: str, now: float) -> None:
-        self.answer = answer
-        self.text = text
-        self.calls: Sequence[str] = ()
-        self.count = 0
-        self.at = now
-        self.has_plain_arguments = True
+    answer: Any
+    text: str
+    at: float
+    calls: Sequence[str] = ()
+    count: int = 0
+    has_plain_arguments: bool = True
+
+
+_Questions = dict[tuple[str, str, Place], _Question]
+"""By machine, method and place."""
 
 
 class _Caller:
@@ -85,7 +92,7 @@ class _Caller:
         self.off_until = 0.0
         self.tasks: WeakSet[Any] = WeakSet()
         """Those of an event loop that have asked since, but for an async actor's."""
-        self.questions: dict[tuple[str, str, Place], _Question] = {}
+        self.questions: _Questions = {}
         self.sent: dict[tuple[str, str], float] = {}
         """By machine and method: when it was called last."""
 
@@ -119,19 +126,21 @@ class _Caller:
 
     @property
     def has_others(self) -> bool:
-        """Whether the loop on which it asks has timers, or other tasks that do not wait for those that ask."""
+        """Whether the loop on which it asks has timers, or other tasks: none that waits for those that ask, nor the reverse."""
         asking = {*self.tasks}
-        for loop in {one.get_loop() for one in asking}:
-            found, tasks = loops.pending(loop), asyncio.all_tasks(loop)
-            if found is None or has_timers(found, asking) or any(not asking & tasks_before(one) for one in tasks):
-                return True
-        return False
+        every = {one.get_loop(): asyncio.all_tasks(one.get_loop()) for one in asking}
+        around = (
+            {*tasks_before(one), *(by for by, _ in tasks_awaiting(one))} for tasks in every.values() for one in tasks
+        )
+        return any((found := loops.pending(loop)) is None or has_timers(found, asking) for loop in every) or any(
+            map(asking.isdisjoint, around)
+        )
 
-    def asked(self, now: float) -> dict[tuple[str, str, Place], _Question]:
+    def asked(self, now: float) -> _Questions:
         """What it asks again and again, if it has got nothing but equal answers for long, and goes on."""
         repeated = {key: one for key, one in self.questions.items() if one.at > self.since}
         rounds = min((one.count for one in repeated.values()), default=0)
-        if rounds < LIMITS.poll_rounds or now - self.since < LIMITS.poll_s:
+        if rounds < LIMITS.young_poll_rounds or now - self.since < LIMITS.young_poll_s:
             return {}
         return repeated if now - self.last <= max(LIMITS.poll_stopped_s, 3 * (now - self.since) / rounds) else {}
 
@@ -178,12 +187,10 @@ class Polls:
             if is_over or now - one.last > LIMITS.poll_forgotten_s:
                 del self.callers[key]
                 continue
-            for question in [*one.questions]:
-                if self._is_dropped(question[2]):
-                    del one.questions[question]
+            one.questions = {key: each for key, each in one.questions.items() if not self._is_dropped(key[2])}
             if (asked := one.asked(now)) and all(place in self.places for _, _, place in asked):
                 call_id, is_own = key[0] or behind.get(key[1]), key[0] or key[1] == main or key[1] in behind
-                polls.append(self._poll(call_id, "" if is_own else names[key[1]], one, asked))
+                polls.append(self._poll(call_id, "" if is_own else names[key[1]], one, asked, now))
         self._arm(now)
         if not self.is_armed:
             self.unread.clear()
@@ -197,9 +204,7 @@ class Polls:
         """The calls (None: no call) and their threads that do nothing but ask, as far as is known."""
         return [key for key, one in self.callers.items() if one.asked(now)]
 
-    def _poll(
-        self, call_id: str | None, thread: str, caller: _Caller, asked: Mapping[tuple[str, str, Place], _Question]
-    ) -> Poll:
+    def _poll(self, call_id: str | None, thread: str, caller: _Caller, asked: _Questions, now: float) -> Poll:
         questions = tuple(
             PolledMethod(machine, method, self.places[place].call_site, one.count + 1, one.text, tuple(one.calls))
             for (machine, method, place), one in asked.items()
@@ -209,7 +214,9 @@ class Polls:
             use = Use.OPEN
         compared = {(machine, method) for machine, method, _ in asked}
         beside = tuple(pair for pair, at in caller.sent.items() if at > caller.since and pair not in compared)
-        return Poll(call_id, thread, caller.since, questions, (Use.ONCE if caller.has_others else use).value, beside)
+        use = Use.ONCE if caller.has_others else use
+        is_young = now - caller.since < LIMITS.poll_s or any(one.count < LIMITS.poll_rounds for one in asked.values())
+        return Poll(call_id, thread, caller.since, questions, use.value, beside, is_young)
 
     def sent(self, machine: str, method: str, number: int, arguments: Iterable[Any], now: float) -> None:
         """This thread is about to call a method."""
@@ -250,8 +257,8 @@ class Polls:
     def asked_ray(
         self, function: str, answer: str, calls: Sequence[str | None], chain: Chain, now: float, task: Any = None
     ) -> None:
-        """This thread has asked Ray by a function of its for the replies of calls (none: for a name), and has got `answer` in
-        their place; "": it has got them.
+        """This thread has asked Ray by a function of its, or by `await`, for the replies of calls (none: for a name), and has
+        got `answer` in their place; "": it has got them.
 
         These are nothing new if it goes on to read equal answers, again and again.
         """
@@ -259,15 +266,12 @@ class Polls:
             return
         place, asked = (chain, function.partition("(")[0]), {key[:2] for key in caller.questions}
         key, targets = ("", function, place), [_target(one) for one in calls]
+        is_asked = all((one[0], self.unread.get(one, ("", False))[0]) in asked for one in targets)
         if not chain or self._is_dropped(place):
             caller.changes += not caller.questions
         elif answer and None not in calls:
             caller.note(key, [target for target, _ in targets], answer, now).calls = [*filter(None, calls)]
-        elif (
-            answer
-            or key in caller.questions
-            or any((one[0], self.unread.get(one, ("", False))[0]) not in asked for one in targets)
-        ):
+        elif answer or key in caller.questions or not is_asked:
             caller.begin_anew(now)
             caller.changes += 1
         self._noted(caller, now, task)
@@ -296,7 +300,7 @@ class Polls:
         return caller if now >= caller.off_until else None
 
 
-_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.OPEN)
+_SAYS_LEAST = (Use.BOUNDED, Use.RETURNED, Use.PART, Use.UNTIL, Use.ONCE, Use.UNKNOWN, Use.WATCHED, Use.OPEN)
 
 
 def _target(call: str | None) -> tuple[str, int]:

@@ -7,6 +7,7 @@ boundary between two calls, in a tracked wait, or on the loop of an async actor.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,11 +21,12 @@ from ray_snapshot.errors import DeadlockError, RolledBackError
 from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.connection import CONNECTION
 from ray_snapshot.instrument.guard import blamed, ours
+from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
-from ray_snapshot.instrument.process.answer_uses import Chain, asking, chain_here
+from ray_snapshot.instrument.process.answer_uses import Chain, asking, chain_of
 from ray_snapshot.instrument.process.blocked_calls import BlockedCalls
 from ray_snapshot.instrument.process.control import Control
-from ray_snapshot.instrument.process.coroutines import current_task
+from ray_snapshot.instrument.process.coroutines import current_task, tasks_awaiting
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.handed import HandedWork
 from ray_snapshot.instrument.process.making import Making
@@ -64,6 +66,7 @@ from ray_snapshot.protocol.commands import (
     TellStacks,
 )
 from ray_snapshot.protocol.tasks import is_task, is_worker
+from ray_snapshot.runtime.here import outward
 from ray_snapshot.runtime.refs import call_of
 from ray_snapshot.stderr import say
 
@@ -245,19 +248,30 @@ class Process:
             if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
                 self.ledger.retract(target, header.number)
 
-    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], chain: Chain, task: Any) -> None:
-        """This thread, or a task of it, has read the answers to these, while polls are looked for; `chain`: where."""
-        task = None if self.actor_loop.is_async else task
+    def answers_read(self, refs: Sequence[Any], answers: Sequence[Any], awaiting: Any = None) -> None:
+        """This thread, or a task that awaits them (`awaiting`), has read the answers to these, while polls are looked for."""
+        chain, task = self._asker(awaiting)
         with self.lock:
             self.polls.read([call_of(ref) for ref in refs], answers, chain, time.time(), task)
 
-    def asked_ray(self, function: str, answer: str, refs: Sequence[Any]) -> None:
-        """This thread has asked Ray for these, and has got `answer` in their place; "": it has got them."""
+    def asked_ray(self, function: str, answer: str, refs: Sequence[Any], awaiting: Any = None) -> None:
+        """This thread, or a task of it, has asked Ray for these, and has got `answer` in their place; "": it has got them."""
         self.polls.missed += bool(answer)
         if self.polls.is_armed:
-            chain, task = chain_here(), None if self.actor_loop.is_async else current_task()
+            chain, task = self._asker(awaiting)
             with self.lock:
                 self.polls.asked_ray(function, answer, [call_of(ref) for ref in refs], chain, time.time(), task)
+
+    def _asker(self, awaiting: Any) -> tuple[Chain, Any]:
+        """What has led to a question that this thread asks, or a task that stands there, and the task but for an async
+        actor's."""
+        if awaiting is None:
+            chain, task = chain_of(outward(sys._getframe())), current_task()
+        else:
+            call = self.actor_loop.coroutines.get(CURRENT.get() or "", (None, None))
+            found = [*tasks_awaiting(awaiting, call)]
+            chain, task = chain_of(frame for _, frames in found for frame in frames), found[-1][0]
+        return chain, None if self.actor_loop.is_async else task
 
     def _look_beside(self) -> None:
         """What a snapshot needs that is looked up without the lock: calls go on meanwhile."""

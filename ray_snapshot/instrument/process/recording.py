@@ -26,7 +26,7 @@ from ray_snapshot.instrument.process.collectives import Collectives, Membership
 from ray_snapshot.instrument.process.coroutines import REPLIES
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import FAILURES
-from ray_snapshot.instrument.process.handed import awaited_thread
+from ray_snapshot.instrument.process.handed import awaited_thread, is_parked
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
@@ -40,6 +40,7 @@ from ray_snapshot.runtime.here import frames_of_threads, place_of
 if TYPE_CHECKING:
     from ray_snapshot.encoding import Encoded
     from ray_snapshot.instrument.process.blocked_threads import Threads
+    from ray_snapshot.instrument.process.polls import Poll
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.protocol.calls import CallWait, MachineReport
@@ -172,7 +173,7 @@ class Recording:
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
         groups = self._groups(now)
-        polls = process.polls.look(ledger, now, self._behind(threads)) if numbers else ()
+        polls = self._polls(threads, now) if numbers else ()
         is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
         asked = self.asked_methods
         if numbers:
@@ -214,19 +215,20 @@ class Recording:
         self.meter.recording_s += time.thread_time() - began + LIMITS.look_cpu_s
         self._wake(parked)
 
-    def _behind(self, threads: Threads) -> dict[int, str | None]:
-        """By thread that does nothing but ask: the call (None: the program) that waits for what it does, if no other thread
-        acts."""
-        process = self.process
-        asking = {thread for call_id, thread in process.polls.asking(time.time()) if call_id is None}
-        names = {one.name for one in own_threads() if one.ident in asking}
-        if not names or not all(one.rpartition(" (")[0] in names for one in threads.acting):
-            return {}
-        frames, calls = frames_of_threads(), {} if process.actor_loop.is_async else process.threads
-        behind: dict[int | None, str | None] = {awaited_thread(one, frames): call for call, one in calls.items()}
-        if process.machine == DRIVER:
-            behind[awaited_thread(threading.main_thread().ident or 0, frames)] = None
-        return {thread: call_id for thread, call_id in behind.items() if thread in asking}
+    def _polls(self, threads: Threads, now: float) -> tuple[Poll, ...]:
+        """Those of this process; no young ones beside a thread that may bring another answer."""
+        polls, frames = self.process.polls, frames_of_threads()
+        asking = {thread for call_id, thread in polls.asking(now) if call_id is None}
+        names, behind = {one.name for one in own_threads() if one.ident in asking}, dict[int, str | None]()
+        if names and all(one.rpartition(" (")[0] in names for one in threads.acting):
+            calls = {} if self.process.actor_loop.is_async else self.process.threads
+            program = [(None, threading.main_thread().ident or 0)] if self.process.machine == DRIVER else []
+            for call, thread in (*calls.items(), *program):
+                awaited, frame = awaited_thread(thread, frames), frames.get(thread)
+                waits_for_any = awaited is None and frame is not None and is_parked(frame)
+                behind |= dict.fromkeys(asking if waits_for_any else asking & {awaited}, call)
+        found = polls.look(self.process.ledger, now, behind)
+        return tuple(one for one in found if behind or not (threads.acting and one.is_young))
 
     def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
         """Who has got through a method in which other calls wait for a lock, and has called nothing here since."""

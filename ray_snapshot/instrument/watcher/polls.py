@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ray_snapshot.instrument.process.answer_uses import Use
@@ -25,6 +25,16 @@ class _Callee(NamedTuple):
     inside: frozenset[str]
     """The calls that were there, but for those that ask."""
 
+    def has_moved(self, after: _Callee, callers: Iterable[str]) -> bool:
+        """Whether more has changed until then than what counts its calls; where that is not known, whether others called it."""
+        if self.state is not None and after.state is not None:
+            return self.counters(after) is None
+        return not self.callers_until(after).issubset(callers)
+
+    def callers_until(self, after: _Callee) -> set[str]:
+        """Whose calls it has accepted until then."""
+        return {name for name, count in after.accepted.items() if count != self.accepted.get(name, 0)}
+
     def counters(self, after: _Callee) -> list[str] | None:
         """The numbers that have grown by the number of calls until then; None if anything else has changed, or is not known."""
         if self.state == after.state is not None:
@@ -43,6 +53,8 @@ class Polls:
         """By poll and machine: when it was seen first, and last."""
         self.moved: dict[Any, float] = {}
         """By poll: when somebody whom it asks has changed last, but for what counts calls."""
+        self.others: set[str] = set()
+        """Where something beside calls may act, and not only a poll, as of the last snapshot."""
         self.plain: dict[str, tuple[str, ...]] = {}
         """By machine: its plain methods when it was seen between two calls last."""
 
@@ -67,23 +79,27 @@ class Polls:
                     asks.setdefault(one.machine, set()).add(key[0])
         callers = {key[0] for key in polls}
         replied = {(one.machine, one.wait.call_id) for one in calls.waits if one.is_satisfied is not False}
-        unseen = [name for name, one in reports.items() if one.threads.acting or one.background]
-        works = any(now - worked.get(name, 0.0) < LIMITS.poll_s for name in unseen if name not in callers)
+        unseen = {name for name, one in reports.items() if one.threads.acting or one.background}
+        works = any(now - worked.get(name, 0.0) < LIMITS.poll_s for name in unseen - callers)
+        others = {name for name in unseen if name not in callers or reports[name].background}
+        others, self.others = others & self.others, others
         for key, poll in polls.items():
             for name in dict.fromkeys([*(one.machine for one in poll.asked), *(name for name, _ in poll.sent)]):
                 seen, report = before.get((key, name)), calls.machines.get(name)
                 if report is not None and report.has_state:
                     self.plain[name] = reports[name].plain_methods if name in reports else ()
                     callee = _now(report, poll)
-                    if seen is not None and seen[1].counters(callee) is None:
+                    if seen is not None and seen[1].has_moved(callee, asks.get(name, (key[0],))):
                         self.moved[key] = now
                     seen = (callee if seen is None else seen[0]), callee
                 if seen is not None:
                     self.callees[key, name] = seen
-            yield _row(key[0], poll) | {
-                "is_moving": works or now - self.moved.get(key, 0.0) < LIMITS.poll_s,
-                "counters": None if key[:2] in replied else self._counters(key, poll, asks),
-            }
+            is_moving = works or now - self.moved.get(key, 0.0) < LIMITS.poll_s
+            if not poll.is_young:
+                counters = None if key[:2] in replied else self._counters(key, poll, asks)
+                yield _row(key[0], poll) | {"is_moving": is_moving, "counters": counters}
+            elif _is_in_vain(poll) and not (is_moving or others):
+                yield _row(key[0], poll) | {"is_moving": False, "is_young": True}
 
     def _counters(self, key: Any, poll: Poll, asks: Mapping[str, set[str]]) -> list[str] | None:
         """What of those whom it asks only counts its calls, if all else has stayed, and the answers depend on nothing else.
@@ -99,8 +115,8 @@ class Polls:
             if seen is None or not is_plain or one.machine not in asks or one.times < seen[0].answers + 2:
                 return None
             names = seen[0].counters(seen[1])
-            since = (name for name, count in seen[1].accepted.items() if count != seen[0].accepted.get(name, 0))
-            if names is None or not asks[one.machine].issuperset(since) or seen[0].inside - seen[1].inside:
+            others = seen[0].callers_until(seen[1]) - asks[one.machine]
+            if names is None or others or seen[0].inside - seen[1].inside:
                 return None
             counting += names
         return list(dict.fromkeys(counting))
@@ -108,6 +124,11 @@ class Polls:
 
 _NOT_YET = ("None", "False", "0", "0.0", "''", "[]", "{}", "()", "set()")
 """Answers for which a loop waits that they change; one that asks whether all is well gets another."""
+
+
+def _is_in_vain(poll: Poll) -> bool:
+    """Whether it waits for another answer, as far as is seen."""
+    return poll.use == Use.UNTIL.value or all(not one.machine or one.answer in _NOT_YET for one in poll.asked)
 
 
 def _is_counted(before: Any, after: Any, calls: int, name: str, names: list[str]) -> bool:
@@ -139,5 +160,6 @@ def _row(machine: str, poll: Poll) -> dict[str, Any]:
         "thread": poll.thread,
         "at": poll.since,
         "asked": [one._asdict() for one in poll.asked],
-        "is_bounded": poll.use in (Use.BOUNDED.value, Use.ONCE.value),
+        "is_bounded": poll.use in (Use.BOUNDED.value, Use.ONCE.value)
+        or (poll.use == Use.WATCHED.value and not _is_in_vain(poll)),
     }
