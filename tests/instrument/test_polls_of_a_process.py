@@ -22,7 +22,7 @@ from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.polls import Polls as OverSnapshots
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
-from ray_snapshot.protocol.calls import CallLedger, InReport, MachineReport, call_id_of
+from ray_snapshot.protocol.calls import CallLedger, InReport, MachineReport, RunningCall, call_id_of
 
 CODE = (lambda: None).__code__
 UNTIL, DROPPED = ((CODE, 0),), ((CODE, 2),)
@@ -366,6 +366,10 @@ def test_what_only_counts_the_calls_is_told_where_all_else_has_stayed() -> None:
     counted = STATE | {"deep": {"asked": 15}}
     assert _row(_at(STATE, 1), _at(counted, 9))["counters"] == ["asked"]
     assert _row(_at(STATE, 1), _at(STATE, 5), _at(counted, 9))["counters"] == ["asked"], "since it was seen first"
+    parked = _at(STATE, 1)
+    there = replace(parked.machines["b"], calls=(RunningCall("feeder/0/b/1", "take", 0.0),))
+    before = replace(parked, machines={"b": there})
+    assert _row(before, _at(STATE, 9))["counters"] is None, "that may have changed it to and fro"
     inside = replace(_at(STATE, 9), machines={"b": MachineReport("b", 0, 1, 0)})
     assert _row(_at(STATE, 1), _at(STATE, 5), inside)["counters"] is None, "a call is inside an action there"
 

@@ -22,6 +22,8 @@ class _Callee(NamedTuple):
     """How many calls of each caller."""
     answers: int
     """How many who asks has had to a question, at most."""
+    inside: frozenset[str]
+    """The calls that were there, but for those that ask."""
 
     def has_moved(self, after: _Callee, callers: Iterable[str]) -> bool:
         """Whether more has changed until then than what counts its calls; where that is not known, whether others called it."""
@@ -113,7 +115,8 @@ class Polls:
             if seen is None or not is_plain or one.machine not in asks or one.times < seen[0].answers + 2:
                 return None
             names = seen[0].counters(seen[1])
-            if names is None or not seen[0].callers_until(seen[1]).issubset(asks[one.machine]):
+            others = seen[0].callers_until(seen[1]) - asks[one.machine]
+            if names is None or others or seen[0].inside - seen[1].inside:
                 return None
             counting += names
         return list(dict.fromkeys(counting))
@@ -144,7 +147,9 @@ def _now(report: MachineReport, poll: Poll) -> _Callee:
     for one in report.inputs:
         accepted[one.source] = accepted.get(one.source, 0) + one.accepted_count
     answers = max((one.times for one in poll.asked if one.machine == report.machine), default=0)
-    return _Callee(None if report.state is None or report.state.truncated else report.state.text, accepted, answers)
+    inside = frozenset(call.call_id for call in report.calls if call.method not in {one.method for one in poll.asked})
+    state = None if report.state is None or report.state.truncated else report.state.text
+    return _Callee(state, accepted, answers, inside)
 
 
 def _row(machine: str, poll: Poll) -> dict[str, Any]:

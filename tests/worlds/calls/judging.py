@@ -23,7 +23,7 @@ from ray_snapshot.instrument.watcher.polls import Polls
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, PendingCallSnapshot, ResolvedWait
-from ray_snapshot.protocol.calls import CallLedger, CallWait, InReport, MachineReport, call_id_of
+from ray_snapshot.protocol.calls import CallLedger, CallWait, InReport, MachineReport, RunningCall, call_id_of
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.simulation.mail.oracle import OracleError
 from worlds.calls.asking import App, Run, State, Truth
@@ -45,6 +45,8 @@ class Question(NamedTuple):
     """Who has called it since."""
     answers: int = 0
     """How many have come since, all equal; two stand for more."""
+    inside: frozenset[str] = frozenset()
+    """The calls that were there."""
 
 
 Questions = tuple[Question, ...]
@@ -61,6 +63,12 @@ def copied(app: App, state: State, machine: str) -> Told | None:
     """The state of an actor, but for what counts; None while a call is inside an action there."""
     is_inside = any(one.machine == machine and one.phase == "running" for one in state.runs)
     return None if is_inside else app.told(state, machine)
+
+
+def inside_of(state: State, machine: str) -> frozenset[str]:
+    """The calls that run there, but for those of loops that ask."""
+    here = (one for one in state.runs if one.machine == machine and one.phase not in ("flying", "ended"))
+    return frozenset(one.key for one in here if "?" not in one.key)
 
 
 @functools.lru_cache(100_000)
@@ -87,27 +95,32 @@ def behind_snapshot(app: App, known: Known, state: State) -> Known:
 
     def looked_at(one: Question) -> Question:
         now = copied(app, state, one.machine) if one.state is None else None
-        return one if now is None else Question(one.machine, one.method, now)
+        inside = inside_of(state, one.machine)
+        return one if now is None else Question(one.machine, one.method, now, inside=inside)
 
     return tuple((key, tuple(map(looked_at, those)) if is_poll(those) else those) for key, those in known)
 
 
 @functools.lru_cache(100_000)
-def row(app: App, run: Run, asked: Questions, asking: frozenset[tuple[str, str]], now: tuple[Told | None, ...]) -> Row:
+def row(app: App, run: Run, asked: Questions, asking: frozenset[tuple[str, str]], now: tuple[Any, ...]) -> Row:
     """What a watcher tells of a poll that has seen the first snapshot, one just before this, and sees this one.
 
-    `asking`: (machine, whom it asks) of all polls. `now`: of each that is asked, the state. `run.answer`: a reply is there.
+    `asking`: (machine, whom it asks) of all polls. `now`: state and calls of each that is asked. `run.answer`: it has a reply.
     """
     watcher, rows, call_id = Polls(), list[Row](), None if run.machine == DRIVER else run.key
     for moment in range(3):
         machines, reports, polled = dict[str, MachineReport](), dict[str, ProcessReport](), list[PolledMethod]()
-        for one, copy in zip(asked, now if moment else [one.state for one in asked], strict=True):
+        for one, (copy, inside) in zip(
+            asked, now if moment else [(one.state, one.inside) for one in asked], strict=True
+        ):
             callers, since = {by for by, on in asking if on == one.machine}, one.since if moment else frozenset()
             counts = {by: 1 + 10 * (by in since) for by in callers | since}
             counters = {by: sum(counts[each] for each in callers) for on, by in app.counts if on == one.machine}
             inputs = tuple(InReport(by, 0, 0, (), count) for by, count in counts.items())
             state = to_json({**dict(copy or ()), **counters})
-            report = MachineReport(one.machine, 0, 1, 0, has_state=copy is not None, state=state, inputs=inputs)
+            calls = tuple(RunningCall(by, "", 0.0) for by in sorted(inside))
+            has_state = copy is not None
+            report = MachineReport(one.machine, 0, 1, 0, has_state=has_state, state=state, inputs=inputs, calls=calls)
             machines[one.machine] = report
             reports[one.machine] = ProcessReport(report, NOW, plain_methods=app.plain_methods(one.machine))
             times = 9 + one.answers * (moment > 0 and one.state is not None)
@@ -128,7 +141,9 @@ def polls_of(app: App, state: State, known: Known) -> tuple[Row, ...]:
     asking = frozenset((runs[key].machine, one.machine) for key, those in polls for one in those)
     replied = {one.key.rpartition("?")[0] for one in state.runs if one.phase == "ended"}
     asked = [Run(*runs[key][:5], answer=key in replied) for key, _ in polls]
-    nows = [tuple(copied(app, state, one.machine) for one in those) for _, those in polls]
+    nows = [
+        tuple((copied(app, state, one.machine), inside_of(state, one.machine)) for one in those) for _, those in polls
+    ]
     return tuple(row(app, one, those, asking, now) for one, (_, those), now in zip(asked, polls, nows, strict=True))
 
 
