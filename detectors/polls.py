@@ -67,8 +67,8 @@ class Poll(NamedTuple):
         parts = []
         for (name, site), those in groups.items():
             of = f" of {len({one.machine for one in those}):,} actors" if len(those) > 1 else ""
-            answers = list(dict.fromkeys(one.answer for one in those if one.answer))
-            always = f"always {answers[0]}" if len(answers) == 1 else "always the same"
+            answer, *others = {one.answer for one in those}
+            always = f"always {answer}" if answer and not others else "always the same"
             parts.append(
                 f"{name}{of} ({site}) {sum(one.times for one in those):,} times in {lasted(self.seconds)}, {always}"
             )

@@ -344,7 +344,7 @@ class Reporter:
         if self.alarms:
             told.append(f"alarm of {', '.join(self.alarms)}")
         elif snapshots and "deadlock" in self.options.detectors:
-            told.append("no deadlock")
+            told.append("no deadlock" if code < _BY_A_SIGNAL else "no alarm")
         if restarts:
             told.append(_counted(restarts, "restart"))
         if unread:
@@ -382,6 +382,9 @@ class Reporter:
 def _counted(count: int, what: str) -> str:
     return f"{count or 'no'} {what}{'s' * (count > 1)}"
 
+
+_BY_A_SIGNAL = 128
+"""Exit codes from here on are of programs that were ended from outside, as Ctrl-C does."""
 
 _TOLD = "_ray_snapshot_told"
 """What marks an error of which there was a diagnosis."""
