@@ -14,7 +14,7 @@ from typing import Any
 from ray_snapshot.detectors.collective import Collective
 from ray_snapshot.detectors.common import answer, check_name, lasted, parties
 from ray_snapshot.detectors.deadlock import Deadlock
-from ray_snapshot.detectors.happened import happened
+from ray_snapshot.detectors.happened import happened, rows
 from ray_snapshot.detectors.places import places
 from ray_snapshot.detectors.unexplained import Unexplained, seconds_still, unexplained
 from ray_snapshot.errors import SettingError
@@ -86,7 +86,8 @@ def _has_a_thread(wait: Unexplained, snapshot: Snapshot) -> bool:
 def _reasons(snapshot: Snapshot) -> Iterator[str]:
     """Why it is no stall."""
     waits = [one for one in unexplained(snapshot) if not _has_a_thread(one, snapshot)]
-    if not waits and not snapshot.coverage.get("unbegun"):
+    polls = [one for one in rows(snapshot) if one["kind"] == "poll"]
+    if not (waits or polls or snapshot.coverage.get("unbegun")):
         yield "no wait is without an explanation"
     serving = [one.machine for one in waits if _SERVES.search(one.what)]
     if DRIVER in serving or len(serving) == len(waits) > 0:

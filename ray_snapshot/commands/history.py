@@ -150,7 +150,7 @@ def show(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """Show a snapshot: actors or machines, what is in flight, waits, verdicts."""
+    """Show a snapshot: who takes part, what is in flight, waits."""
 
     opened = open_history(history)
     _check_known(opened, system)

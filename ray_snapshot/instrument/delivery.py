@@ -36,8 +36,8 @@ HOOK = "worker_process_setup_hook"
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable in which `ray job submit` hands its runtime environment to the program's `ray.init`."""
 
-_SENT = ("detectors", "instrument", "parts", "plain", "protocol", "runtime")
-"""What workers import of us: these packages, without the command line, the history and the views."""
+_SENT = ("detectors", "instrument", "parts", "plain", "protocol", "runtime", "views")
+"""What workers import of us: these packages, without the command line and the history."""
 
 
 KEY = shape.key_of_hook(uuid.uuid4().hex)

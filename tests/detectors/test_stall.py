@@ -63,6 +63,17 @@ def test_what_a_thread_beside_it_may_end_is_no_stall_and_who_has_no_wait_goes_on
     assert Stall().evaluate(snapshot(121.0, (SOCKET,), calls=sleeps)).holds is False
 
 
+def test_who_only_asks_in_vain_is_no_progress() -> None:
+    machines = [{"machine": "a", "status": "blocked"}]
+    waits = [{"machine": "a", "on_machine": None, "k": 1}]
+    told = snapshot(121.0, uncovered=("thread Thread-1 (report) of a",), machines=machines, waits=waits)
+    assert Stall().evaluate(told).holds is False
+    asked = {"machine": "b", "class": "B", "method": "size", "call_site": "app.py:7", "times": 40, "answer": "0"}
+    poll = {"kind": "poll", "machine": "a", "class": "A", "call_id": None, "thread": "report", "asked": [asked]}
+    told.coverage["happened"] = [poll | {"at": NOW.isoformat(), "is_bounded": False}]
+    assert Stall().evaluate(told).holds is True
+
+
 def test_places_are_grouped_the_smallest_group_first() -> None:
     machines = [{"machine": f"rank-{n}", "class_name": "Rank", "status": "active"} for n in range(10)]
     calls = [

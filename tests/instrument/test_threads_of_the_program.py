@@ -187,7 +187,7 @@ def test_a_thread_that_asks_again_and_again_does_so_for_the_program_that_waits_f
     polls.places[chain, "ray.get_actor"] = Asking("app.py:7", Use.OPEN)
 
     def asks() -> None:
-        for seconds in range(-20, 1):
+        for seconds in range(-20, 40):  # it goes on, whenever it is recorded
             polls.asked_ray("ray.get_actor('x')", "ValueError", (), chain, now + seconds)
         program.computes()
         wake(awaited)

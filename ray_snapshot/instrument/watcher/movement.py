@@ -1,4 +1,7 @@
-"""When anything in a watched app has moved last: a call, a wait, a state, or a process that has used its processor or read."""
+"""When anything in a watched app has moved last: a call, a wait, a state, or a process that has used its processor or read.
+
+What asks again and again and gets equal answers does not move by that, nor does whom it asks.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,26 @@ class Movement:
 
         `is_covered`: whether all processes of the app have reported.
         """
-        seen = (
-            {name: (one.status, one.calls, one.state) for name, one in calls.machines.items()},
-            {(one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.call_site) for one in calls.waits},
-            [(one.source, one.target, one.sent_count, one.accepted_count) for one in calls.channels],
+        polls = [(name, poll) for name, one in reports.items() for poll in one.polls]
+        asking, asked = (
+            {(name, poll.call_id) for name, poll in polls},
+            {(name, by.machine) for name, poll in polls for by in poll.asked},
+        )
+        seen = (  # but for what asks in vain, and is asked so
+            {
+                name: ([call for call in one.calls if (call.caller, name) not in asked], one.state)
+                for name, one in calls.machines.items()
+            },
+            {
+                (one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.call_site)
+                for one in calls.waits
+                if (one.machine, one.wait.call_id) not in asking
+            },
+            {
+                (one.source, one.target, one.sent_count, one.accepted_count)
+                for one in calls.channels
+                if (one.source, one.target) not in asked
+            },
         )
         at_work = [name for name, one in reports.items() if self._has_worked(name, one.usage)]
         self.worked = {name: at for name, at in self.worked.items() if name in reports} | dict.fromkeys(at_work, now)
