@@ -70,7 +70,7 @@ def test_who_only_asks_in_vain_is_no_progress() -> None:
     assert Stall().evaluate(told).holds is False
     asked = {"machine": "b", "class": "B", "method": "size", "call_site": "app.py:7", "times": 40, "answer": "0"}
     poll = {"kind": "poll", "machine": "a", "class": "A", "call_id": None, "thread": "report", "asked": [asked]}
-    told.coverage["happened"] = [poll | {"at": NOW.isoformat(), "is_bounded": False}]
+    told.coverage["happened"] = [poll | {"at": NOW.isoformat(), "is_bounded": False, "is_moving": False}]
     assert Stall().evaluate(told).holds is True
 
 
