@@ -13,7 +13,7 @@ import pytest
 from lone_process import BOUND_S, lone_process
 from until import until
 
-from ray_snapshot.instrument.process import program_threads, waiting
+from ray_snapshot.instrument.process import program_threads, recording, waiting
 from ray_snapshot.instrument.process.answer_uses import Asking, Use
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -74,7 +74,8 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         own = {*threading.enumerate()}
-        monkeypatch.setattr(program_threads, "own_threads", lambda: _apps(own))
+        for module in (program_threads, recording):
+            monkeypatch.setattr(module, "own_threads", lambda: _apps(own))
         yield Program(process)
 
 
