@@ -13,12 +13,13 @@ import pytest
 from lone_process import BOUND_S, lone_process
 from until import until
 
-from ray_snapshot.instrument.process import program_threads, recording, waiting
+from ray_snapshot.instrument.process import handed, program_threads, waiting
 from ray_snapshot.instrument.process.answer_uses import Asking, Use
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.pytest_plugin.watching import HARNESS as OF_PYTEST
 from ray_snapshot.runtime.here import frames_of_threads
 
 ASKED, OTHER = "driver/0/A/1", "driver/0/B/1"
@@ -71,11 +72,12 @@ def _stands_still(thread: threading.Thread) -> bool:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
-    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
+    apart = waiting, "apart", lambda refs: (list(refs), list(refs), [])
+    for patch in (apart, (handed, "HARNESS", OF_PYTEST)):  # xdist has a thread without a name
+        monkeypatch.setattr(*patch)
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         own = {*threading.enumerate()}
-        for module in (program_threads, recording):
-            monkeypatch.setattr(module, "own_threads", lambda: _apps(own))
+        monkeypatch.setattr(program_threads, "own_threads", lambda: _apps(own))
         yield Program(process)
 
 
