@@ -150,9 +150,10 @@ def test_an_actor_that_ends_is_kept_alive_by_nothing_of_ours_watched_to_the_end_
     with lone_process() as process:
         process.body = Body()
         body = weakref.ref(process.body)
-        process.is_closed = is_closed
+        process.is_closed, process.control.polled = is_closed, object()
         ends.actor_ends(lambda: None)
         assert (body(), process.is_closed, ends.CONNECTION.is_open) == (None, True, False)
+        assert process.control.polled is None, "its ref would be counted when Ray is no more there"
 
 
 # ---- with Ray ------------------------------------------------------------------------------------------------------------

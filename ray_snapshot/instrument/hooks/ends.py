@@ -40,3 +40,5 @@ def end_process() -> None:
     if process is not None:
         process.end()
     CONNECTION.end()
+    if process is not None:
+        process.control.drop_poll()  # now: no thread polls any more, and Ray is still there

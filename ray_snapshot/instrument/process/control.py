@@ -116,6 +116,10 @@ class Control:
                 self.connection.use(self.carry, item)
             except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
                 self.party.give_up(error)
+        self.connection.use(self.drop_poll)
+
+    def drop_poll(self) -> None:
+        """Keep no ref; Ray must be there, for it counts refs in its core worker."""
         self.polled = None
 
     def carry(self, item: tuple[Any, ...]) -> None:
