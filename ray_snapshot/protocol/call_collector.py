@@ -11,7 +11,7 @@ Imports the standard library only. Read `calls` first, and `coordinator` next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ray_snapshot.errors import ProtocolError
@@ -32,7 +32,7 @@ from ray_snapshot.protocol.callers import EVERY, CallersOfCut
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.streams import StreamsOfCut
 from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
-from ray_snapshot.protocol.tasks import KEPT_S, call_of_task, is_task, is_worker
+from ray_snapshot.protocol.tasks import ANYBODY, KEPT_S, call_of_task, is_task, is_worker
 
 Channel = tuple[str, int, str]
 """(source, incarnation of the source, target)."""
@@ -109,6 +109,14 @@ class CompletedCallSnapshot:
     node, of those that hold some of one; of those that are blocked, if deadlocks are to be broken."""
     unclean: frozenset[str] = frozenset()
     """Processes in whose garbage the generator may lie whose items one that is held at a `yield` waits for."""
+
+    def open_calls(self) -> Iterator[str]:
+        """The ids of the calls that run, or are on their way; one that has been retried is there twice."""
+        for report in self.machines.values():
+            calls = [call for call in report.calls if call.caller is not None or call.call_id.startswith(ANYBODY)]
+            yield from (call.call_id.partition("#")[0] for call in calls)
+        for channel in self.channels:
+            yield from map(channel.call_id, channel.in_flight)
 
 
 class PendingCallSnapshot:

@@ -1,4 +1,5 @@
 """Replies and calls that are overdue: the call has ended and its reply does not come, or a call could begin and does not.
+Before a reply is overdue, its reader may just be told of it.
 
 Compared over snapshots: no process sees both ends of a reply, or what a worker does before a call begins.
 """
@@ -33,9 +34,7 @@ class DelayedCalls:
         self, calls: CompletedCallSnapshot, recorded: Mapping[str, ProcessReport], now: float
     ) -> frozenset[str]:
         """The machines that a reply may be about to reach: what they have put on its ref runs when that has come."""
-        running = (call for report in calls.machines.values() for call in report.calls if call.caller is not None)
-        every = {call.call_id.partition("#")[0] for call in running}
-        every |= {channel.call_id(number) for channel in calls.channels for number in channel.in_flight}
+        every = {*calls.open_calls()}
         before, self.open = self.open, {name: every.intersection(one.passed) for name, one in recorded.items()}
         for call in every:
             self.open.setdefault(parsed(call).source, set()).add(call)

@@ -80,7 +80,7 @@ class Tables:
         """By plain task: who has started it, as far as that one has not dropped it."""
         self.open_of: dict[str, dict[str, None]] = {}
         """By source: the calls that have not ended, each once."""
-        for call in self._open():
+        for call in self.completed.open_calls():
             source, _, target, _ = parsed(call)
             self.open_of.setdefault(source, {})[call] = None
             if (starter := self.starter_of.get(target)) is not None:
@@ -516,15 +516,6 @@ class Tables:
         own = self.open_of.get(machine, {})
         yield from own
         yield from (call for call in passed if call not in own and call in self.open_of.get(parsed(call).source, {}))
-
-    def _open(self) -> Iterable[str]:
-        """The calls that run, or are on their way."""
-        for report in self.completed.machines.values():
-            calls = [call for call in report.calls if call.caller is not None or call.call_id.startswith(ANYBODY)]
-            yield from (call.call_id.partition("#")[0] for call in calls)
-        for channel in self.completed.channels:
-            for number in channel.in_flight:
-                yield channel.call_id(number)
 
 
 def _part(shown: str) -> str:

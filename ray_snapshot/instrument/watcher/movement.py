@@ -32,27 +32,7 @@ class Movement:
 
         `is_covered`: whether all processes of the app have reported.
         """
-        polls = [(name, poll) for name, one in reports.items() for poll in one.polls]
-        asking, asked = (
-            {(name, poll.call_id) for name, poll in polls},
-            {(name, by.machine) for name, poll in polls for by in poll.asked},
-        )
-        seen = (  # but for what asks in vain, and is asked so
-            {
-                name: ([call for call in one.calls if (call.caller, name) not in asked], one.state)
-                for name, one in calls.machines.items()
-            },
-            {
-                (one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.call_site)
-                for one in calls.waits
-                if (one.machine, one.wait.call_id) not in asking
-            },
-            {
-                (one.source, one.target, one.sent_count, one.accepted_count)
-                for one in calls.channels
-                if (one.source, one.target) not in asked
-            },
-        )
+        seen = _seen(calls, reports)
         at_work = [name for name, one in reports.items() if self._has_worked(name, one.usage)]
         self.worked = {name: at for name, at in self.worked.items() if name in reports} | dict.fromkeys(at_work, now)
         if seen != self.seen or at_work:
@@ -71,3 +51,20 @@ class Movement:
         seconds = max(usage.at - before.at, LIMITS.usage_look_s)
         is_computing = usage.cpu_s - before.cpu_s > LIMITS.idle_cpu_share * seconds
         return is_computing or usage.read_bytes - before.read_bytes > LIMITS.idle_bytes_s * seconds
+
+
+def _seen(calls: CompletedCallSnapshot, reports: Mapping[str, ProcessReport]) -> Any:
+    """What is otherwise once anything has moved: calls and states, waits, and counts, each but for those of polls."""
+    polls = [(name, poll) for name, one in reports.items() for poll in one.polls]
+    callers = {(name, poll.call_id) for name, poll in polls}
+    asked = {(name, by.machine) for name, poll in polls for by in poll.asked}
+    waits = (one for one in calls.waits if (one.machine, one.wait.call_id) not in callers)
+    channels = (one for one in calls.channels if (one.source, one.target) not in asked)
+    return (
+        {
+            name: ([call for call in one.calls if (call.caller, name) not in asked], one.state)
+            for name, one in calls.machines.items()
+        },
+        {(one.machine, one.wait.call_id, one.wait.waiting_since, one.wait.call_site) for one in waits},
+        {(one.source, one.target, one.sent_count, one.accepted_count) for one in channels},
+    )
