@@ -29,6 +29,7 @@ receiver: the same graph.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +52,7 @@ from ray_snapshot.detectors.common import (
     texts,
     unsound,
 )
-from ray_snapshot.detectors.explain import cycle_text, records
+from ray_snapshot.detectors.explain import About, callers_of, cycle_text, records, subject_text
 from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
@@ -64,7 +65,7 @@ from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import CALLS, DRIVER
+from ray_snapshot.names import CALLS, DRIVER, unobserved
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict
 
@@ -540,10 +541,24 @@ def _unknown(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
         what = snapshot.coverage["undeclared"][waits.names[half[0]].as_py()]
         parts.append(f"{_holders(waits, half)} (the first has begun {what}), and it is not known from whom: {_REMEDY}")
     if len(others):
-        who = listed(waits.names.take(others[:3]).to_pylist(), len(others))
-        by = [*waits.unseen, *(["what these will do"] if len(half) else [])]
+        every = unobserved([*waits.unseen, *(["what these will do"] if len(half) else [])])
+        by = [text for text in every if " waits for" not in text] or every
+        who = _parked(snapshot, waits, stuck) or listed(waits.names.take(others[:3]).to_pylist(), len(others))
         parts.append(f"{who} can move only by what was not observed: {listed(by)}")
     return f"Deadlock cannot be told: {'; '.join(parts)}."
+
+
+def _parked(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
+    """Where the calls wait inside their own actors that keep all others, and how many are behind them; "" if there are none."""
+    about = About(snapshot, waits, _listed(waits.names, stuck.cause))
+    places = Counter(subject_text(about.nodes[node]) for node in about.alternatives if callers_of(about, node))
+    if not places:
+        return ""
+    where = [
+        f"{place} waits to be woken" + f" ({count:,} calls)" * (count > 1) for place, count in places.most_common()
+    ]
+    behind = len(stuck.members) + len(stuck.behind) - places.total()
+    return listed(where) + f"; {behind:,} more wait behind that" * (behind > 0) + "; they"
 
 
 def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:

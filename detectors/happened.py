@@ -6,6 +6,8 @@ The watcher lists it in the coverage (`happened`), the newest first; each has `k
 - `thread_ended`: `thread` (its name), `error`, `call_site`; `is_task`: an asyncio task, seen at `at`, whose error is unread.
 - `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
+- `restarted`: a process of an actor died, and Ray has begun another: `cause`, `count` (of its restarts); `lost` (`method` and
+  `caller` of each): calls that ran there, that Ray does not run again, and that nothing waits for.
 - `poll`: see `polls`.
 - `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
   `is_awaited`: whether it has calls to do.
@@ -46,6 +48,17 @@ def died_behind(snapshot: Snapshot, machines: Collection[str]) -> list[str]:
     ]
 
 
+def ended_threads(snapshot: Snapshot, machine: str) -> list[str]:
+    """A sentence of each thread or task of this machine that an exception has ended."""
+    own = (one for one in rows(snapshot) if one["kind"] == "thread_ended" and one["machine"] == machine)
+    return [sentence(one, snapshot.started_at) for one in own]
+
+
+def restarted(snapshot: Snapshot) -> set[str]:
+    """The actors whose process has died, and that Ray has begun again."""
+    return {str(one["machine"]) for one in rows(snapshot) if one["kind"] in ("restarted", "restarting")}
+
+
 def _is_read(one: Any, now: datetime) -> bool:
     try:
         return bool(sentence(one, now))
@@ -71,6 +84,11 @@ def sentence(one: Mapping[str, Any], now: datetime) -> str:
         through = listed([f"{by['method']} of {by['machine']}" for by in one.get("passed_through") or ()])
         last = f", which had got through {through}," if through else ""
         return f"{name}{last} died at {_clock(one)} ({one['cause']})"
+    if one["kind"] == "restarted":
+        lost = [f"{one['class']}.{by['method']}, called by {by['caller']}," for by in one["lost"]]
+        ended = f"; {listed(lost)} ended with that, and nobody waits for it" * bool(lost)
+        again = f", {one['count']:,} times so far" * (one["count"] > 1)
+        return f"{name} died at {_clock(one)} ({one['cause']}), and was restarted{again}{ended}"
     if one["kind"] == "restarting":
         return str(RestartLoop.of(one))
     if one["kind"] == "poll":

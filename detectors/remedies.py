@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +22,10 @@ from ray_snapshot.detectors.explain import (
     primitives_of,
     subject_text,
 )
-from ray_snapshot.detectors.happened import died_behind
+from ray_snapshot.detectors.happened import died_behind, ended_threads, restarted
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY, name_ranges
+from ray_snapshot.names import HELD_BY, name_ranges, unobserved
 from ray_snapshot.snapshot import Snapshot
 
 
@@ -50,12 +50,13 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
             for call in _not_begun(about, node)
             if about.nodes[call].machine in full
         ]
-    changes: dict[_Change, list[str | None]] = {}
+    changes: dict[_Change, dict[str, list[str]]] = {}
     for node, call in waiting:
-        change = _change(about, node, call)
-        changes.setdefault(change, []).append(about.nodes[node].call_site)
-    if changes:
-        return [change.text(sites) for change, sites in changes.items()][: LIMITS.advice]
+        if (change := _change(about, node, call)) is not None:
+            who, site = change.about(about.nodes[node], about.nodes[call])
+            changes.setdefault(change, {}).setdefault(who, []).extend([site] if site else [])
+    if waiting:
+        return [change.text(calls) for change, calls in changes.items()][: LIMITS.advice]
     never = set(stuck.tolist())
     if parked:
         return _of_parked(about, parked)[: LIMITS.advice]
@@ -80,19 +81,25 @@ def _gate(waits: WaitGraph, call: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A sentence of advice, but for the places in the app's source that it is about."""
+    """A sentence of advice; between its two parts stand the calls that it is about, with their places in the app's source."""
 
     before: str
-    word: str
     after: str
+    is_of_caller: bool = False
+    """It is about those that wait, not about what they wait for."""
 
-    def text(self, sites: Sequence[str | None]) -> str:
-        known = list(dict.fromkeys(site for site in sites if site))
-        return self.before + (self.word.format(listed(known)) if known else "") + self.after
+    def about(self, who: Node, target: Node) -> tuple[str, str | None]:
+        """The call that it is about, and the place that is named beside it."""
+        return str((who if self.is_of_caller else target).call), who.call_site
+
+    def text(self, calls: Mapping[str, Sequence[str]]) -> str:
+        at = " ({})" if self.is_of_caller else CALLED_AT
+        told = [call + (at.format(listed(dict.fromkeys(sites))) if sites else "") for call, sites in calls.items()]
+        return self.before + listed(told) + self.after
 
 
-def _change(about: About, node: int, call: int) -> _Change:
-    """What to change where `node` waits for a `call` that cannot begin."""
+def _change(about: About, node: int, call: int) -> _Change | None:
+    """What to change where `node` waits for a `call` that cannot begin; None: nothing, for another call is in front."""
     gates, gate = about.waits.calls.gates, _gate(about.waits, call)
     who, target = about.nodes[node], about.nodes[call]
     if gates.exclusive[gate] >= 0:
@@ -102,25 +109,46 @@ def _change(about: About, node: int, call: int) -> _Change:
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
     held = int(gates.held[gate])
     count = held + _queue_length(about.waits, gate)
-    lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
+    lock = f"({count} of its calls then run at once: lock what they change, but not while they wait)"
     if who.is_call and who.machine == target.machine:
-        directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
-        after = f"{directly}, or raise {bound} to {count}; {lock}."
-        return _Change(f"{who.call} waits", " at {}", after)
+        if who.method == target.method:
+            return _Change(
+                "", f" calls itself, and each level takes a slot: call self.{target.method}() directly.", True
+            )
+        directly = f" waits for {target.call} of the same actor: call self.{target.method}() directly"
+        return _Change("", f"{directly}, or raise {bound} to {count} {lock}.", True)
     if untaken := _untaken(about, target.machine):
         then = "drop that generator, or raise its _generator_backpressure_num_objects"
-        after = f" is waited for, {then}; or raise {bound} to {count} ({lock})."
-        return _Change(f"Take the items of {untaken} before {target.call}", CALLED_AT, after)
+        after = f" is waited for, {then}; or raise {bound} to {count} {lock}."
+        return _Change(f"Take the items of {untaken} before ", after)
     if parked := _parked_at(about, target.machine):
-        is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
-        own_group = ", or give it a concurrency group of its own" + _ACROSS_LOOPS * is_on_loop
-        return _Change(
-            f"Raise {bound} to {count}, so that {target.call}", CALLED_AT, f" can begin ({lock}){own_group}."
-        )
+        return _beside_parked(about, target, parked, f"{bound} to {count}", lock)
     or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
-    before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
     others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
-    return _Change(before, CALLED_AT, f" can begin ({lock}); {others}")
+    return _Change(f"Raise {bound} to {count}{or_async}, so that ", f" can begin {lock}; {others}")
+
+
+def _beside_parked(about: About, target: Node, parked: list[int], bound: str, lock: str) -> _Change | None:
+    """The advice where calls that wait inside an actor have taken all slots. A group of its own helps a call that does not wait
+    there itself; where one of those is queued, too, it is the one that has to begin."""
+    waiting = {about.nodes[one].method for one in parked}
+    queued = {about.nodes[one].method for one in _queued_at(about, target.machine)}
+    if target.method in waiting:
+        is_lost = queued - waiting or ended_threads(about.snapshot, target.machine)
+        return None if is_lost else _Change(f"Raise {bound}, so that ", f" can begin {lock}.")
+    is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
+    own = f" a concurrency group of its own, {_IF_THAT_WAKES * bool(queued & waiting)}so that it can begin while others wait"
+    across = _ACROSS_LOOPS * is_on_loop
+    return _Change(
+        "Give ", f"{own}{across}; or raise {bound} {lock}, which is enough for the calls that there are now."
+    )
+
+
+def _queued_at(about: About, machine: str) -> list[int]:
+    """Calls to a machine that wait for a slot, and that others wait for."""
+    return [
+        call for node in about.alternatives for call in _not_begun(about, node) if about.nodes[call].machine == machine
+    ]
 
 
 def _queue_length(waits: WaitGraph, gate: int) -> int:
@@ -134,14 +162,12 @@ def _untaken(about: About, machine: str) -> str | None:
     return next((one.call for one in held if one.machine == machine), None)
 
 
-_ACROSS_LOOPS = (
-    ", and let it end these waits by loop.call_soon_threadsafe (a concurrency group of an async actor has an event loop of its"
-    " own)"
-)
+_IF_THAT_WAKES = "if that is what wakes them, "
+_ACROSS_LOOPS = ", and let it wake them by loop.call_soon_threadsafe (concurrency groups have event loops of their own)"
 
 
 def _parked_at(about: About, machine: str) -> list[int]:
-    """Calls of a machine that wait inside it for a later call: not to wait for that one's reply would not let it begin."""
+    """Calls of a machine that wait inside it to be woken: what would wake them begins no sooner if nobody waits for it."""
     return [one for one in about.alternatives if about.nodes[one].machine == machine and callers_of(about, one)]
 
 
@@ -156,31 +182,36 @@ def _after(about: About, gate: int, target: Node) -> _Change:
         is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
         in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
         then = in_a_thread or "await the reply there instead of ray.get."
-    return _Change(str(target.call), CALLED_AT, when + then)
+    return _Change("", when + then)
 
 
 def _of_parked(about: About, parked: list[int]) -> list[str]:
     """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
-    lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
+    holding: dict[tuple[str, str], dict[str, None]] = {}
+    for node in parked:
+        if (one := _holder_of_lock(about, node)) is not None:
+            holding.setdefault(one[:2], {})[one[2]] = None
+    lines = [f"{held} {listed(awaited)}: {then}" for (held, then), awaited in holding.items()]
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
         lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
     return lines
 
 
-def _holder_of_lock(about: About, node: int) -> str:
-    """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
-    A.check of A-0: ..."; "" if that is not known."""
+def _holder_of_lock(about: About, node: int) -> tuple[str, str, str] | None:
+    """Who holds the lock that a call waits for ("Ledger.add holds asyncio.Lock while it waits (app.py:14) for"), what to do,
+    and what that one waits for; None if it is not known."""
     mine = about.nodes[node]
     if len(mine.holders) != 1:
-        return ""
+        return None
     place, among = (mine.machine, *mine.holders), ((other, about.nodes[other]) for other in about.alternatives)
     nodes = [other for other, one in among if one.is_running and (one.machine, one.method) == place]
     if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
-        return ""
-    held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
-    waits = f"while it waits{about.nodes[nodes[0]].place} for {awaited_text(about, nodes[0])}"
-    return f"{held} {waits}: leave the `async with` before that wait."
+        return None
+    lock = mine.primitive.partition(HELD_BY)[0]
+    held = f"{mine.holder} holds {lock} while it waits{about.nodes[nodes[0]].place} for"
+    then = f"leave the `{'async ' * lock.startswith('asyncio.')}with` before that wait."
+    return held, then, awaited_text(about, nodes[0])
 
 
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
@@ -207,7 +238,7 @@ def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members:
 
 
 def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[str]:
-    """Of calls that wait inside their own actors: why no later call to these comes.
+    """Of calls that wait inside their own actors: why nothing wakes them. First of their threads.
 
     "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
     """
@@ -222,18 +253,32 @@ def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[
     machines: dict[tuple[str, str], list[str]] = {}
     for machine, nodes in parked.items():
         machines.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
-    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items()][: LIMITS.advice]
+    threads = [
+        text for machine in parked for text in (*ended_threads(snapshot, machine), *_parked_threads(snapshot, machine))
+    ]
+    return [*threads, *(f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items())][
+        : LIMITS.advice
+    ]
+
+
+def _parked_threads(snapshot: Snapshot, machine: str) -> list[str]:
+    """The threads of a machine's own that wait as its calls do: "thread plan_0 (app.py:21) of Planner-0 waits, too"."""
+    told = snapshot.coverage.get("parked_threads")
+    names = told.get(machine) if isinstance(told, Mapping) else None
+    found = unobserved(f"thread {name} of {machine}" for name in names or ())
+    return [f"{text} {'wait' if text[0].isdigit() else 'waits'}, too" for text in found]
 
 
 def _why_no_call(about: About, machine: str, nodes: list[int], parked: Collection[str]) -> tuple[str, str]:
     """What stands before and after its name."""
-    dead = died_behind(about.snapshot, [machine])
+    dead, again = died_behind(about.snapshot, [machine]), restarted(about.snapshot)
     fates: dict[str, dict[str, None]] = {"died": dict.fromkeys(dead)} if dead else {}
     on = {other for node in nodes for _, choice in about.alternatives.get(node, []) for other in choice}
     for other in sorted(on, key=lambda node: about.nodes[node].machine):
         if not about.nodes[other].is_call and (name := about.nodes[other].machine) not in {*parked, *dead}:
             has_ended, is_idle = about.waits.stopped[other], about.waits.passive[other]
-            fates.setdefault("ended" if has_ended else "idle" if is_idle else "stuck", {})[name] = None
+            idle = "restarted" if name in again else "idle"
+            fates.setdefault("ended" if has_ended else idle if is_idle else "stuck", {})[name] = None
     channels = about.snapshot.tables["channels"]
     if (is_any_of(channels["source"], ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
         fates.setdefault("ended", {})["every task that called it"] = None
@@ -248,6 +293,10 @@ def _why_no_call(about: About, machine: str, nodes: list[int], parked: Collectio
 _FATES = {
     "died": ("has died", "have died"),
     "ended": ("has ended", "have ended"),
+    "restarted": (
+        "died, was restarted, and does nothing until it is called",
+        "died, were restarted, and do nothing until they are called",
+    ),
     "stuck": ("is stuck", "are stuck"),
     "idle": ("does nothing until it is called", "do nothing until they are called"),
 }

@@ -28,6 +28,9 @@ EDITED = "-edited-"
 EVENT_WAIT = "threading.Event.wait"
 """What a thread is in that may have nothing more to do."""
 
+NOT_RECORDED = "something that was not recorded"
+"""What is waited for, or might end a wait, if nothing says what."""
+
 HELD_BY = " held by "
 """Stands in the text of a primitive before the functions that hold it: "asyncio.Lock held by Ledger.add"."""
 
@@ -172,3 +175,31 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
         found.append(f"{prefix}[{','.join(runs[:_MOST])}{rest}]")
     more = max(0, more) + max(0, len(found) - _MOST)
     return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")
+
+
+def either(names: str) -> str:
+    """ "a, b or c" of "a, b, c"."""
+    return names if " more" in names else " or ".join(filter(None, names.rpartition(", ")[::2]))
+
+
+def waker(names: Iterable[str], more: int = 0) -> str:
+    """What could wake a call inside its own actor: "a call of a or b to wake it". `names`: of actors, or what is no actor."""
+    known = [*names]
+    callers = name_ranges((name for name in known if " " not in name), more)
+    parts = [f"a call of {either(callers)}"] * bool(callers) + [name for name in known if " " in name]
+    return f"{', or '.join(parts)} to wake it" if parts else "another call to wake it, and none can begin there"
+
+
+_THREAD = re.compile(r"thread (\S+?) (\(.+\) of \S+)")
+
+
+def unobserved(items: Iterable[Any]) -> list[str]:
+    """What the coverage names, each once; threads that are alike together: "10 threads client_[0-9] (app.py:7) of driver"."""
+    groups: dict[str, dict[str, str]] = {}
+    for text in map(str, items):
+        found = _THREAD.fullmatch(text)
+        groups.setdefault(found[2] if found else text, {})[text] = found[1] if found else text
+    return [
+        f"{len(names)} threads {name_ranges(names.values())} {place}" if len(names) > 1 else next(iter(names))
+        for place, names in groups.items()
+    ]

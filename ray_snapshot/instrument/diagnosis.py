@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
+from ray_snapshot.names import HELD_BY, LONG_S, unobserved
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict, evaluate
 from ray_snapshot.views.report import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
 _OF_A_CHILD = "child process "
+_LONG = 160
+"""Characters of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         one for one in verdicts if one.holds is not False or one.detector not in quiet or one.evidence.get("groups")
     ]
     shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
-    lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
+    lines += [line for one in shown for line in _parts(f"  {one.detector}: {short_sites(one.sentence)}")]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
@@ -103,10 +105,21 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     if first.holds is not None or len(objects) > LIMITS.sentence_waits:
         told = folded([short_sites(str(one)) for one in objects])
         lines += [f"  cannot be told: {line}" for line in told[: LIMITS.diagnosed_machines]]
-    uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
-    if uncovered:
-        lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
+    if uncovered := unobserved(item for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())):
+        lines.append(with_workers(snapshot, short_sites(f"  not observed: {', '.join(uncovered)}")))
     return Diagnosis(verdicts, lines, code)
+
+
+def _parts(sentence: str) -> list[str]:
+    """A sentence in lines, broken between its parts."""
+    found, *parts = sentence.split("; ")
+    lines = [found]
+    for part in parts:
+        if len(lines[-1]) + len(part) < _LONG:
+            lines[-1] += f"; {part}"
+        else:
+            lines[-1:] = [f"{lines[-1]};", f"    {part}"]
+    return lines
 
 
 def concerned(snapshot: Snapshot, verdict: Verdict) -> list[str]:
@@ -181,6 +194,7 @@ def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
     classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
     at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
     waits, over = open_waits(snapshot.waits)
+    waits = _as_known(snapshot, waits)
     for one in objects:
         call_id = at.get((one.machine, one.call_site))
         wait = {"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False}
@@ -190,19 +204,63 @@ def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
     for row in calls:
         about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
         places[row["machine"], first_run(row["call_id"])] = machine_place({**row, **about})
-    tree = wait_tree(waits, places, _to_begin(snapshot, classes, {row["call_id"] for row in waits}))
+    to_begin, behind = _to_begin(snapshot, classes, waits)
+    tree = wait_tree([*waits, *behind], places, to_begin)
     where = {machine: text for (machine, _), text in places.items()}
     return [*tree, *(f"{where.get(machine, machine)}: what it waits for has come" for machine in over)]
 
 
+def _as_known(snapshot: Snapshot, waits: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Waits for a lock as waits for the calls that hold it; and without what else, not recorded, might take an item of a
+    generator."""
+    primitives = snapshot.coverage.get("primitives") or {}
+    held = {*(snapshot.coverage.get("held_generators") or ())}
+    running: dict[tuple[str, str], list[str]] = {}
+    for row in snapshot.calls:
+        running.setdefault((row["machine"], row["method"]), []).append(row["call_id"])
+    found, known = list[Mapping[str, Any]](), set[str]()
+    for row in waits:
+        holders = str(primitives.get(row["call_id"], "")).partition(HELD_BY)[2].split(", ")
+        every = [one for name in holders for one in running.get((row["machine"], name.rpartition(".")[2]), ())]
+        holding = [one for one in every if HELD_BY not in primitives.get(one, "")]
+        if not holding:
+            found += [row] * (row["on_machine"] is not None or row["call_id"] not in held)
+        elif row["call_id"] not in known:
+            found += [{**row, "on_machine": row["machine"], "on_call_id": one} for one in holding]
+            known.add(row["call_id"])
+    return found
+
+
 def _to_begin(
-    snapshot: Snapshot, classes: Mapping[str, str], waiting: Collection[str | None]
-) -> dict[tuple[str, str | None], str]:
-    """The calls in flight that wait for their arguments, with their methods."""
-    messages = snapshot.tables["messages"].select(["target", "call_id", "method"])
-    rows = messages.filter(pc.is_in(messages["call_id"], pa.array(waiting, pa.string()), skip_nulls=True)).to_pylist()
+    snapshot: Snapshot, classes: Mapping[str, str], waits: Iterable[Mapping[str, Any]]
+) -> tuple[dict[tuple[str, str | None], str], list[dict[str, Any]]]:
+    """The calls in flight that wait for their arguments, or that others wait for, with their methods; and of those that wait
+    for no arguments the waits for the calls that run in their places."""
+    ids = {row.get(name) for row in waits for name in ("call_id", "on_call_id")}
+    messages = snapshot.tables["messages"].select(["target", "call_id", "method", "concurrency_group"])
+    rows = messages.filter(pc.is_in(messages["call_id"], pa.array(ids, pa.string()), skip_nulls=True)).to_pylist()
     about = [({"machine": row["target"], "class": classes.get(row["target"])}, row) for row in rows]
-    return {
+    places = {
         (row["target"], row["call_id"]): f"{machine_place({**one, 'method': row['method']})}, not begun"
         for one, row in about
     }
+    waiting, behind = {row["call_id"] for row in waits}, list[dict[str, Any]]()
+    for row in rows:
+        wait = {"machine": row["target"], "call_id": row["call_id"], "alternative": 0, "k": 1, "satisfied": False}
+        if row["call_id"] not in waiting:
+            in_front = _in_front(snapshot, row["target"], row["concurrency_group"])
+            behind += [{**wait, "on_machine": row["target"], "on_call_id": call_id} for call_id in in_front]
+    return places, behind
+
+
+def _in_front(snapshot: Snapshot, machine: str, group: str | None) -> list[str]:
+    """The calls that have taken all slots for others of a machine and group; none if there is a slot."""
+    machines = snapshot.tables["machines"]
+    slots = dict(zip(machines["machine"].to_pylist(), machines["max_concurrency"].to_pylist(), strict=True)).get(
+        machine
+    )
+    if group is not None:
+        slots = (snapshot.coverage.get("groups") or {}).get(machine, {}).get(group)
+    own = [row for row in snapshot.calls if row["machine"] == machine and row["holds_slot"] is not False]
+    taken = [row["call_id"] for row in own if row["concurrency_group"] == group]
+    return taken if len(taken) >= (slots or 1 << 30) else [row["call_id"] for row in own if row["method"] == "__init__"]
