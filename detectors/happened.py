@@ -7,10 +7,10 @@ The watcher lists it in the coverage (`happened`), the newest first; each has `k
 - `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
 - `restarted`: a process of an actor died, and Ray has begun another: `cause`, `count` (of its restarts); `lost` (`method` and
-  `caller` of each): calls that ran there, that Ray does not run again, and that nothing waits for.
+  `caller` of each): calls in which it was seen last, which Ray does not run again, and nothing waits for.
 - `poll`: see `polls`.
-- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
-  `is_awaited`: whether it has calls to do.
+- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`, `of_ends` (how often, of how many):
+  where it was when it died; `is_awaited`: whether it has calls to do.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def sentence(one: Mapping[str, Any], now: datetime) -> str:
         return f"{name}{last} died at {_clock(one)} ({one['cause']})"
     if one["kind"] == "restarted":
         lost = [f"{one['class']}.{by['method']}, called by {by['caller']}," for by in one["lost"]]
-        ended = f"; {listed(lost)} ended with that, and nobody waits for it" * bool(lost)
+        seen = f"; it was last seen in {listed(lost)} for which nobody waits" * bool(lost)
         again = f", {one['count']:,} times so far" * (one["count"] > 1)
-        return f"{name} died at {_clock(one)} ({one['cause']}), and was restarted{again}{ended}"
+        return f"{name} died at {_clock(one)} ({one['cause']}), and was restarted{again}{seen}"
     if one["kind"] == "restarting":
         return str(RestartLoop.of(one))
     if one["kind"] == "poll":
@@ -125,7 +125,10 @@ class RestartLoop(NamedTuple):
         """What the coverage says of it."""
         began, last = (datetime.fromisoformat(one[name]).replace(tzinfo=UTC) for name in ("began", "at"))
         call = f"{one['class']}.{one['method']}" + (f" ({one['call_site']})" if one.get("call_site") else "")
-        when = "each time" if one.get("is_each") else "the last time"
+        times, ends = one.get("of_ends") or (1, 1)
+        when = (
+            "each time" if one.get("is_each") else f"{times} of the last {ends} times" if ends > 1 else "the last time"
+        )
         inside = f"{when} inside {call}" if one.get("is_seen") else f"with {call} to do"
         seconds = (last - began).total_seconds()
         return cls(

@@ -137,11 +137,11 @@ def _beside_parked(about: About, target: Node, parked: list[int], bound: str, lo
         is_lost = queued - waiting or ended_threads(about.snapshot, target.machine)
         return None if is_lost else _Change(f"Raise {bound}, so that ", f" can begin {lock}.")
     is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
-    own = f" a concurrency group of its own, {_IF_THAT_WAKES * bool(queued & waiting)}so that it can begin while others wait"
-    across = _ACROSS_LOOPS * is_on_loop
-    return _Change(
-        "Give ", f"{own}{across}; or raise {bound} {lock}, which is enough for the calls that there are now."
+    calls = listed(dict.fromkeys(str(about.nodes[one].call) for one in parked))
+    own = (
+        f" a concurrency group apart from {calls}{_IF_THAT_WAKES * bool(queued & waiting)}{_ACROSS_LOOPS * is_on_loop}"
     )
+    return _Change("Give ", f"{own}; or raise {bound} {lock}, which is enough for the calls that there are now.")
 
 
 def _queued_at(about: About, machine: str) -> list[int]:
@@ -162,8 +162,8 @@ def _untaken(about: About, machine: str) -> str | None:
     return next((one.call for one in held if one.machine == machine), None)
 
 
-_IF_THAT_WAKES = "if that is what wakes them, "
-_ACROSS_LOOPS = ", and let it wake them by loop.call_soon_threadsafe (concurrency groups have event loops of their own)"
+_IF_THAT_WAKES = ", if that is what wakes it"
+_ACROSS_LOOPS = ", and wake that by loop.call_soon_threadsafe (concurrency groups have event loops of their own)"
 
 
 def _parked_at(about: About, machine: str) -> list[int]:

@@ -169,13 +169,13 @@ def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_he
     advice = evidence["advice"]
     assert evidence["callers"] == ["no call can begin in Seats-0: every slot is taken; A-0 is stuck"]
     assert advice == [
-        "Give Seats.release (called at app.py:2) a concurrency group of its own, so that it can begin while others wait; or"
-        " raise max_concurrency of Seats to 2 (2 of its calls then run at once: lock what they change, but not while they"
-        " wait), which is enough for the calls that there are now."
+        "Give Seats.release (called at app.py:2) a concurrency group apart from Seats.acquire; or raise max_concurrency of Seats"
+        " to 2 (2 of its calls then run at once: lock what they change, but not while they wait), which is enough for the"
+        " calls that there are now."
     ]
     app.coverage["primitives"] = {acquire: "asyncio.Semaphore"}
     (advice,) = app.verdict().evidence["advice"]
-    assert "let it wake them by loop.call_soon_threadsafe" in advice, "a group has an event loop of its own"
+    assert "and wake that by loop.call_soon_threadsafe" in advice, "a group has an event loop of its own"
 
 
 @pytest.mark.contract
@@ -191,7 +191,7 @@ def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_nee
         app.queues("Server-0", "driver", "generate")
     app.waits_for("driver", app.queues("Server-0", "driver", "wake_up"))
     (advice,) = app.verdict().evidence["advice"]
-    assert "Server.wake_up a concurrency group of its own, so that" in advice
+    assert "Give Server.wake_up a concurrency group apart from Server.generate; or raise" in advice
     assert "or raise max_concurrency of Server to 6 (" in advice
 
 
@@ -212,7 +212,7 @@ def test_of_what_stands_behind_parked_calls_that_is_advised_to_begin_which_does_
     )
     (advice,) = app.verdict().evidence["advice"]
     assert advice.startswith(
-        "Give Cache.fulfil (called at app.py:7) a concurrency group of its own, if that is what wakes"
+        "Give Cache.fulfil (called at app.py:7) a concurrency group apart from Cache.join, if that is what"
     )
     assert "; or raise max_concurrency of Cache to 4 (" in advice
     app.coverage["happened"] = [ENDED]
@@ -261,8 +261,8 @@ def test_who_has_died_and_was_restarted_is_told_among_those_who_call_no_more() -
         "nobody is left to call Barrier-0: Rollout-2 died, was restarted, and does nothing until it is called; driver is stuck"
     ]
     assert re.fullmatch(
-        r"Rollout-2 died at \S+ \(exit code 70\), and was restarted; Rollout.run, called by driver, ended with that,"
-        " and nobody waits for it",
+        r"Rollout-2 died at \S+ \(exit code 70\), and was restarted; it was last seen in Rollout.run, called by driver, for"
+        " which nobody waits",
         evidence["happened"][0],
     )
 
@@ -276,7 +276,7 @@ def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advise
     app.waits_for(app.runs("Caller-0", "driver", "call", "app.py:9"), app.queues("Server-0", "Caller-0", "wake_up"))
     app.waits_for("driver", app.queues("Caller-0", "driver", "call"))
     (advice,) = app.verdict().evidence["advice"]
-    assert advice.startswith("Give Server.wake_up (called at app.py:9) a concurrency group of its own, so that")
+    assert advice.startswith("Give Server.wake_up (called at app.py:9) a concurrency group apart from Server.generate;")
     assert "or raise max_concurrency of Server to 2 (" in advice
     app.messages = [one for one in app.messages if one["method"] != "wake_up"]
     app.waits = [one for one in app.waits if one["machine"] != "Caller-0"]

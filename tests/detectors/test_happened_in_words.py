@@ -48,8 +48,13 @@ def test_each_is_a_sentence() -> None:
         "Model-0 has been restarted 41 times in 90 s, each time inside Model.load (b10.py:10), exit code 3",
     ]
     last = LOOP | {"is_each": False}
+    most = last | {"of_ends": [4, 5]}
     unseen = LOOP | {"is_seen": False, "call_site": ""}
-    for one, words in ((last, "the last time inside Model.load (b10.py:10)"), (unseen, "with Model.load to do")):
+    for one, words in (
+        (last, "the last time inside Model.load (b10.py:10)"),
+        (most, "4 of the last 5 times inside Model.load (b10.py:10)"),
+        (unseen, "with Model.load to do"),
+    ):
         assert happened(snapshot(one)) == [f"Model-0 has been restarted 41 times in 90 s, {words}, exit code 3"]
 
 
