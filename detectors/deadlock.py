@@ -50,6 +50,7 @@ from ray_snapshot.detectors.common import (
     plural,
     positions,
     texts,
+    unobserved,
     unsound,
 )
 from ray_snapshot.detectors.explain import About, callers_of, cycle_text, records, subject_text
@@ -65,7 +66,7 @@ from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import CALLS, DRIVER, unobserved
+from ray_snapshot.names import CALLS, DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict
 

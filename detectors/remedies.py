@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Integers, is_any_of, listed
+from ray_snapshot.detectors.common import Integers, is_any_of, listed, unobserved
 from ray_snapshot.detectors.explain import (
     CALLED_AT,
     ENDED_TASKS,
@@ -25,7 +24,7 @@ from ray_snapshot.detectors.explain import (
 from ray_snapshot.detectors.happened import died_behind, ended_threads, restarted
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY, name_ranges, unobserved
+from ray_snapshot.names import HELD_BY, name_ranges
 from ray_snapshot.snapshot import Snapshot
 
 
@@ -50,13 +49,13 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
             for call in _not_begun(about, node)
             if about.nodes[call].machine in full
         ]
-    changes: dict[_Change, dict[str, list[str]]] = {}
+    changes: dict[str, dict[str, list[str]]] = {}
     for node, call in waiting:
-        if (change := _change(about, node, call)) is not None:
-            who, site = change.about(about.nodes[node], about.nodes[call])
-            changes.setdefault(change, {}).setdefault(who, []).extend([site] if site else [])
+        who, target, change = about.nodes[node], about.nodes[call], _change(about, node, call)
+        calls_of = changes.setdefault(change, {}) if change else {}
+        calls_of.setdefault(str((who if _WHO in change else target).call), []).extend(filter(None, [who.call_site]))
     if waiting:
-        return [change.text(calls) for change, calls in changes.items()][: LIMITS.advice]
+        return [_told(change, calls) for change, calls in changes.items()][: LIMITS.advice]
     never = set(stuck.tolist())
     if parked:
         return _of_parked(about, parked)[: LIMITS.advice]
@@ -79,76 +78,58 @@ def _gate(waits: WaitGraph, call: int) -> int:
     return also - first_gate(waits) if also >= 0 else -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A sentence of advice; between its two parts stand the calls that it is about, with their places in the app's source."""
-
-    before: str
-    after: str
-    is_of_caller: bool = False
-    """It is about those that wait, not about what they wait for."""
-
-    def about(self, who: Node, target: Node) -> tuple[str, str | None]:
-        """The call that it is about, and the place that is named beside it."""
-        return str((who if self.is_of_caller else target).call), who.call_site
-
-    def text(self, calls: Mapping[str, Sequence[str]]) -> str:
-        at = " ({})" if self.is_of_caller else CALLED_AT
-        told = [call + (at.format(listed(dict.fromkeys(sites))) if sites else "") for call, sites in calls.items()]
-        return self.before + listed(told) + self.after
+_WHO, _TARGET = "{who}", "{target}"
+"""In a sentence of advice: the calls that it is about, which wait, or which are waited for; with their places in the source."""
 
 
-def _change(about: About, node: int, call: int) -> _Change | None:
-    """What to change where `node` waits for a `call` that cannot begin; None: nothing, for another call is in front."""
+def _told(change: str, calls: Mapping[str, Sequence[str]]) -> str:
+    at = " ({})" if _WHO in change else CALLED_AT
+    told = [call + (at.format(listed(dict.fromkeys(sites))) if sites else "") for call, sites in calls.items()]
+    return change.replace(_WHO, _TARGET).replace(_TARGET, listed(told))
+
+
+def _change(about: About, node: int, call: int) -> str:
+    """What to change where `node` waits for a `call` that cannot begin; "" if another call is the one that has to."""
     gates, gate = about.waits.calls.gates, _gate(about.waits, call)
     who, target = about.nodes[node], about.nodes[call]
     if gates.exclusive[gate] >= 0:
-        return _after(about, gate, target)
+        return _TARGET + _after(about, gate, target)
     actor = target.class_name or target.machine
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
     held = int(gates.held[gate])
     count = held + _queue_length(about.waits, gate)
+    bound += f" to {count}"
     lock = f"({count} of its calls then run at once: lock what they change, but not while they wait)"
     if who.is_call and who.machine == target.machine:
         if who.method == target.method:
-            return _Change(
-                "", f" calls itself, and each level takes a slot: call self.{target.method}() directly.", True
-            )
-        directly = f" waits for {target.call} of the same actor: call self.{target.method}() directly"
-        return _Change("", f"{directly}, or raise {bound} to {count} {lock}.", True)
+            return f"{_WHO} calls itself, and each level takes a slot: call self.{target.method}() directly."
+        directly = f"call self.{target.method}() directly, or raise {bound} {lock}."
+        return f"{_WHO} waits for {target.call} of the same actor: {directly}"
     if untaken := _untaken(about, target.machine):
         then = "drop that generator, or raise its _generator_backpressure_num_objects"
-        after = f" is waited for, {then}; or raise {bound} to {count} {lock}."
-        return _Change(f"Take the items of {untaken} before ", after)
+        return f"Take the items of {untaken} before {_TARGET} is waited for, {then}; or raise {bound} {lock}."
     if parked := _parked_at(about, target.machine):
-        return _beside_parked(about, target, parked, f"{bound} to {count}", lock)
+        return _beside_parked(about, target, parked, bound, lock)
     or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
     others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
-    return _Change(f"Raise {bound} to {count}{or_async}, so that ", f" can begin {lock}; {others}")
+    return f"Raise {bound}{or_async}, so that {_TARGET} can begin {lock}; {others}"
 
 
-def _beside_parked(about: About, target: Node, parked: list[int], bound: str, lock: str) -> _Change | None:
+def _beside_parked(about: About, target: Node, parked: list[int], bound: str, lock: str) -> str:
     """The advice where calls that wait inside an actor have taken all slots. A group of its own helps a call that does not wait
     there itself; where one of those is queued, too, it is the one that has to begin."""
     waiting = {about.nodes[one].method for one in parked}
-    queued = {about.nodes[one].method for one in _queued_at(about, target.machine)}
+    every = (call for node in about.alternatives for call in _not_begun(about, node))
+    queued = {about.nodes[one].method for one in every if about.nodes[one].machine == target.machine}
     if target.method in waiting:
         is_lost = queued - waiting or ended_threads(about.snapshot, target.machine)
-        return None if is_lost else _Change(f"Raise {bound}, so that ", f" can begin {lock}.")
+        return "" if is_lost else f"Raise {bound}, so that {_TARGET} can begin {lock}."
     is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
-    calls = listed(dict.fromkeys(str(about.nodes[one].call) for one in parked))
-    own = (
-        f" a concurrency group apart from {calls}{_IF_THAT_WAKES * bool(queued & waiting)}{_ACROSS_LOOPS * is_on_loop}"
-    )
-    return _Change("Give ", f"{own}; or raise {bound} {lock}, which is enough for the calls that there are now.")
-
-
-def _queued_at(about: About, machine: str) -> list[int]:
-    """Calls to a machine that wait for a slot, and that others wait for."""
-    return [
-        call for node in about.alternatives for call in _not_begun(about, node) if about.nodes[call].machine == machine
-    ]
+    apart = f"apart from {listed(dict.fromkeys(str(about.nodes[one].call) for one in parked))}"
+    apart += _IF_THAT_WAKES * bool(queued & waiting) + _ACROSS_LOOPS * is_on_loop
+    enough = "which is enough for the calls that there are now."
+    return f"Give {_TARGET} a concurrency group {apart}; or raise {bound} {lock}, {enough}"
 
 
 def _queue_length(waits: WaitGraph, gate: int) -> int:
@@ -171,7 +152,7 @@ def _parked_at(about: About, machine: str) -> list[int]:
     return [one for one in about.alternatives if about.nodes[one].machine == machine and callers_of(about, one)]
 
 
-def _after(about: About, gate: int, target: Node) -> _Change:
+def _after(about: About, gate: int, target: Node) -> str:
     """The advice where one call keeps all others out."""
     if is_constructor(about, gate):
         when = f" can begin only when the constructor of {target.machine} has returned: "
@@ -182,7 +163,7 @@ def _after(about: About, gate: int, target: Node) -> _Change:
         is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
         in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
         then = in_a_thread or "await the reply there instead of ray.get."
-    return _Change("", when + then)
+    return when + then
 
 
 def _of_parked(about: About, parked: list[int]) -> list[str]:

@@ -177,29 +177,10 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
     return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")
 
 
-def either(names: str) -> str:
-    """ "a, b or c" of "a, b, c"."""
-    return names if " more" in names else " or ".join(filter(None, names.rpartition(", ")[::2]))
-
-
 def waker(names: Iterable[str], more: int = 0) -> str:
     """What could wake a call inside its own actor: "a call of a or b to wake it". `names`: of actors, or what is no actor."""
     known = [*names]
-    callers = name_ranges((name for name in known if " " not in name), more)
-    parts = [f"a call of {either(callers)}"] * bool(callers) + [name for name in known if " " in name]
+    callers = name_ranges((name for name in known if " " not in name), more).rpartition(", ")
+    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers)
+    parts += [name for name in known if " " in name]
     return f"{', or '.join(parts)} to wake it" if parts else "another call to wake it, and none can begin there"
-
-
-_THREAD = re.compile(r"thread (\S+?) (\(.+\) of \S+)")
-
-
-def unobserved(items: Iterable[Any]) -> list[str]:
-    """What the coverage names, each once; threads that are alike together: "10 threads client_[0-9] (app.py:7) of driver"."""
-    groups: dict[str, dict[str, str]] = {}
-    for text in map(str, items):
-        found = _THREAD.fullmatch(text)
-        groups.setdefault(found[2] if found else text, {})[text] = found[1] if found else text
-    return [
-        f"{len(names)} threads {name_ranges(names.values())} {place}" if len(names) > 1 else next(iter(names))
-        for place, names in groups.items()
-    ]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY, LONG_S, unobserved
+from ray_snapshot.names import HELD_BY, LONG_S
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict, evaluate
 from ray_snapshot.views.report import (
@@ -56,7 +56,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
     """
     from ray_snapshot.detectors import Collective, Deadlock, Infeasible, Termination  # loaded only when somebody asks
-    from ray_snapshot.detectors.common import lasted, parties, plural, with_workers
+    from ray_snapshot.detectors.common import lasted, parties, plural, unobserved, with_workers
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.queued import why_queued
     from ray_snapshot.detectors.stores import short_of_room
@@ -236,6 +236,8 @@ def _to_begin(
 ) -> tuple[dict[tuple[str, str | None], str], list[dict[str, Any]]]:
     """The calls in flight that wait for their arguments, or that others wait for, with their methods; and of those that wait
     for no arguments the waits for the calls that run in their places."""
+    from ray_snapshot.detectors.queued import all_taken
+
     ids = {row.get(name) for row in waits for name in ("call_id", "on_call_id")}
     messages = snapshot.tables["messages"].select(["target", "call_id", "method", "concurrency_group"])
     rows = messages.filter(pc.is_in(messages["call_id"], pa.array(ids, pa.string()), skip_nulls=True)).to_pylist()
@@ -244,23 +246,11 @@ def _to_begin(
         (row["target"], row["call_id"]): f"{machine_place({**one, 'method': row['method']})}, not begun"
         for one, row in about
     }
-    waiting, behind = {row["call_id"] for row in waits}, list[dict[str, Any]]()
-    for row in rows:
-        wait = {"machine": row["target"], "call_id": row["call_id"], "alternative": 0, "k": 1, "satisfied": False}
-        if row["call_id"] not in waiting:
-            in_front = _in_front(snapshot, row["target"], row["concurrency_group"])
-            behind += [{**wait, "on_machine": row["target"], "on_call_id": call_id} for call_id in in_front]
-    return places, behind
-
-
-def _in_front(snapshot: Snapshot, machine: str, group: str | None) -> list[str]:
-    """The calls that have taken all slots for others of a machine and group; none if there is a slot."""
-    machines = snapshot.tables["machines"]
-    slots = dict(zip(machines["machine"].to_pylist(), machines["max_concurrency"].to_pylist(), strict=True)).get(
-        machine
-    )
-    if group is not None:
-        slots = (snapshot.coverage.get("groups") or {}).get(machine, {}).get(group)
-    own = [row for row in snapshot.calls if row["machine"] == machine and row["holds_slot"] is not False]
-    taken = [row["call_id"] for row in own if row["concurrency_group"] == group]
-    return taken if len(taken) >= (slots or 1 << 30) else [row["call_id"] for row in own if row["method"] == "__init__"]
+    waiting, taken = {row["call_id"] for row in waits}, all_taken(snapshot, {row["target"] for row in rows})
+    behind = [
+        {"machine": row["target"], "call_id": row["call_id"], "on_machine": row["target"], "on_call_id": one["call_id"]}
+        for row in rows
+        for one in taken.get((row["target"], row["concurrency_group"]), ())
+        if row["call_id"] not in waiting
+    ]
+    return places, [{**row, "satisfied": False} for row in behind]

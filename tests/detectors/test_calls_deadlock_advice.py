@@ -9,6 +9,8 @@ from calls_by_hand import App, stuck_calls
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.views.report import deadlock_report, wait_line
 
+AT_ONCE = "of its calls then run at once: lock what they change, but not while they wait"
+
 
 @pytest.mark.contract
 def test_two_bounded_queues_used_in_opposite_order() -> None:
@@ -169,9 +171,8 @@ def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_he
     advice = evidence["advice"]
     assert evidence["callers"] == ["no call can begin in Seats-0: every slot is taken; A-0 is stuck"]
     assert advice == [
-        "Give Seats.release (called at app.py:2) a concurrency group apart from Seats.acquire; or raise max_concurrency of Seats"
-        " to 2 (2 of its calls then run at once: lock what they change, but not while they wait), which is enough for the"
-        " calls that there are now."
+        "Give Seats.release (called at app.py:2) a concurrency group apart from Seats.acquire; or raise max_concurrency of"
+        f" Seats to 2 (2 {AT_ONCE}), which is enough for the calls that there are now."
     ]
     app.coverage["primitives"] = {acquire: "asyncio.Semaphore"}
     (advice,) = app.verdict().evidence["advice"]
@@ -204,8 +205,7 @@ def test_of_what_stands_behind_parked_calls_that_is_advised_to_begin_which_does_
     app.waits_for(app.runs("Worker-2", "driver", "handle", "app.py:9"), app.queues("Cache-0", "Worker-2", "join"))
     joins = app.verdict().evidence["advice"]
     assert joins == [
-        "Raise max_concurrency of Cache to 3, so that Cache.join (called at app.py:9) can begin (3 of its calls then run at"
-        " once: lock what they change, but not while they wait)."
+        f"Raise max_concurrency of Cache to 3, so that Cache.join (called at app.py:9) can begin (3 {AT_ONCE})."
     ], "a group of its own would be as full"
     app.actor("Worker-3").waits_for(
         app.runs("Worker-3", "driver", "handle", "app.py:7"), app.queues("Cache-0", "Worker-3", "fulfil")
