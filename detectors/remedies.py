@@ -170,8 +170,8 @@ def _of_parked(about: About, parked: list[int]) -> list[str]:
     """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
     holding: dict[tuple[str, str], dict[str, None]] = {}
     for node in parked:
-        if (one := _holder_of_lock(about, node)) is not None:
-            holding.setdefault(one[:2], {})[one[2]] = None
+        if (told := _holder_of_lock(about, node)) is not None:
+            holding.setdefault(told[:2], {})[told[2]] = None
     lines = [f"{held} {listed(awaited)}: {then}" for (held, then), awaited in holding.items()]
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):

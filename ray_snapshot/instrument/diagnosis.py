@@ -216,8 +216,8 @@ def _as_known(snapshot: Snapshot, waits: Iterable[Mapping[str, Any]]) -> list[Ma
     primitives = snapshot.coverage.get("primitives") or {}
     held = {*(snapshot.coverage.get("held_generators") or ())}
     running: dict[tuple[str, str], list[str]] = {}
-    for row in snapshot.calls:
-        running.setdefault((row["machine"], row["method"]), []).append(row["call_id"])
+    for call in snapshot.calls:
+        running.setdefault((call["machine"], call["method"]), []).append(call["call_id"])
     found, known = list[Mapping[str, Any]](), set[str]()
     for row in waits:
         holders = str(primitives.get(row["call_id"], "")).partition(HELD_BY)[2].split(", ")
