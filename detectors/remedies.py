@@ -172,7 +172,9 @@ def _of_parked(about: About, parked: list[int]) -> list[str]:
     for node in parked:
         if (told := _holder_of_lock(about, node)) is not None:
             holding.setdefault(told[:2], {})[told[2]] = None
-    lines = [f"{held} {listed(awaited)}: {then}" for (held, then), awaited in holding.items()]
+    are_many = len({about.nodes[node].machine for node in parked if about.nodes[node].holder}) > 1
+    order = ", or take these locks in the same order everywhere" * are_many
+    lines = [f"{held} {listed(awaited)}: {then}{order}." for (held, then), awaited in holding.items()]
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
         lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
@@ -191,7 +193,7 @@ def _holder_of_lock(about: About, node: int) -> tuple[str, str, str] | None:
         return None
     lock = mine.primitive.partition(HELD_BY)[0]
     held = f"{mine.holder} holds {lock} while it waits{about.nodes[nodes[0]].place} for"
-    then = f"leave the `{'async ' * lock.startswith('asyncio.')}with` before that wait."
+    then = f"leave the `{'async ' * lock.startswith('asyncio.')}with` before that wait"
     return held, then, awaited_text(about, nodes[0])
 
 

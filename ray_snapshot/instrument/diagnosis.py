@@ -83,9 +83,11 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         pending = [_without(line, first.evidence) for line in pending]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
     shown = [
-        one for one in verdicts if one.holds is not False or one.detector not in quiet or one.evidence.get("groups")
+        one
+        for one in verdicts[is_reported:]
+        if (one.holds is not False or one.detector not in quiet or one.evidence.get("groups"))
+        and not _is_in(one, first.evidence)
     ]
-    shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
     lines += [line for one in shown for line in _parts(f"  {one.detector}: {short_sites(one.sentence)}")]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
@@ -96,15 +98,10 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         lines.append(f"  nothing has moved for {lasted(still_s)}")
     if not is_reported:
         lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
-    if pending := [
-        *pending,
-        *map(short_sites, why_queued(snapshot, _awaited_calls(first.evidence) if is_reported else ())),
-    ]:
+    queued = why_queued(snapshot, _awaited_calls(first.evidence) if is_reported else ())
+    if pending := [*pending, *map(short_sites, queued)]:
         lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
-    if first.holds is not None or len(objects) > LIMITS.sentence_waits:
-        told = folded([short_sites(str(one)) for one in objects])
-        lines += [f"  cannot be told: {line}" for line in told[: LIMITS.diagnosed_machines]]
     if uncovered := unobserved(item for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())):
         lines.append(with_workers(snapshot, short_sites(f"  not observed: {', '.join(uncovered)}")))
     return Diagnosis(verdicts, lines, code)
@@ -112,13 +109,12 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
 
 def _parts(sentence: str) -> list[str]:
     """A sentence in lines, broken between its parts."""
-    found, *parts = sentence.split("; ")
-    lines = [found]
+    first, *parts = sentence.split("; ")
+    lines = [first]
     for part in parts:
-        if len(lines[-1]) + len(part) < _LONG:
-            lines[-1] += f"; {part}"
-        else:
-            lines[-1:] = [f"{lines[-1]};", f"    {part}"]
+        is_long = len(lines[-1]) + len(part) >= _LONG
+        lines[-1] += ";" if is_long else f"; {part}"
+        lines += [f"    {part}"] * is_long
     return lines
 
 
@@ -241,16 +237,15 @@ def _to_begin(
     ids = {row.get(name) for row in waits for name in ("call_id", "on_call_id")}
     messages = snapshot.tables["messages"].select(["target", "call_id", "method", "concurrency_group"])
     rows = messages.filter(pc.is_in(messages["call_id"], pa.array(ids, pa.string()), skip_nulls=True)).to_pylist()
-    about = [({"machine": row["target"], "class": classes.get(row["target"])}, row) for row in rows]
     places = {
-        (row["target"], row["call_id"]): f"{machine_place({**one, 'method': row['method']})}, not begun"
-        for one, row in about
+        (row["target"], row["call_id"]): f"{machine_place({**row, 'machine': row['target'], 'class': kind})}, not begun"
+        for row in rows
+        for kind in (classes.get(row["target"]),)
     }
     waiting, taken = {row["call_id"] for row in waits}, all_taken(snapshot, {row["target"] for row in rows})
-    behind = [
-        {"machine": row["target"], "call_id": row["call_id"], "on_machine": row["target"], "on_call_id": one["call_id"]}
+    return places, [
+        {**row, "machine": row["target"], "on_machine": row["target"], "on_call_id": one["call_id"], "satisfied": False}
         for row in rows
         for one in taken.get((row["target"], row["concurrency_group"]), ())
         if row["call_id"] not in waiting
     ]
-    return places, [{**row, "satisfied": False} for row in behind]

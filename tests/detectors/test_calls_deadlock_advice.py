@@ -312,6 +312,25 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
     assert record["call_site"] == "ledger.py:9"
 
 
+def test_locks_of_several_actors_that_are_kept_over_calls_are_one_advice() -> None:
+    app = App().actor("Purse-0", 4).actor("Purse-1", 4).actor("driver")
+    for mine, other in (("Purse-0", "Purse-1"), ("Purse-1", "Purse-0")):
+        deposit = _parks(app, app.runs(other, mine, "deposit", "purse.py:22"), "driver", mine)
+        app.waits_for(app.runs(mine, "driver", "transfer", "purse.py:29"), deposit)
+        app.coverage.setdefault("primitives", {})[deposit] = "threading.RLock held by Purse.transfer"
+    app.waits_for("driver", *(one["call_id"] for one in app.calls if one["method"] == "transfer"))
+    evidence = app.verdict().evidence
+    assert evidence["advice"] == [
+        "Purse.transfer holds threading.RLock while it waits (purse.py:29) for Purse.deposit of Purse-0, Purse.deposit of"
+        " Purse-1: leave the `with` before that wait, or take these locks in the same order everywhere."
+    ]
+    assert evidence["callers"] == [], "no call of another would end it"
+    assert (
+        sorted(one["method"] for one in evidence["members"] if one.get("is_cause"))
+        == ["deposit"] * 2 + ["transfer"] * 2
+    )
+
+
 @pytest.mark.contract
 @pytest.mark.parametrize("kind", ["asyncio.Lock", "asyncio.Semaphore", "asyncio.Queue.put, 1 of 1 in the queue"])
 def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> None:

@@ -25,6 +25,11 @@ ADVICE = {
         "Ledger.add holds asyncio.Lock while it waits (",
         ") for Auditor.check of Auditor-0: leave the `async with` before that wait.",
     ),
+    "rlock": (
+        "Purse.transfer holds threading.RLock while it waits (",
+        ") for Purse.deposit of Purse-0, Purse.deposit of Purse-1: leave the `with` before that wait, or take these locks in",
+    ),
+    "itself": ("Tree.size (", ") calls itself, and each level takes a slot: call self.size() directly."),
     "order": ("Take them in the same order everywhere.",),
     "behind_get": (
         "Give Buffer.put (called at ",
@@ -46,6 +51,8 @@ ADVICE = {
 REMEDIES = {
     "slots": ("9", "a group of its own"),
     "relock": ("leaves the lock",),
+    "rlock": ("leaves the lock", "the same order"),
+    "itself": ("directly",),
     "order": ("the same order",),
     "behind_get": ("2", "a group of its own"),
     "occupied": ("async", "in a thread"),

@@ -43,4 +43,4 @@ def is_handled_by_the_app(handler: object) -> bool:
 def handled_signals() -> list[str]:
     """The signals that the app handles: the main thread runs the handler, and may end the wait of any thread."""
     handled = (one for one in signal.valid_signals() if is_handled_by_the_app(signal.getsignal(one)))
-    return [signal.Signals(one).name for one in handled]
+    return [getattr(one, "name", f"signal {one}") for one in handled]

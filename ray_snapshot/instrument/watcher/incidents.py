@@ -165,19 +165,15 @@ class Incidents:
         self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot
     ) -> Iterator[dict[str, Any]]:
         """Actors that live, but whose process has died: why, and which of its calls neither run again nor are waited for."""
-        known = {*calls.open_calls(), *(call for one in calls.waits for call in one.wait.calls)}
-        for machine in filter(None, (keys.get(key) for key, life in lives.items() if not life.is_dead)):
-            lost = [one for one in self.died_in.get(machine, ()) if one.call_id.partition("#")[0] not in known]
-            cause = self.causes.get(self.pids.get(machine, 0), "")
-            if machine in self.died_in and (lost or not is_meant(cause)):
-                yield {
-                    "kind": "restarted",
-                    "machine": machine,
-                    "at": self.restarts[machine].latest[-1],
-                    "count": self.restarts[machine].count,
-                    "cause": in_words(cause),
-                    "lost": [{"method": one.method, "machine": one.caller} for one in lost if one.caller],
-                }
+        machines = {keys.get(key) for key, life in lives.items() if not life.is_dead} & self.died_in.keys()
+        known = {*calls.open_calls(), *(call for one in calls.waits for call in one.wait.calls)} if machines else ()
+        for machine in machines:
+            lost = [one for one in self.died_in[machine] if one.caller and one.call_id.partition("#")[0] not in known]
+            cause, restarts = self.causes.get(self.pids[machine], ""), self.restarts[machine]
+            if lost or not is_meant(cause):
+                about = {"at": restarts.latest[-1], "count": restarts.count, "cause": in_words(cause)}
+                calls_there = [{"method": one.method, "machine": one.caller} for one in lost]
+                yield {"kind": "restarted", "machine": machine, **about, "lost": calls_there}
 
     def loops(
         self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot, now: float
