@@ -4,7 +4,7 @@ The watcher lists it in the coverage (`happened`), the newest first; each has `k
 
 - `raised`: `method`, `error` (a type), `call_site`, `count`; `is_retried`: Ray retries the call, else the error is unread.
 - `thread_ended`: `thread` (its name), `error`, `call_site`; `is_task`: an asyncio task, seen at `at`, whose error is unread.
-- `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
+- `child_ended`: `pid`, `program`, `how`; `at` is that of the snapshot; without `how` the app has asked, and there is `seen_at`.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
 - `restarted`: a process of an actor died, and Ray has begun another: `cause`, `count` (of its restarts); `lost` (`method` and
   `caller` of each): calls in which it was seen last, which Ray does not run again, and nothing waits for.
@@ -74,7 +74,9 @@ def sentence(one: Mapping[str, Any], now: datetime) -> str:
         kind = "task" if one.get("is_task") else "thread"
         return f"{name}: {kind} {one['thread']} was ended by {one['error']} at {_clock(one)}{place}"
     if one["kind"] == "child_ended":
-        return f"{name}: child process {one['pid']} ({one['program']}) ended with {one['how']} and was not waited for"
+        since = f"has ended since {datetime.fromtimestamp(one.get('seen_at') or 0):%H:%M:%S}; how is not known"
+        how = f"ended with {one['how']} and was not waited for" if one["how"] else since
+        return f"{name}: child process {one['pid']} ({one['program']}) {how}"
     if one["kind"] == "raised":
         if one.get("is_retried"):
             times = f"{one['count']:,} times, the last time"

@@ -19,7 +19,7 @@ from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import Failures, Raised
-from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.watcher.incidents import Incidents, Restarts
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, ResolvedWait
@@ -171,6 +171,14 @@ def test_facts_of_one_kind_push_out_none_of_another() -> None:
     reports = {name: replace(report(ended_children=children), recorded_at=9.0) for name in ("A:1", "B:1", "C:1")}
     told = happened.told(cut_of(), reports, {"m": Life(False, 3, 2.0)}, {"m": "M:1"}, 9.0, is_covered=True)
     assert Counter(one["kind"] for one in told) == {"child_ended": LIMITS.happened_items, "restarting": 1}
+
+
+def test_a_child_that_is_gone_while_something_waits_that_waited_when_it_was_seen_is_told() -> None:
+    gone = EndedChild(7, "python3", "", 5.0)
+    for since, told in ((4.0, ["python3"]), (6.0, [])):
+        about = replace(report(ended_children=(gone,)), long_waits=(LongWait(since, "a.py:7"),))
+        found = Incidents().told(cut_of(), {"A:1": about}, {}, {}, 9.0, is_covered=True)
+        assert [one["program"] for one in found] == told
 
 
 def restarted(happened: Incidents, *running: str, waits: tuple[ResolvedWait, ...] = ()) -> Any:

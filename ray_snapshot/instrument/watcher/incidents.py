@@ -6,11 +6,13 @@ Kept over snapshots, the newest `happened_items` of each; told in the coverage (
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.deaths import Life, in_words, is_meant
+from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import PROCESS, Raised
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -233,7 +235,7 @@ class Incidents:
         """All that has happened, the newest first. `is_covered`: whether no process could have read an error unseen."""
         self.note(reports)
         self.unread_calls.clear()
-        ended = [(name, one.recorded_at, child) for name, one in reports.items() for child in one.ended_children]
+        ended = [(name, one.recorded_at, child) for name, one in reports.items() for child in _told_children(one)]
         loops = list(self.loops(lives, keys, calls, now))
         looping = {one["machine"] for one in loops}
         kinds: list[Iterable[dict[str, Any]]] = [
@@ -247,6 +249,12 @@ class Incidents:
         self.running = {name: one.calls for name, one in calls.machines.items() if is_actor(name)}
         newest = [sorted(those, key=_age)[: LIMITS.happened_items] for those in kinds]
         return tuple(sorted(itertools.chain(*newest), key=_age))
+
+
+def _told_children(report: ProcessReport) -> Iterator[EndedChild]:
+    """Children that ended badly, and those that are gone since they were seen while something waited that waits still."""
+    first = min((one.since for one in report.long_waits), default=math.inf)
+    return (one for one in report.ended_children if one.how or one.seen_at >= first)
 
 
 def _age(one: Mapping[str, Any]) -> float:
